@@ -1,0 +1,165 @@
+"""The three-layer network of the WS-bound paper: parameters, forward pass, loss and gradient.
+
+y = W h(x), r = f(y), z = V h(r), p = s(z), with h(·) prepending a 1, W = [b, W̃] of shape (N, M+1) and V = [c, Ṽ]
+of shape (1, N+1) (WS bound, Eqs. 1, 2). theta stacks the columns of W, then V (Eq. 3), D = M N + 2 N + 1.
+Leading dimensions of theta are a batch; x has shape (I, M) and q shape (I,) for all of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form.activations import get_activation
+
+
+class Parameters(NamedTuple):
+    """Views of theta: W = [b, W̃] of shape (..., N, M+1) and V = [c, Ṽ] of shape (..., N+1)."""
+
+    W: Tensor
+    V: Tensor
+
+
+class Forward(NamedTuple):
+    """Everything the closed forms read, evaluated once. I samples, N hidden units.
+
+    inputs: h(x), (I, M+1). weights: Ṽ, (..., N). hidden: (f(y), f'(y), ...), each (..., I, N).
+    error: delta = p − q, (..., I). variance: s'(z) = p (1 − p), (..., I). slope: dz/dy = f'(y) ∘ Ṽ, (..., I, N).
+    """
+
+    inputs: Tensor
+    weights: Tensor
+    hidden: tuple[Tensor, ...]
+    error: Tensor
+    variance: Tensor
+    slope: Tensor
+
+
+def parameter_count(input_width: int, hidden_width: int) -> int:
+    """D = M N + 2 N + 1 (WS bound, Eq. 3)."""
+    return input_width * hidden_width + 2 * hidden_width + 1
+
+
+def hidden_width(dimension: int, input_width: int) -> int:
+    """N of a theta of length D = M N + 2 N + 1; ValueError when no whole N >= 1 fits."""
+    units, rest = divmod(dimension - 1, input_width + 2)
+    if rest or units < 1:
+        raise ValueError(
+            f"expected theta to have D = M N + 2 N + 1 = {input_width + 2} N + 1 entries for M = {input_width} "
+            f"inputs and a whole N >= 1, found D = {dimension}; check the width of x or the length of theta"
+        )
+    return units
+
+
+def split(theta: Tensor, input_width: int) -> Parameters:
+    """W (..., N, M+1) and V (..., N+1) of theta (..., D); ||·||_F² of either is `.square().sum`.
+
+    Column 0 of W is the bias b, entry 0 of V the bias c. Raises ValueError for an impossible D.
+    """
+    units = hidden_width(theta.shape[-1], input_width)
+    count = units * (input_width + 1)
+    columns = theta[..., :count].unflatten(-1, (input_width + 1, units))
+    return Parameters(columns.transpose(-2, -1), theta[..., count:])
+
+
+def join(W: Tensor, V: Tensor) -> Tensor:
+    """theta (..., D) from W (..., N, M+1) and V (..., N+1); inverse of `split`."""
+    if W.ndim < 2 or V.shape[-1] != W.shape[-2] + 1:
+        raise ValueError(
+            f"expected W of shape (..., N, M+1) and V of shape (..., N+1), found {tuple(W.shape)} and "
+            f"{tuple(V.shape)}; put the bias first in both"
+        )
+    return torch.cat([W.transpose(-2, -1).flatten(-2), V], dim=-1)
+
+
+def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
+    """ValueError unless theta is (..., D), x (I, M), q (I,), all floating and of one dtype."""
+    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 1:
+        raise ValueError(f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; reshape the samples")
+    if q is not None and q.shape != x.shape[:1]:
+        raise ValueError(
+            f"expected q of shape ({x.shape[0]},), one label per row of x, found {tuple(q.shape)}; "
+            "pass the labels as a vector"
+        )
+    if theta.ndim < 1:
+        raise ValueError("expected theta of shape (..., D), found a scalar; pass the parameters as a vector")
+    for name, tensor in (("x", x), ("q", q)):
+        if tensor is not None and (tensor.dtype != theta.dtype or not theta.is_floating_point()):
+            raise ValueError(
+                f"expected theta, x and q of one floating dtype, found theta {theta.dtype} and {name} "
+                f"{tensor.dtype}; convert with .to(torch.float64)"
+            )
+    hidden_width(theta.shape[-1], x.shape[1])
+
+
+def with_bias(x: Tensor) -> Tensor:
+    """h(x): x (..., M) with a leading 1, (..., M+1)."""
+    return torch.cat([torch.ones_like(x[..., :1]), x], dim=-1)
+
+
+def _logit(theta: Tensor, x: Tensor, activation: str, order: int) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+    """(h(x), (f(y), ..., f^(order)(y)), z)."""
+    W, V = split(theta, x.shape[1])
+    inputs = with_bias(x)
+    hidden = get_activation(activation).derivatives(inputs @ W.transpose(-2, -1), order)
+    z = (hidden[0] @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
+    return inputs, hidden, z
+
+
+def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) -> Forward:
+    """Evaluate the network with derivatives of f up to `order` >= 1; errors as `check_data`.
+
+    delta is computed as (1 − q) s(z) − q s(−z): p − q would lose all digits where the fit is nearly perfect, which
+    is the limit of Theorem 7.
+    """
+    check_data(theta, x, q)
+    inputs, hidden, z = _logit(theta, x, activation, order)
+    p, miss = torch.sigmoid(z), torch.sigmoid(-z)
+    weights = split(theta, x.shape[1]).V[..., 1:]
+    return Forward(
+        inputs=inputs,
+        weights=weights,
+        hidden=hidden,
+        error=(1 - q) * p - q * miss,
+        variance=p * miss,
+        slope=hidden[1] * weights[..., None, :],
+    )
+
+
+def predict(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """p(theta; x), the probability of class 1, (..., I) (WS bound, Eq. 2). Class 1 is p > 0.5."""
+    check_data(theta, x)
+    return torch.sigmoid(_logit(theta, x, activation, 0)[2])
+
+
+def hidden_representation(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """Rᵀ = [r_1 ... r_I]ᵀ, (..., I, N): row i is the hidden layer on sample i."""
+    check_data(theta, x)
+    return _logit(theta, x, activation, 0)[1][0]
+
+
+def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """||Rᵀ R||_F² (...,), computed as ||R Rᵀ||_F² of the smaller side (WS bound, Fig. 12)."""
+    r = hidden_representation(theta, x, activation)
+    small = r.transpose(-2, -1) @ r if r.shape[-1] <= r.shape[-2] else r @ r.transpose(-2, -1)
+    return small.square().sum((-2, -1))
+
+
+def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """L = Σ_i −q_i log p_i − (1 − q_i) log(1 − p_i), (...,): a sum, not a mean (WS bound, Eqs. 4, 5)."""
+    check_data(theta, x, q)
+    z = _logit(theta, x, activation, 0)[2]
+    zero = torch.zeros_like(z)
+    # Both terms written as log(1 + e^±z) keep a nearly perfect fit's loss from rounding to zero.
+    return (q * torch.logaddexp(-z, zero) + (1 - q) * torch.logaddexp(z, zero)).sum(-1)
+
+
+def gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∂L/∂theta = Σ_i delta_i [h(x_i) ⊗ F'(y_i) Ṽᵀ ; h(r_i)], (..., D) (WS bound, Prop. 2)."""
+    state = forward(theta, x, q, activation, 1)
+    weighted = state.error[..., None]
+    columns = state.inputs.transpose(-2, -1) @ (weighted * state.slope)
+    output = (state.hidden[0] * weighted).sum(-2)
+    return torch.cat([columns.flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1)
