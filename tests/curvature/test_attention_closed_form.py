@@ -1,0 +1,157 @@
+"""Closed-form attention derivatives against float64 automatic differentiation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form import attention as att
+
+SIZES = [(1, 1), (1, 3), (2, 1), (3, 2), (4, 5), (6, 3)]
+GAMMA = 0.3
+
+
+def instance(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((d, n), (d, d), (d, d), (n, d))
+    x, w, v, b = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return x, w, v, b
+
+
+def residual(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """c(X) straight from Definitions B.4-B.8, one row at a time."""
+    x = flat.reshape(b.shape).T
+    rows = []
+    for i in range(x.shape[1]):
+        u = torch.exp(x.T @ w @ x[:, i])
+        rows.append(torch.stack([(u / u.sum()) @ (x.T @ v[:, j]) for j in range(v.shape[1])]))
+    return torch.stack(rows) - b
+
+
+def objective(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    return residual(flat, w, v, b).square().sum() + GAMMA * flat.square().sum()
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    assert found.shape == expected.shape
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-3))
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"n{size[0]}d{size[1]}")
+def problem(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return instance(*request.param)
+
+
+def test_vec_stacks_columns() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    assert att.vec(x).tolist() == [0, 3, 1, 4, 2, 5]
+    assert torch.equal(att.unvec(att.vec(x), 2), x)
+    with pytest.raises(ValueError, match="multiple of d = 4"):
+        att.unvec(att.vec(x), 4)
+
+
+def test_value_and_gradient(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, b = problem
+    flat = att.vec(x)
+    assert relative(att.loss(x, w, v, b, GAMMA), objective(flat, w, v, b)) < 1e-12
+    expected = torch.func.grad(objective)(flat, w, v, b)
+    assert relative(att.vec(att.gradient(x, w, v, b, GAMMA)), expected) < 1e-10
+
+
+def test_jacobian(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, b = problem
+    expected = torch.func.jacrev(residual)(att.vec(x), w, v, b)
+    assert relative(att.jacobian(x, w, v), expected) < 1e-10
+
+
+def test_output_hessians_and_their_blocks(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, b = problem
+    d, n = x.shape
+    expected = torch.func.hessian(residual)(att.vec(x), w, v, b)
+    found = att.output_hessians(x, w, v)
+    assert relative(found, expected) < 1e-10
+    blocks = expected.reshape(n, d, n, d, n, d)
+    cases = set()
+    for i0, i1, i2 in torch.cartesian_prod(*[torch.arange(n)] * 3).tolist():
+        cases.add(att.index_case(i0, i1, i2))
+        block = att.hessian_block(x, w, v, (i0, d - 1), i1, i2)
+        scale = expected[i0, d - 1].norm().clamp_min(1e-3)
+        assert (block - blocks[i0, d - 1, i1, :, i2]).norm() <= 1e-10 * scale
+    assert cases == ({1} if n == 1 else {1, 2, 3, 4})
+
+
+def test_loss_hessian_and_its_split(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, b = problem
+    expected = torch.func.hessian(objective)(att.vec(x), w, v, b)
+    found = att.hessian(x, w, v, b, GAMMA)
+    assert relative(found, expected) < 1e-10
+    assert torch.equal(found, found.mT) or relative(found, found.mT) < 1e-15
+    jac = torch.func.jacrev(residual)(att.vec(x), w, v, b).flatten(0, 1)
+    assert relative(att.gauss_newton(x, w, v), 2 * jac.T @ jac) < 1e-10
+    regulariser = 2 * GAMMA * torch.eye(x.numel(), dtype=x.dtype)
+    split = att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser
+    assert relative(found, split) < 1e-14
+
+
+def test_curvature_vanishes_where_the_target_is_fitted(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, _ = problem
+    assert att.curvature(x, w, v, att.outputs(x, w, v)).abs().max() < 1e-12
+
+
+def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
+    x, w, _, b = instance(5, 3, seed=1)
+    first, second = b, b.flip(0)
+    combined = att.value_curvature(x, w, 2 * first - 3 * second)
+    separate = 2 * att.value_curvature(x, w, first) - 3 * att.value_curvature(x, w, second)
+    assert relative(combined, separate) < 1e-12
+    assert relative(att.value_curvature(x, w, first), att.value_hessians(x, w, first).sum(0)) < 1e-12
+
+
+def test_hessian_vector_product_needs_no_matrix(problem: tuple[Tensor, ...]) -> None:
+    x, w, v, b = problem
+    directions = torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+    dense = torch.func.hessian(objective)(att.vec(x), w, v, b)
+    found = att.hessian_vector_product(x, w, v, b, directions, GAMMA)
+    assert relative(att.vec(found), att.vec(directions) @ dense) < 1e-10
+
+
+def test_batches_match_single_instances() -> None:
+    singles = [instance(4, 3, seed) for seed in range(3)]
+    x, w, v, b = (torch.stack(parts) for parts in zip(*singles, strict=True))
+    for function in (att.loss, att.gradient, att.residual, att.curvature, att.hessian):
+        expected = torch.stack([function(*single) for single in singles])
+        assert relative(function(x, w, v, b), expected) < 1e-13, function.__name__
+    for function in (att.jacobian, att.gauss_newton, att.output_hessians):
+        expected = torch.stack([function(*single[:3]) for single in singles])
+        assert relative(function(x, w, v), expected) < 1e-13, function.__name__
+    shared = att.hessian(x, w[0], v[0], b[0])
+    assert relative(shared[2], att.hessian(x[2], w[0], v[0], b[0])) < 1e-13
+
+
+def test_laws_of_the_layer() -> None:
+    """Rows of F sum to one, and permuting the tokens permutes outputs, targets and Hessian blocks."""
+    x, w, v, b = instance(5, 3, seed=2)
+    assert torch.allclose(att.attention(x, w).sum(-1), torch.ones(5, dtype=x.dtype))
+    order = torch.tensor([3, 0, 4, 1, 2])
+    assert torch.allclose(att.outputs(x[:, order], w, v), att.outputs(x, w, v)[order])
+    entries = (order[:, None] * 3 + torch.arange(3)).flatten()
+    permuted = att.hessian(x[:, order], w, v, b[order])
+    assert relative(permuted, att.hessian(x, w, v, b)[entries][:, entries]) < 1e-12
+
+
+def test_large_scores_stay_finite() -> None:
+    """exp(X^T W X) overflows in Definition B.4; the softmax and every derivative do not."""
+    x, w, v, b = instance(4, 3)
+    scaled = 60 * x
+    assert torch.isinf(torch.exp(scaled.T @ w @ scaled)).any()
+    assert torch.isfinite(att.hessian(scaled, w, v, b)).all()
+
+
+@pytest.mark.parametrize("broken", ["W", "V", "B"])
+def test_shape_mistakes_are_named(broken: str) -> None:
+    x, w, v, b = instance(4, 3)
+    parts = {"W": w, "V": v, "B": b}
+    parts[broken] = parts[broken][:-1]
+    with pytest.raises(ValueError, match=f"{broken}: expected"):
+        att.gradient(x, parts["W"], parts["V"], parts["B"])
