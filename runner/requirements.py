@@ -1,0 +1,1 @@
+"""Data sets that must be there before a run starts, and the `data` verb that brings them."""

@@ -1,0 +1,86 @@
+"""Tables on disk: columns in, CSV out, nothing lost on the way.
+
+Floats are written with 17 significant digits in float64 and read back with the round-trip parser, so a table that is
+written, read and written again is the same file byte for byte.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame(name: str, columns: Mapping[str, Any], constants: Mapping[str, Any]) -> pd.DataFrame:
+    """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as leading columns.
+
+    Raises ValueError when columns differ in length, are not one-dimensional, or repeat the name of a constant with
+    other values.
+    """
+    import pandas as pd
+
+    arrays = {key: _column(name, key, value) for key, value in columns.items()}
+    lengths = {key: len(value) for key, value in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"table {name}: expected columns of equal length, found {lengths}")
+    rows = next(iter(lengths.values()), 0)
+    data: dict[str, Any] = {}
+    for key, value in constants.items():
+        own = arrays.pop(key, None)
+        if own is not None and any(str(item) != str(value) for item in own):
+            raise ValueError(f"table {name}: column {key} must equal the cell's own {key}={value}, or be left out")
+        data[key] = [value] * rows
+    return pd.DataFrame({**data, **arrays})
+
+
+def _column(table: str, name: str, values: Any) -> Any:
+    if hasattr(values, "detach"):  # a torch tensor, without importing torch
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"table {table}, column {name}: expected one dimension, found shape {array.shape}")
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def to_bytes(table: pd.DataFrame) -> bytes:
+    """CSV text of a table: %.17g floats, nan for missing values, rows in order, '\\n' line ends."""
+    text = io.StringIO()
+    table.to_csv(text, index=False, float_format="%.17g", na_rep="nan", lineterminator="\n")
+    return text.getvalue().encode()
+
+
+def read(path: Path) -> pd.DataFrame:
+    """A table written by this module, from .csv or .csv.gz; every float exactly as it was."""
+    import pandas as pd
+
+    return pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=["nan"])
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write a table to .csv or .csv.gz by one rename, so that a reader never sees half a file."""
+    content = to_bytes(table)
+    if path.suffix == ".gz":
+        content = gzip.compress(content, compresslevel=6, mtime=0)  # no time stamp: same table, same bytes
+    write_bytes(path, content)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file by one rename; on any error nothing is left behind and an earlier file stays as it was."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(scratch, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
