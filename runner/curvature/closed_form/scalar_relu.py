@@ -1,0 +1,92 @@
+"""Hessian spectrum of the scalar ReLU network f(x) = wᵀ (v x)₊ under mean squared error ½ mean (f − y)².
+
+A neuron with v_j > 0 sees only the samples x > 0, one with v_j < 0 only x < 0. So the Hessian splits into two linear
+networks, the cells "+" and "-", each on its own samples (Theorem 4, Corollary 5). The moments of a cell are divided by
+the number of all samples, which puts the paper's factor n±/n in place and leaves no 0/0 when a cell has no samples.
+
+Cases the corollary does not cover: a cell without neurons contributes nothing (the printed formula would give ±d); a
+cell without samples gives zeros; a neuron with v_j = 0 is in no cell: (v_j x)₊ is zero on both sides in the convention
+ReLU'(0) = 0 of automatic differentiation, and adds two zero eigenvalues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form.scalar_common import EigenGroup, Moments, Spectrum, as_weights
+from runner.curvature.closed_form.scalar_linear import PairProblem, pair_groups
+
+
+@dataclass(frozen=True)
+class CellMoments:
+    """Moments of the samples x > 0 and x <= 0, each divided by the number of all samples."""
+
+    plus: Moments
+    minus: Moments
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor) -> CellMoments:
+        return cls(Moments.of(x, y, x > 0), Moments.of(x, y, x <= 0))
+
+    def with_neurons(self, v: Tensor) -> list[tuple[str, Moments, Tensor]]:
+        """(name, moments, mask over the neurons) of both cells."""
+        return [("+", self.plus, v > 0), ("-", self.minus, v < 0)]
+
+
+def _embed(mask: Tensor, basis: Tensor) -> Tensor:
+    """Rows of a cell's (2q, k) basis moved to their places among all 2m parameters (v, w)."""
+    full = torch.zeros(2 * mask.numel(), basis.shape[1], dtype=basis.dtype)
+    full[torch.cat([mask, mask])] = basis
+    return full
+
+
+def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
+    """All eigenvalues and eigenvectors of the Hessian, parameters ordered (v, w) (Theorem 4, Corollary 5).
+
+    w, v: (m,); x, y: (n,). Per cell with q >= 1 neurons: two outliers and ±(n±/n) mean_± xδ of multiplicity q−1 each.
+    O(m + n). Raises ValueError on weights or samples of unequal or zero length.
+    """
+    w, v = as_weights(w=w, v=v)
+    groups: list[EigenGroup] = []
+    for name, moments, mask in CellMoments.of(x, y).with_neurons(v):
+        if mask.any():
+            groups += pair_groups(w[mask], v[mask], moments, name, partial(_embed, mask))
+    dead = v == 0
+    zero = torch.zeros((), dtype=v.dtype)
+    axes = torch.cat([dead, dead])
+    groups.append(
+        EigenGroup(zero, int(axes.sum()), "dead", "", lambda: torch.eye(axes.numel(), dtype=v.dtype)[:, axes])
+    )
+    return Spectrum.of(groups)
+
+
+def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
+    """Largest Hessian eigenvalue, 0-d, from the moments of the cells. O(m)."""
+    w, v = as_weights(w=w, v=v)
+    # Without neurons of a cell the 2x2 problem would still give |d|; without any neuron alive every value is zero.
+    tops = [
+        PairProblem.of(torch.where(mask, w, 0.0), torch.where(mask, v, 0.0), moments).outliers()[0]
+        for _, moments, mask in cells.with_neurons(v)
+        if mask.any()
+    ]
+    return torch.stack(tops).max() if tops else torch.zeros((), dtype=v.dtype)
+
+
+def relu_loss(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
+    """½ mean (wᵀ(v x)₊ − y)², 0-d. O(m)."""
+    w, v = as_weights(w=w, v=v)
+    losses = [moments.loss(torch.dot(w, torch.where(mask, v, 0.0))) for _, moments, mask in cells.with_neurons(v)]
+    return losses[0] + losses[1]
+
+
+def relu_gradient(w: Tensor, v: Tensor, cells: CellMoments) -> tuple[Tensor, Tensor]:
+    """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): the linear gradient of every neuron's own cell (Eqs. 35, 36). O(m)."""
+    w, v = as_weights(w=w, v=v)
+    d = torch.zeros_like(v)
+    for _, moments, mask in cells.with_neurons(v):
+        d = torch.where(mask, moments.residual_covariance(torch.dot(w, torch.where(mask, v, 0.0))), d)
+    return d * v, d * w

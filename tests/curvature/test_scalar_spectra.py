@@ -1,0 +1,286 @@
+"""Closed-form spectra of scalar networks against a dense float64 eigensolver of the automatic Hessian."""
+
+import pytest
+import torch
+
+from runner.audit import scalar_oracle as oracle
+from runner.curvature.closed_form import scalar
+
+F64 = torch.float64
+SIZES = [(1, 1), (1, 5), (2, 1), (2, 4), (3, 7), (6, 3), (17, 20), (40, 11)]
+
+
+def assert_same_spectrum(spectrum, hessian, tolerance=1e-10):
+    """Values, multiplicities, and eigenvectors (H Z = Z Λ, Zᵀ Z = I), all relative to the largest |eigenvalue|."""
+    expected = torch.linalg.eigvalsh(hessian).flip(0)
+    scale = max(float(expected.abs().max()), 1e-300)
+    found = spectrum.expanded()
+    assert spectrum.dimension == len(hessian) == len(found)
+    assert float((found - expected).abs().max()) <= tolerance * scale
+    z = spectrum.eigenvectors()
+    assert float((z.T @ z - torch.eye(len(hessian), dtype=F64)).abs().max()) <= 1e-10
+    assert float((hessian @ z - z * found).abs().max()) <= tolerance * scale
+    assert float(spectrum.sharpness) == float(found[0])
+    assert float(spectrum.smallest) == float(found[-1])
+    assert abs(float(spectrum.trace() - hessian.trace())) <= 1e-10 * scale * len(hessian)
+    assert abs(float(spectrum.trace_of_square() - (hessian**2).sum())) <= 1e-10 * scale**2 * len(hessian)
+
+
+def degenerate_weights(kind):
+    """(w, v) of the named degenerate case."""
+    w = torch.tensor([0.7, -1.1, 0.4, 2.0, 0.3], dtype=F64)
+    v = torch.tensor([1.2, 0.5, -0.8, 0.1, -0.6], dtype=F64)
+    zero = torch.zeros_like(w)
+    return {
+        "equal": (w, w),
+        "opposite": (w, -w),
+        "parallel": (w, 2.5 * w),
+        "w zero": (zero, v),
+        "v zero": (w, zero),
+        "both zero": (zero, zero),
+        "nearly equal": (w, w + 1e-9 * v),
+        "nearly opposite": (w, -w + 1e-9 * v),
+        "orthogonal": (w, v - torch.dot(v, w) / torch.dot(w, w) * w),
+    }[kind]
+
+
+DEGENERATE = [
+    "equal", "opposite", "parallel", "w zero", "v zero", "both zero", "nearly equal", "nearly opposite", "orthogonal"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("m,n", SIZES)
+@pytest.mark.parametrize("flip", [1.0, -1.0])
+def test_linear_spectrum_equals_dense(m, n, flip):
+    (w, v), x, y = oracle.random_instance(m * 100 + n, m, n)
+    y = flip * y
+    spectrum = scalar.linear_spectrum(w, v, x, y)
+    assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.linear_network, [v, w], x, y))
+    assert int(spectrum.select("bulk").multiplicities.sum()) == 2 * (m - 1)
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize("data", ["random", "negated", "zero x", "zero y", "solved"])
+def test_linear_degenerate_cases(kind, data):
+    w, v = degenerate_weights(kind)
+    _, x, y = oracle.random_instance(3, 5, 9)
+    if data == "solved":  # zero residual on every sample
+        y = torch.dot(w, v) * x
+    x, y = (0 * x if data == "zero x" else x), {"negated": -y, "zero y": 0 * y}.get(data, y)
+    hessian = oracle.autodiff_hessian(oracle.linear_network, [v, w], x, y)
+    assert_same_spectrum(scalar.linear_spectrum(w, v, x, y), hessian)
+
+
+@pytest.mark.parametrize("m,n", SIZES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_relu_spectrum_equals_dense(m, n, seed):
+    (w, v), x, y = oracle.random_instance(1000 + m * 100 + n + seed, m, n)
+    spectrum = scalar.relu_spectrum(w, v, x, y)
+    assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.relu_network, [v, w], x, y))
+    q = int((v > 0).sum())
+    assert int(spectrum.select("bulk", "+").multiplicities.sum() if q > 1 else 0) == max(2 * (q - 1), 0)
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize("case", ["all +", "none +", "x positive", "x negative", "x with zero", "dead", "one"])
+def test_relu_degenerate_cells(kind, case):
+    w, v = (t.clone() for t in degenerate_weights(kind))
+    _, x, y = oracle.random_instance(5, 5, 9)
+    if case == "all +":
+        v = v.abs()
+    elif case == "none +":
+        v = -v.abs()
+    elif case == "dead":
+        v[1:3] = 0.0
+    elif case == "one":
+        v = torch.cat([v[:1].abs(), -v[1:].abs()])
+    x = {"x positive": x.abs(), "x negative": -x.abs()}.get(case, x)
+    if case == "x with zero":
+        x = torch.cat([x[:-2], torch.zeros(2, dtype=F64)])
+    hessian = oracle.autodiff_hessian(oracle.relu_network, [v, w], x, y)
+    assert_same_spectrum(scalar.relu_spectrum(w, v, x, y), hessian)
+
+
+@pytest.mark.parametrize("m,n", SIZES)
+def test_bias_spectrum_equals_dense(m, n):
+    (w, v, b), x, y = oracle.random_instance(2000 + m * 100 + n, m, n, layers=3)
+    spectrum = scalar.bias_spectrum(w, v, b, x, y)
+    assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
+    if m > 2:
+        assert sorted(spectrum.select("bulk").multiplicities.tolist()) == [m - 2, m - 2, m - 1]
+        assert len(spectrum.select("outlier").groups) == 5
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize("bias", ["zero", "like v", "like w", "free"])
+@pytest.mark.parametrize("data", ["random", "solved", "constant x", "zero x"])
+def test_bias_degenerate_cases(kind, bias, data):
+    w, v = degenerate_weights(kind)
+    free, x, y = oracle.random_instance(7, 5, 9)
+    b = {"zero": torch.zeros_like(w), "like v": -0.5 * v, "like w": w, "free": free[0]}[bias]
+    x = {"constant x": torch.full_like(x, 0.7), "zero x": 0 * x}.get(data, x)
+    if data == "solved":
+        y = torch.dot(w, v) * x + torch.dot(w, b)
+    hessian = oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y)
+    assert_same_spectrum(scalar.bias_spectrum(w, v, b, x, y), hessian)
+
+
+@pytest.mark.parametrize("m,d", [(1, 1), (1, 4), (3, 3), (4, 2), (9, 3), (12, 5)])
+def test_multi_input_spectrum_equals_dense(m, d):
+    layers, _, y = oracle.random_instance(m * 10 + d, m, 8, layers=d + 1)
+    inputs = torch.randn(8, d, generator=torch.Generator().manual_seed(d), dtype=F64)
+    spectrum = scalar.multi_input_spectrum(layers[0], torch.stack(layers[1:], dim=1), inputs, y)
+    assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.multi_input_network, layers, inputs, y))
+    if m > d:
+        assert len(spectrum.select("outlier").groups) == 3 * d - 1
+
+
+@pytest.mark.parametrize("m,n", [(2, 3), (5, 4), (9, 12)])
+def test_bias_polynomial_has_the_outliers_as_roots(m, n):
+    (w, v, b), x, y = oracle.random_instance(m + n, m, n, layers=3)
+    coefficients = scalar.bias_polynomial(w, v, b, x, y)
+    expected = torch.cat([scalar.bias_spectrum(w, v, b, x, y).select("outlier").expanded(), torch.zeros(1, dtype=F64)])
+    assert oracle.relative_error(scalar.polynomial_roots(coefficients), expected.sort(descending=True).values) < 1e-10
+
+
+def test_theorem6_equals_dense_and_stays_in_its_bounds():
+    for seed in range(8):
+        w, v, b, x, y = theorem6_instance(seed, m=3 + seed)
+        pair, triple = scalar.theorem6_outliers(w, v, b)
+        values = torch.linalg.eigvalsh(oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
+        r = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
+        m = len(w)
+        bulk = torch.cat([r.expand(m - 2), -r.expand(m - 2), torch.zeros(m - 1, dtype=F64)])
+        found = torch.cat([pair, triple, bulk]).sort().values
+        assert oracle.relative_error(found, values) < 1e-10
+        lower, upper = scalar.triple_bounds(w, v, b)
+        assert lower <= triple.min() and triple.max() <= upper
+
+
+def theorem6_instance(seed, m):
+    """⟨v, b⟩ = 0, ‖v‖ = ‖b‖; mean x = mean y = mean xy = 0, mean x² = 1."""
+    (w, v, b), x, y = oracle.random_instance(seed, m, 10, layers=3)
+    b = b - torch.dot(v, b) / torch.dot(v, v) * v
+    b = b * torch.linalg.vector_norm(v) / torch.linalg.vector_norm(b)
+    x = x - x.mean()
+    x = x / torch.sqrt((x**2).mean())
+    y = y - y.mean()
+    return w, v, b, x, y - (x * y).mean() * x
+
+
+def test_theorem6_refuses_other_weights():
+    (w, v, b), _, _ = oracle.random_instance(0, 4, 3, layers=3)
+    with pytest.raises(ValueError, match="use bias_spectrum"):
+        scalar.theorem6_outliers(w, v, b)
+
+
+def test_sharpness_functions_equal_the_spectrum():
+    for seed in range(6):
+        (w, v, b), x, y = oracle.random_instance(seed, 1 + 3 * seed, 6, layers=3)
+        linear = scalar.linear_sharpness(w, v, scalar.Moments.of(x, y))
+        relu = scalar.relu_sharpness(w, v, scalar.CellMoments.of(x, y))
+        bias = scalar.bias_sharpness(w, v, b, scalar.InputMoments.with_bias(x, y))
+        torch.testing.assert_close(linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
+        torch.testing.assert_close(relu, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
+        torch.testing.assert_close(bias, scalar.bias_spectrum(w, v, b, x, y).sharpness, rtol=1e-11, atol=0)
+
+
+def test_relu_sharpness_ignores_a_cell_without_neurons():
+    (w, v), x, y = oracle.random_instance(1, 4, 6)
+    y = torch.where(x < 0, 100 * x, y)  # a large residual that no neuron sees
+    found = scalar.relu_sharpness(w, v.abs(), scalar.CellMoments.of(x, y))
+    hessian = oracle.autodiff_hessian(oracle.relu_network, [v.abs(), w], x, y)
+    assert oracle.relative_error(found, torch.linalg.eigvalsh(hessian)[-1]) < 1e-10
+    assert scalar.relu_sharpness(w, 0 * v, scalar.CellMoments.of(x, y)) == 0
+
+
+def test_losses_and_gradients_equal_autodiff():
+    for seed in range(4):
+        (w, v), x, y = oracle.random_instance(seed, 5, 7)
+        cases = [
+            (oracle.linear_network, scalar.Moments.of(x, y), scalar.linear_loss, scalar.linear_gradient),
+            (oracle.relu_network, scalar.CellMoments.of(x, y), scalar.relu_loss, scalar.relu_gradient),
+        ]
+        for network, moments, loss, gradient in cases:
+            in_w, in_v = gradient(w, v, moments)
+            expected = oracle.autodiff_gradient(network, [v, w], x, y)
+            assert oracle.relative_error(torch.cat([in_v, in_w]), expected) < 1e-12
+            value = oracle.autodiff_loss(network, [v, w], x, y)(torch.cat([v, w]))
+            assert oracle.relative_error(loss(w, v, moments), value) < 1e-12
+
+
+@pytest.mark.parametrize("network", ["linear", "relu"])
+def test_million_neurons_top_eigenpair_has_no_residual(network):
+    (w, v), x, y = oracle.random_instance(11, 10**6, 20)
+    w, v = w / 1e3, v / 1e3
+    spectrum = (scalar.linear_spectrum if network == "linear" else scalar.relu_spectrum)(w, v, x, y)
+    top = spectrum.select("outlier").eigenvectors()[:, 0]
+    moments = scalar.Moments.of(x, y) if network == "linear" else scalar.CellMoments.of(x, y)
+    gradient = scalar.linear_gradient if network == "linear" else scalar.relu_gradient
+
+    def flat_gradient(theta):
+        in_w, in_v = gradient(theta[len(v) :], theta[: len(v)], moments)
+        return torch.cat([in_v, in_w])
+
+    _, product = torch.func.jvp(flat_gradient, (torch.cat([v, w]),), (top,))
+    assert float(torch.linalg.vector_norm(product - spectrum.sharpness * top) / spectrum.sharpness) < 1e-10
+    assert spectrum.dimension == 2 * 10**6
+
+
+def test_smallest_eigenvalue_bound_holds_and_is_attained():
+    for seed in range(10):
+        (w, v), x, y = oracle.random_instance(seed, 4, 3)
+        loss = oracle.autodiff_loss(oracle.linear_network, [v, w], x, y)(torch.cat([v, w]))
+        bound = scalar.smallest_eigenvalue_bound(loss, (x**2).mean())
+        assert scalar.linear_spectrum(w, v, x, y).smallest >= bound
+        relu = scalar.smallest_eigenvalue_bound(scalar.relu_loss(w, v, scalar.CellMoments.of(x, y)), (x**2).mean())
+        assert scalar.relu_spectrum(w, v, x, y).smallest >= relu
+    y = (torch.dot(w, v) - 0.5) * x  # residual proportional to x: Cauchy–Schwarz is an equality
+    loss = oracle.autodiff_loss(oracle.linear_network, [v, w], x, y)(torch.cat([v, w]))
+    bound = scalar.smallest_eigenvalue_bound(loss, (x**2).mean())
+    torch.testing.assert_close(scalar.linear_spectrum(w, v, x, y).smallest, bound, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("target", [1.5, -1.5])
+def test_phases_tell_the_sign_of_the_second_outlier(target):
+    (w, v), x, _ = oracle.random_instance(2, 6, 8)
+    y = target * x
+    slope = torch.dot(w, v)
+    for share, expected in [(-0.4, "early"), (0.2, "early"), (0.4, "late"), (0.9, "late"), (1.1, "divergent")]:
+        scaled = w * share * target / slope
+        assert scalar.linear_phase(scaled, v, x, y) == expected
+        outliers = scalar.linear_spectrum(scaled, v, x, y).select("outlier").expanded()
+        trace = (x**2).mean() * (torch.dot(scaled, scaled) + torch.dot(v, v))
+        assert (outliers[1] > 0) == (expected == "late") == (outliers[0] < trace)
+
+
+def test_phase_without_correlation_and_without_input():
+    assert scalar.phase_of_slope(0.1, 0.0) == "divergent"
+    assert scalar.phase_of_slope(0.0, 0.0) == "late"
+    with pytest.raises(ValueError, match="no slope fits"):
+        scalar.theta_star(torch.zeros(3), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: scalar.linear_spectrum(t(3), t(4), t(2), t(2)),
+        lambda t: scalar.linear_spectrum(t(3), t(3), t(2), t(1)),
+        lambda t: scalar.relu_spectrum(t(0), t(0), t(2), t(2)),
+        lambda t: scalar.bias_spectrum(t(3), t(3), t(2), t(2), t(2)),
+        lambda t: scalar.linear_spectrum(t(3), t(3), t(0), t(0)),
+        lambda t: scalar.multi_input_spectrum(t(3), t(3, 2), t(5, 3), t(5)),
+        lambda t: scalar.multi_input_spectrum(t(3), t(3, 2), t(5, 2), t(4)),
+    ],
+)
+def test_wrong_shapes_are_named(call):
+    with pytest.raises(ValueError, match=r"expected .* found"):
+        call(torch.ones)
+
+
+def test_float32_arguments_are_computed_in_float64():
+    (w, v), x, y = oracle.random_instance(0, 4, 5)
+    single = scalar.linear_spectrum(w.float(), v.float(), x.float(), y.float())
+    double = scalar.linear_spectrum(w.float().double(), v.float().double(), x.float().double(), y.float().double())
+    assert torch.equal(single.eigenvalues, double.eigenvalues)
+    assert single.eigenvalues.dtype == F64
