@@ -39,16 +39,14 @@ def dense_hessian(w: torch.Tensor, v: torch.Tensor, x: torch.Tensor, y: torch.Te
     return hessian
 
 
-def power_iteration(
-    w: torch.Tensor, v: torch.Tensor, x: torch.Tensor, y: torch.Tensor, steps: int = 20
-) -> torch.Tensor:
-    """Largest eigenvalue from `steps` Hessian-vector products, one graph for all of them."""
+def power_iteration(w: torch.Tensor, v: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Largest eigenvalue from 20 Hessian-vector products, one graph for all of them."""
     theta = torch.cat([v, w]).requires_grad_()
     loss = oracle.autodiff_loss(oracle.linear_network, [v, w], x, y)(theta)
     (gradient,) = torch.autograd.grad(loss, theta, create_graph=True)
     z = torch.ones_like(theta) / theta.numel() ** 0.5
     value = z.new_zeros(())
-    for _ in range(steps):
+    for _ in range(20):
         (product,) = torch.autograd.grad(gradient, theta, z, retain_graph=True)
         value = torch.dot(z, product)
         z = product / torch.linalg.vector_norm(product)
