@@ -48,7 +48,7 @@ class Job:
     force: bool = False
     started: float = field(default_factory=time.time, compare=False)
     overrides: tuple[str, ...] = ()
-    """The command line of this job, without `experiment=`, `seed=` and `profile=`; for the commands that reports print."""
+    """The command line of this job without experiment, seed and profile: for the commands that reports print."""
 
     @property
     def identity(self) -> Identity:
