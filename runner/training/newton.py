@@ -1,0 +1,282 @@
+"""Newton's method from many starts at once, with three kinds of step, and L-BFGS as the opponent.
+
+One smooth objective f on R^N is minimised from S starts; every start has its own step, line search and stop. The
+step p solves H p = -g in one of three ways:
+
+- "full": H^-1 g whatever the sign of the eigenvalues, step length 1. The textbook iteration: it goes to the nearest
+  stationary point, saddles included.
+- "line search": Cholesky where H is positive definite, else |H|^-1 g with |H| from the absolute eigenvalues, floored;
+  then backtracking until f falls by the Armijo condition. A descent direction always.
+- "truncated CG": conjugate gradients on H p = -g with products only, to the relative residual
+  min(1/2, sqrt(|g|)), cut at the first direction of non-positive curvature; then the same backtracking.
+
+An indefinite or singular Hessian is never hidden: each step has a status. Eigenvalues with |lambda| below
+N eps max|lambda| count as zero, and the full step then takes the pseudo-inverse.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Step = Literal["full", "line search", "truncated CG"]
+STEPS: tuple[Step, ...] = ("full", "line search", "truncated CG")
+
+OK, INDEFINITE, SINGULAR, STALLED, NOT_FINITE = range(5)
+STATUS = ("ok", "indefinite", "singular", "stalled", "not finite")
+"""What happened in a step: stalled = no length decreased f; not finite = f overflowed and the start was given up."""
+
+ARMIJO = 1e-4
+EIGENVALUE_FLOOR = 1e-8  # of the largest absolute eigenvalue, in the modified Hessian of the line-search step
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A smooth function of N variables; every callable takes a batch of points (S, N).
+
+    value -> (S,); gradient -> (S, N); hessian -> (S, N, N); product(points, directions) -> (S, N), H times direction.
+    """
+
+    value: Callable[[Tensor], Tensor]
+    gradient: Callable[[Tensor], Tensor]
+    hessian: Callable[[Tensor], Tensor]
+    product: Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every iterate of every start. T steps were taken at most; a start that stopped earlier repeats its last point.
+
+    points (T+1, S, N); loss, gradient_norm (T+1, S); status, step_length, work (T, S): of step t, with status index
+    into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a direct solve; steps (S,): number of
+    steps taken; converged (S,): the gradient norm reached the tolerance; seconds: wall time of the whole run.
+    """
+
+    points: Tensor
+    loss: Tensor
+    gradient_norm: Tensor
+    status: Tensor
+    step_length: Tensor
+    work: Tensor
+    steps: Tensor
+    converged: Tensor
+    seconds: float
+
+
+def minimise(
+    objective: Objective, start: Tensor, step: Step = "line search", max_steps: int = 50, tolerance: float = 1e-12
+) -> Trace:
+    """Newton's method from start (S, N) until |gradient| <= tolerance, a stall, an overflow, or max_steps.
+
+    Raises ValueError for an unknown step or a start that is not (S, N).
+    """
+    if step not in STEPS:
+        raise ValueError(f"step: expected one of {', '.join(STEPS)}, found {step!r}")
+    if start.ndim != 2:
+        raise ValueError(f"start: expected (starts, variables), found shape {tuple(start.shape)}")
+    began = time.perf_counter()
+    x, g, f = start.clone(), objective.gradient(start).clone(), objective.value(start).clone()
+    rows = [(x.clone(), f.clone(), g.norm(dim=-1))]
+    log: list[tuple[Tensor, Tensor, Tensor]] = []
+    steps = torch.zeros(len(x), dtype=torch.long)
+    active = (g.norm(dim=-1) > tolerance) & torch.isfinite(f)
+    while active.any() and len(log) < max_steps:
+        index = active.nonzero().squeeze(-1)
+        direction, status, work = _direction(objective, x[index], g[index], step)
+        length = torch.ones_like(f[index])
+        if step != "full":
+            length, status = _backtrack(objective, x[index], f[index], g[index], direction, status)
+        x[index] = x[index] + length.unsqueeze(-1) * direction
+        f[index], g[index] = objective.value(x[index]), objective.gradient(x[index])
+        status = torch.where(torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1), status, NOT_FINITE)
+        steps[index] += 1
+        rows.append((x.clone(), f.clone(), g.norm(dim=-1)))
+        log.append((_spread(status, index, len(x)), _spread(length, index, len(x)), _spread(work, index, len(x))))
+        active[index] = (g[index].norm(dim=-1) > tolerance) & (status < STALLED)
+    return _trace(rows, log, steps, tolerance, time.perf_counter() - began)
+
+
+def _spread(values: Tensor, index: Tensor, size: int) -> Tensor:
+    full = values.new_zeros(size)
+    full[index] = values
+    return full
+
+
+def _trace(
+    rows: list[tuple[Tensor, Tensor, Tensor]],
+    log: list[tuple[Tensor, Tensor, Tensor]],
+    steps: Tensor,
+    tolerance: float,
+    seconds: float,
+) -> Trace:
+    points, loss, norm = (torch.stack(column) for column in zip(*rows, strict=True))
+    nothing = torch.zeros(0, len(steps))
+    columns = [torch.stack(c) for c in zip(*log, strict=True)] if log else [nothing.long(), nothing, nothing]
+    status, length, work = columns
+    return Trace(points, loss, norm, status, length, work, steps, norm[-1] <= tolerance, seconds)
+
+
+def _direction(objective: Objective, x: Tensor, g: Tensor, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+    if step == "truncated CG":
+        return conjugate_gradients(lambda p: objective.product(x, p), g)
+    hessian = objective.hessian(x)
+    factor, failed = torch.linalg.cholesky_ex(hessian)
+    status = torch.full((len(x),), OK)
+    direction = torch.empty_like(g)
+    # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
+    pivots = factor.diagonal(dim1=-2, dim2=-1).square()
+    rounding = g.shape[-1] * torch.finfo(g.dtype).eps * hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    good = (failed == 0) & (pivots.amin(-1) > rounding)
+    direction[good] = -torch.cholesky_solve(g[good].unsqueeze(-1), factor[good]).squeeze(-1)
+    if not good.all():
+        direction[~good], status[~good] = spectral_step(hessian[~good], g[~good], absolute=step != "full")
+    return direction, status, torch.zeros(len(x))
+
+
+def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, Tensor]:
+    """Step and status from the eigenvalues of hessian (S, N, N): -H^+ g, or -|H|^-1 g with floored |H|.
+
+    Status SINGULAR where an eigenvalue is zero to rounding, else INDEFINITE where one is negative, else OK;
+    NOT_FINITE (step zero) where the Hessian holds an infinity or a NaN.
+    """
+    finite = torch.isfinite(hessian).all(-1).all(-1)
+    safe = torch.where(finite[:, None, None], hessian, torch.eye(g.shape[-1], dtype=g.dtype))
+    values, vectors = torch.linalg.eigh(safe)
+    size = values.abs().amax(-1, keepdim=True)
+    zero = values.abs() <= g.shape[-1] * torch.finfo(g.dtype).eps * size
+    floored = values.abs().maximum(EIGENVALUE_FLOOR * size).clamp_min(torch.finfo(g.dtype).tiny)
+    inverse = 1 / floored if absolute else torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
+    rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
+    direction = -(vectors @ (inverse * rotated).unsqueeze(-1)).squeeze(-1)
+    status = torch.where((values < 0).any(-1), INDEFINITE, OK)
+    status = torch.where(zero.any(-1), SINGULAR, status)
+    return torch.where(finite.unsqueeze(-1), direction, 0.0), torch.where(finite, status, NOT_FINITE)
+
+
+def conjugate_gradients(product: Callable[[Tensor], Tensor], g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Truncated CG for H p = -g, all rows of g (S, N) together: step, status, number of products.
+
+    Stops a row at relative residual min(1/2, sqrt(|g|)) (superlinear convergence, order 3/2), after 2 N products, or
+    at p^T H p <= 0: then the step so far is kept (-g if it was the first) and the status is INDEFINITE. A curvature
+    within rounding of zero counts as non-positive.
+    """
+    eps = torch.finfo(g.dtype).eps
+    norm = g.norm(dim=-1)
+    target = norm * norm.sqrt().clamp_max(0.5)
+    step, residual = torch.zeros_like(g), -g
+    direction, square = residual.clone(), norm.square()
+    status, count = torch.full((len(g),), OK), torch.zeros(len(g))
+    running = norm > 0
+    for iteration in range(2 * g.shape[-1]):
+        if not running.any():
+            break
+        image = product(direction)
+        count += running
+        curve = (direction * image).sum(-1)
+        flat = running & ~(curve > eps * direction.norm(dim=-1) * image.norm(dim=-1))
+        status = torch.where(flat, INDEFINITE, status)
+        if iteration == 0:
+            step = torch.where(flat.unsqueeze(-1), -g, step)
+        running = running & ~flat
+        length = torch.where(running, square / torch.where(running, curve, 1.0), 0.0)
+        step = step + length.unsqueeze(-1) * direction
+        residual = residual - length.unsqueeze(-1) * image
+        new = residual.square().sum(-1)
+        running = running & (new.sqrt() > target)
+        ratio = torch.where(running, new / square, 0.0)
+        direction = torch.where(running.unsqueeze(-1), residual + ratio.unsqueeze(-1) * direction, direction)
+        square = torch.where(running, new, square)
+    return step, status, count
+
+
+def _backtrack(
+    objective: Objective, x: Tensor, f: Tensor, g: Tensor, direction: Tensor, status: Tensor, halvings: int = 40
+) -> tuple[Tensor, Tensor]:
+    """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and STALLED if none."""
+    slope = (g * direction).sum(-1)
+    slack = 8 * torch.finfo(f.dtype).eps * f.abs()
+    length, open_ = torch.ones_like(f), torch.ones(len(f), dtype=torch.bool)
+    for _ in range(halvings):
+        trial = objective.value(x[open_] + length[open_].unsqueeze(-1) * direction[open_])
+        accepted = trial <= f[open_] + ARMIJO * length[open_] * slope[open_] + slack[open_]
+        index = open_.nonzero().squeeze(-1)
+        open_[index[accepted]] = False
+        if not open_.any():
+            break
+        length[open_] *= 0.5
+    length[open_] = 0.0
+    return length, torch.where(open_, STALLED, status)
+
+
+def lbfgs(
+    objective: Objective, start: Tensor, max_steps: int = 500, tolerance: float = 1e-12, memory: int = 10
+) -> Trace:
+    """SciPy's L-BFGS-B without bounds, one start after the other, in the form of a Newton trace.
+
+    Stops on the gradient only (its own test on the decrease of f is switched off), or where its line search fails
+    (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f.
+    """
+    from scipy.optimize import minimize as scipy_minimise
+
+    began = time.perf_counter()
+    paths: list[list[Tensor]] = []
+    evaluations = []
+    for row in start:
+        path = [row.clone()]
+
+        def evaluate(flat, row=row):  # type: ignore[no-untyped-def]
+            point = torch.as_tensor(flat, dtype=row.dtype).unsqueeze(0)
+            return objective.value(point).item(), objective.gradient(point)[0].numpy()
+
+        def keep(flat, path=path):  # type: ignore[no-untyped-def]
+            path.append(torch.as_tensor(flat, dtype=path[0].dtype).clone())
+
+        options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0, "gtol": 0.0}
+        options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
+        result = scipy_minimise(
+            evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options
+        )
+        paths.append(path)
+        evaluations.append(float(result.nfev))
+    return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began)
+
+
+def _lbfgs_trace(
+    objective: Objective,
+    paths: list[list[Tensor]],
+    evaluations: list[float],
+    max_steps: int,
+    tolerance: float,
+    seconds: float,
+) -> Trace:
+    longest = max(len(path) for path in paths)
+    points = torch.stack([torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths], dim=1)
+    flat = points.flatten(0, 1)
+    loss = objective.value(flat).unflatten(0, points.shape[:2])
+    norm = objective.gradient(flat).norm(dim=-1).unflatten(0, points.shape[:2])
+    steps = torch.tensor([len(path) - 1 for path in paths])
+    converged = norm[-1] <= tolerance
+    taken = torch.arange(longest - 1).unsqueeze(-1) < steps
+    last = torch.arange(longest - 1).unsqueeze(-1) == steps - 1
+    status = torch.where(last & ~converged & (steps < max_steps), STALLED, OK)
+    work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
+    return Trace(points, loss, norm, status, taken.to(points.dtype), work, steps, converged, seconds)
+
+
+def observed_order(errors: Tensor, floor: float = 1e-14) -> float:
+    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: from the last three falling errors above the floor.
+
+    q = log(e_{k+1} / e_k) / log(e_k / e_{k-1}). NaN where three such errors do not exist.
+    """
+    kept = [float(e) for e in errors]
+    best = float("nan")
+    for first, second, third in zip(kept, kept[1:], kept[2:], strict=False):
+        if first > second > third > floor:
+            logs = torch.tensor([first, second, third], dtype=torch.float64).log()
+            best = float((logs[2] - logs[1]) / (logs[1] - logs[0]))
+    return best
