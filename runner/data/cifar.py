@@ -1,0 +1,171 @@
+"""CIFAR-10 and CIFAR-100 from the official binary archives; no pickle is ever read.
+
+A record is its labels (CIFAR-10: one byte; CIFAR-100: coarse, then fine) and 3072 pixel bytes, red, green, blue planes
+row by row. Files lie in `root`/<folder of the archive>/, `root` being $HESS_DATA, else `data/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runner.data.images import DataError, ImageData, Split
+
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An official binary archive: where it is, its MD5, and the files that a run needs from it.
+
+    train, test: file -> number of records, in order; label_bytes: label bytes per record, the last one is the class;
+    limits: number of classes of each label byte; names: small text files with the classes' names.
+    """
+
+    name: str
+    file: str
+    md5: str
+    folder: str
+    train: dict[str, int]
+    test: dict[str, int]
+    limits: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        return f"https://www.cs.toronto.edu/~kriz/{self.file}"
+
+    @property
+    def record(self) -> int:
+        """Bytes per record."""
+        return len(self.limits) + PIXELS
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every binary file."""
+        return {file: count * self.record for file, count in {**self.train, **self.test}.items()}
+
+
+ARCHIVES = {
+    "cifar10": Archive(
+        name="cifar10",
+        file="cifar-10-binary.tar.gz",
+        md5="c32a1d4ab5d03f1284b67883e8d87530",
+        folder="cifar-10-batches-bin",
+        train={f"data_batch_{k}.bin": 10_000 for k in range(1, 6)},
+        test={"test_batch.bin": 10_000},
+        limits=(10,),
+        names=("batches.meta.txt",),
+    ),
+    "cifar100": Archive(
+        name="cifar100",
+        file="cifar-100-binary.tar.gz",
+        md5="03b5dce01913d631647c71ecec9e9cb8",
+        folder="cifar-100-binary",
+        train={"train.bin": 50_000},
+        test={"test.bin": 10_000},
+        limits=(20, 100),
+        names=("coarse_label_names.txt", "fine_label_names.txt"),
+    ),
+}
+
+
+def archive(name: str) -> Archive:
+    """The archive of a data set. Raises DataError for an unknown name."""
+    if name not in ARCHIVES:
+        raise DataError(f"data set: expected one of {', '.join(ARCHIVES)}, found {name!r}")
+    return ARCHIVES[name]
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """`root`, else $HESS_DATA, else data/ in the current folder."""
+    return Path(root or os.environ.get("HESS_DATA") or "data")
+
+
+def remedy(name: str) -> str:
+    """What to do about missing or broken files."""
+    return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with dataset=surrogate"
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    train: int | None = None,
+    test: int | None = None,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.5, 0.5, 0.5),
+    flat: bool = True,
+) -> ImageData:
+    """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order of the files.
+
+    train, test: keep that many of the first records. mean, std, flat: see Split. CIFAR-100 labels are the fine ones.
+    Raises DataError for files that are missing or have the wrong size, and for labels out of range.
+    """
+    spec = archive(name)
+    return read(spec, data_root(root), train=train, test=test, mean=mean, std=std, flat=flat)
+
+
+def read(
+    spec: Archive,
+    root: Path,
+    *,
+    train: int | None = None,
+    test: int | None = None,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.5, 0.5, 0.5),
+    flat: bool = True,
+) -> ImageData:
+    """load() for any archive of this format."""
+    check_files(spec, root / spec.folder)
+    digest = hashlib.sha256()
+    splits = []
+    for files, keep in ((spec.train, train), (spec.test, test)):
+        images, labels = _read_part(spec, root / spec.folder, files, digest)
+        if keep is not None and not 0 < keep <= len(labels):
+            raise DataError(f"{spec.name}: expected 1 to {len(labels)} examples, found {keep}")
+        splits.append(Split(images[:keep], labels[:keep], tuple(mean), tuple(std), flat))
+    return ImageData(splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16])
+
+
+def check_files(spec: Archive, folder: Path) -> None:
+    """Raises DataError unless every binary file is in `folder` with its exact size."""
+    for file, size in spec.sizes.items():
+        path = folder / file
+        found = path.stat().st_size if path.is_file() else None
+        if found is None:
+            raise DataError(f"{spec.name}: expected {path}, found no such file; {remedy(spec.name)}")
+        if found != size:
+            raise DataError(f"{spec.name}: expected {size} bytes in {path}, found {found}; {remedy(spec.name)}")
+
+
+def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
+    """Raises DataError for a label, column by column, at or above its limit."""
+    for column, limit in enumerate(spec.limits):
+        if labels[:, column].max(initial=0) >= limit:
+            at = int(np.argmax(labels[:, column] >= limit))
+            raise DataError(
+                f"{spec.name}: expected labels 0 to {limit - 1} in {path}, found {labels[at, column]} in record {at}; "
+                + remedy(spec.name)
+            )
+
+
+def _read_part(spec: Archive, folder: Path, files: dict[str, int], digest: hashlib._Hash) -> tuple[Tensor, Tensor]:
+    count, width = sum(files.values()), len(spec.limits)
+    images, labels = np.empty((count, PIXELS), np.uint8), np.empty(count, np.int64)
+    start = 0
+    for file, rows in files.items():
+        records = np.fromfile(folder / file, np.uint8).reshape(rows, spec.record)
+        check_labels(spec, folder / file, records[:, :width])
+        digest.update(records.data)
+        images[start : start + rows] = records[:, width:]
+        labels[start : start + rows] = records[:, width - 1]
+        start += rows
+    return torch.from_numpy(images).view(count, 3, 32, 32), torch.from_numpy(labels)

@@ -1,0 +1,267 @@
+"""Minibatch training in memory (DAG, Sections 5 and N): SGD or Adam, cosine schedule, clipping, checkpoints, resume.
+
+A training is a function of its arguments: the data order and the augmentation come from generators that the caller
+names, and nothing else is random. A training that was killed goes on from the last saved epoch and ends in the same
+bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from runner.data.images import Split
+from runner.models.network import Network
+from runner.training.backprop import gradient_function, loss_value
+
+State = dict[str, Tensor]
+
+CHECKPOINTS = ("init", "mid", "final")
+
+
+class CheckpointStore(Protocol):
+    """Where states of one training are kept: load(name) gives None for what was never saved."""
+
+    def load(self, name: str) -> Any | None: ...
+
+    def save(self, name: str, state: Any) -> None: ...
+
+
+@dataclass
+class Training:
+    """What a training left behind.
+
+    status: "ok", or "diverged in epoch k" (then "final" is missing). states: parameters and buffers at "init", "mid"
+    (after E//2 epochs) and "final". history: columns epoch (0: before training), rate, train_loss (mean over the
+    epoch's batches as they came), test_loss, test_accuracy (NaN for regression). seconds: spent in all epochs, over all
+    attempts; not part of the history, which is the same in every run.
+    """
+
+    status: str = "ok"
+    states: dict[str, State] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values and tensors, for a checkpoint; Training(**…) is the inverse."""
+        history = {name: list(column) for name, column in self.history.items()}
+        return {"status": self.status, "states": dict(self.states), "history": history, "seconds": self.seconds}
+
+    def load_into(self, network: Network, checkpoint: str) -> Network:
+        """`network` in evaluation mode with the parameters of a checkpoint. Raises ValueError for one not reached."""
+        if checkpoint not in self.states:
+            raise ValueError(
+                f"checkpoint: expected one of {', '.join(self.states)}, found {checkpoint!r} (training: {self.status})"
+            )
+        network.load_state_dict(self.states[checkpoint])
+        return network.eval()
+
+
+def train(
+    network: Network,
+    train_split: Split,
+    test_split: Split,
+    *,
+    order: torch.Generator,
+    loss: str = "cross_entropy",
+    optimizer: str = "sgd",
+    rate: float = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+    clip: float = 1.0,
+    batch: int = 128,
+    epochs: int = 50,
+    schedule: str = "cosine",
+    augment: torch.Generator | None = None,
+    checkpoints: CheckpointStore | None = None,
+    save_every: int = 5,
+    progress: Callable[..., None] | None = None,
+) -> Training:
+    """Train `network` in place and return its checkpoints and history.
+
+    order: permutes the training examples, once per epoch; the last batch is kept even if smaller. clip: the gradient
+    is scaled to at most this norm. schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
+    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat.
+    checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
+    progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
+    Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
+    """
+    if batch < 1 or epochs < 1 or len(train_split) == 0:
+        raise ValueError(
+            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {len(train_split)}"
+        )
+    if schedule not in ("cosine", "constant"):
+        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+    finished = checkpoints.load("result") if checkpoints else None
+    if finished is not None:
+        return Training(**finished)
+    gradient = gradient_function(network, loss)
+    device = next(network.parameters()).device
+    train_split, test_split = train_split.to(device), test_split.to(device)
+    parameters = flatten_parameters(network)
+    run = _Run(network, _optimizer(optimizer, parameters, rate, momentum, weight_decay), order, augment)
+    if checkpoints and (saved := checkpoints.load("resume")) is not None:
+        run.restore(saved)
+    else:
+        run.reached(epochs)
+        run.record(0.0, math.nan, evaluate(network, test_split, loss))
+    while run.epoch < epochs and run.training.status == "ok":
+        started = time.perf_counter()
+        step_rate = rate * (1 + math.cos(math.pi * run.epoch / epochs)) / 2 if schedule == "cosine" else rate
+        run.optimizer.param_groups[0]["lr"] = step_rate
+        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
+        run.epoch += 1
+        scores = evaluate(network, test_split, loss)
+        run.record(step_rate, mean_loss, scores)
+        run.training.seconds += time.perf_counter() - started
+        if not (math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all())):
+            run.training.status = f"diverged in epoch {run.epoch}"
+        else:
+            run.reached(epochs)
+        if progress:
+            progress(run.epoch, epochs, f"loss {mean_loss:.3f}, accuracy {scores[1]:.3f}")
+        if checkpoints and run.epoch % save_every == 0 and run.epoch < epochs:
+            checkpoints.save("resume", run.state())
+    if checkpoints:
+        checkpoints.save("result", run.training.as_dict())
+    return run.training
+
+
+@torch.no_grad()
+def evaluate(network: Network, split: Split, loss: str, batch: int = 500) -> tuple[float, float]:
+    """Mean loss and accuracy (NaN for regression) in evaluation mode; the mode is put back."""
+    was_training = network.training
+    network.eval()
+    total, right = 0.0, 0
+    read = split.reader(batch)
+    for index in torch.arange(len(split), device=split.inputs.device).split(batch):
+        x, y = read(index, None)
+        output = network(x)
+        total += float(loss_value(loss, output, y)) * len(y)
+        if loss == "cross_entropy":
+            right += int((output.argmax(1) == y).sum())
+    network.train(was_training)
+    accuracy = right / len(split) if loss == "cross_entropy" else math.nan
+    return total / len(split), accuracy
+
+
+def flatten_parameters(network: nn.Module) -> nn.Parameter:
+    """One vector of all parameters; the network's own parameters and gradients become views of it and of its `.grad`.
+
+    Clipping and the optimiser then are a few kernels on one vector, not several per tensor.
+    """
+    parameters = list(network.parameters())
+    vector = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
+    vector.grad = torch.zeros_like(vector)
+    start = 0
+    for p in parameters:
+        end = start + p.numel()
+        p.data = vector.data[start:end].view_as(p)
+        p.grad = vector.grad[start:end].view_as(p)
+        start = end
+    return vector
+
+
+def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
+    """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
+    count, _, height, width = pixels.shape
+    padded = nn.functional.pad(pixels, [padding] * 4)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (B, C, 2p+1, 2p+1, H, W)
+    top, left = torch.randint(2 * padding + 1, (2, count), generator=generator).to(pixels.device)
+    crops = windows[torch.arange(count, device=pixels.device), :, top, left]
+    flip = torch.randint(2, (count, 1, 1, 1), generator=generator).to(pixels.device) == 1
+    return torch.where(flip, crops.flip(-1), crops)
+
+
+def _optimizer(
+    name: str, vector: nn.Parameter, rate: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    if name == "sgd":
+        return torch.optim.SGD([vector], rate, momentum, weight_decay=weight_decay, fused=True)
+    if name == "adam":
+        return torch.optim.Adam([vector], rate, weight_decay=weight_decay, fused=True)
+    raise ValueError(f"optimizer: expected sgd or adam, found {name!r}")
+
+
+def _epoch(
+    run: _Run,
+    split: Split,
+    vector: nn.Parameter,
+    gradient: Callable[[Tensor, Tensor], Tensor],
+    batch: int,
+    clip: float,
+) -> float:
+    """One pass over the split; mean loss per example."""
+    run.network.train()
+    device = split.inputs.device
+    permutation = torch.randperm(len(split), generator=run.order).to(device)
+    total = torch.zeros((), device=device)
+    assert vector.grad is not None
+    read = split.reader(batch)
+    augment = run.augment
+    transform = None if augment is None else lambda pixels: crop_and_flip(pixels, augment)
+    for index in permutation.split(batch):
+        total += gradient(*read(index, transform)) * len(index)
+        norm = torch.linalg.vector_norm(vector.grad)
+        vector.grad.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
+        run.optimizer.step()
+    return float(total) / len(split)
+
+
+class _Run:
+    """A training under way: everything that the next epoch depends on."""
+
+    def __init__(
+        self,
+        network: Network,
+        optimizer: torch.optim.Optimizer,
+        order: torch.Generator,
+        augment: torch.Generator | None,
+    ) -> None:
+        self.network, self.optimizer, self.order, self.augment = network, optimizer, order, augment
+        self.epoch = 0
+        self.training = Training()
+
+    def reached(self, epochs: int) -> None:
+        """Keep the parameters where a checkpoint is due."""
+        due = {"init": 0, "mid": epochs // 2, "final": epochs}
+        for name in CHECKPOINTS:
+            if due[name] == self.epoch:
+                self.training.states[name] = self._parameters()
+
+    def record(self, rate: float, train_loss: float, scores: tuple[float, float]) -> None:
+        """One row of the history."""
+        row = {"epoch": self.epoch, "rate": rate, "train_loss": train_loss}
+        row |= {"test_loss": scores[0], "test_accuracy": scores[1]}
+        for name, value in row.items():
+            self.training.history.setdefault(name, []).append(value)
+
+    def state(self) -> dict[str, Any]:
+        """All of it as tensors and plain values."""
+        return {
+            "epoch": self.epoch,
+            "network": self._parameters(),
+            "optimizer": self.optimizer.state_dict(),
+            "order": self.order.get_state(),
+            "augment": None if self.augment is None else self.augment.get_state(),
+            "training": self.training.as_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from state()."""
+        self.epoch = state["epoch"]
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.order.set_state(state["order"])
+        if self.augment is not None:
+            self.augment.set_state(state["augment"])
+        self.training = Training(**state["training"])
+
+    def _parameters(self) -> State:
+        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}

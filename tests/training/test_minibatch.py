@@ -1,0 +1,254 @@
+"""Minibatch training against plain torch, and its promises: determinism, resume, status of a diverged run."""
+
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from runner.data.images import Split
+from runner.models import attention_regressor, diamond, mlp, resnet18
+from runner.training.minibatch import CHECKPOINTS, Training, crop_and_flip, evaluate, flatten_parameters, train
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def pixels(count, seed, classes=4, flat=True):
+    g = generator(seed)
+    labels = torch.randint(classes, (count,), generator=g)
+    images = torch.randint(0, 256, (count, 3, 4, 4), generator=g, dtype=torch.uint8) // 2
+    images += (labels * 30).to(torch.uint8)[:, None, None, None]  # something to learn
+    return Split(images, labels, flat=flat)
+
+
+TRAIN, TEST = pixels(70, 1), pixels(30, 2)
+
+
+def small(**kwargs):
+    return mlp(inputs=48, outputs=4, depth=2, width=6, generator=generator(3), **kwargs)
+
+
+class Store:
+    """Checkpoints as bytes, so that nothing is shared with the training that saved them."""
+
+    def __init__(self, stop_at=None):
+        self.saved, self.stop_at = {}, stop_at
+
+    def load(self, name):
+        if name not in self.saved:
+            return None
+        return torch.load(io.BytesIO(self.saved[name]), weights_only=True)
+
+    def save(self, name, state):
+        if name == "result" and self.stop_at is not None:
+            return
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self.saved[name] = buffer.getvalue()
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(epoch):
+    def progress(done, total, note):
+        if done == epoch:
+            raise Killed
+
+    return progress
+
+
+def plain_torch(network, optimizer, rate, epochs, clip, batch=16):
+    """The textbook loop: autograd, one tensor at a time, torch's own clipping and schedule."""
+    order = generator(7)
+    parameters = list(network.parameters())
+    if optimizer == "sgd":
+        opt = torch.optim.SGD(parameters, rate, momentum=0.9, weight_decay=1e-2)
+    else:
+        opt = torch.optim.Adam(parameters, rate, weight_decay=1e-2)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs)
+    x = (TRAIN.inputs.float() / 255 - 0.5) / 0.5
+    network.train()
+    for _ in range(epochs):
+        for index in torch.randperm(len(x), generator=order).split(batch):
+            opt.zero_grad()
+            nn.functional.cross_entropy(network(x[index].flatten(1)), TRAIN.targets[index]).backward()
+            nn.utils.clip_grad_norm_(parameters, clip)
+            opt.step()
+        cosine.step()
+    return network
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("spectral", [False, True], ids=["plain", "spectral"])
+def test_agrees_with_the_textbook_loop(optimizer, spectral):
+    make = {"norm": not spectral, "spectral": spectral}
+    rate = 0.05 if optimizer == "sgd" else 0.01
+    expected = plain_torch(small(**make), optimizer, rate, 4, clip=0.5)
+    network = small(**make)
+    result = train(
+        network, TRAIN, TEST, order=generator(7), optimizer=optimizer, rate=rate, weight_decay=1e-2, clip=0.5,
+        batch=16, epochs=4,
+    )  # fmt: skip
+    assert result.status == "ok"
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_learns_and_keeps_checkpoints():
+    network = small()
+    start = {k: v.clone() for k, v in network.state_dict().items()}
+    result = train(network, TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=7)
+    assert tuple(result.states) == CHECKPOINTS
+    torch.testing.assert_close(result.states["init"], start, rtol=0, atol=0)
+    history = result.history
+    assert history["epoch"] == list(range(8))
+    assert math.isnan(history["train_loss"][0])
+    assert history["train_loss"][-1] < history["train_loss"][1]
+    assert history["rate"][1] == 0.1
+    assert history["rate"][-1] == pytest.approx(0.1 * (1 + math.cos(math.pi * 6 / 7)) / 2)
+    # mid is the state after E//2 = 3 epochs
+    half = small()
+    half_run = train(half, TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=7, checkpoints=None)
+    torch.testing.assert_close(half_run.states["mid"], result.states["mid"], rtol=0, atol=0)
+    assert any((result.states["mid"][k] != result.states["final"][k]).any() for k in start)
+    final = result.load_into(small(), "final")
+    assert not final.training
+    loss, accuracy = evaluate(final, TEST, "cross_entropy")
+    assert (loss, accuracy) == (history["test_loss"][-1], history["test_accuracy"][-1])
+
+
+def same_bits(a: Training, b: Training):
+    assert a.status == b.status
+    assert repr(a.history) == repr(b.history)
+    for name in CHECKPOINTS:
+        for key, value in a.states[name].items():
+            assert torch.equal(value, b.states[name][key]), (name, key)
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "settings"),
+    [
+        (small, (TRAIN, TEST), {}),
+        (lambda: small(norm=False, spectral=True), (TRAIN, TEST), {"optimizer": "adam", "rate": 1e-3}),
+        (
+            lambda: diamond(inputs=48, outputs=4, width=5, merge="cat", generator=generator(1)),
+            (TRAIN, TEST),
+            {"schedule": "constant"},
+        ),
+        (
+            lambda: attention_regressor(width=4, generator=generator(1)),
+            (
+                Split(torch.randn(40, 3, 4, generator=generator(1)), torch.randn(40, generator=generator(2))),
+                Split(torch.randn(20, 3, 4, generator=generator(3)), torch.randn(20, generator=generator(4))),
+            ),
+            {"loss": "mse", "optimizer": "adam", "rate": 1e-3},
+        ),
+    ],
+    ids=["sgd", "spectral-adam", "diamond", "attention"],
+)
+def test_killed_and_resumed_is_bitwise_the_same(make, data, settings):
+    settings = {"epochs": 8, "batch": 16, "save_every": 2, **settings}
+    whole = train(make(), *data, order=generator(7), **settings)
+    store = Store()
+    for epoch in (3, 5, 8):
+        with pytest.raises(Killed):
+            train(make(), *data, order=generator(7), checkpoints=store, progress=kill_at(epoch), **settings)
+    done = []
+    resumed = train(
+        make(), *data, order=generator(7), checkpoints=store, progress=lambda d, *_: done.append(d), **settings
+    )
+    assert done == [7, 8]  # it went on from epoch 6, it did not start again
+    same_bits(whole, resumed)
+    again = train(make(), *data, order=generator(99), checkpoints=store, progress=kill_at(1), **settings)
+    same_bits(whole, again)  # a finished training is loaded, nothing runs
+
+
+def test_augmented_convolutional_training_resumes():
+    data = Split(
+        torch.randint(0, 256, (24, 3, 32, 32), generator=generator(1), dtype=torch.uint8),
+        torch.randint(10, (24,), generator=generator(2)),
+        flat=False,
+    )
+    settings = {"epochs": 2, "batch": 16, "save_every": 1}
+    runs = []
+    for stop in (None, 2):
+        store = Store()
+        if stop:
+            with pytest.raises(Killed):
+                train(
+                    resnet18(generator=generator(3)), data, data, order=generator(7), augment=generator(8),
+                    checkpoints=store, progress=kill_at(stop), **settings,
+                )  # fmt: skip
+        runs.append(
+            train(
+                resnet18(generator=generator(3)), data, data, order=generator(7), augment=generator(8),
+                checkpoints=store, **settings,
+            )
+        )  # fmt: skip
+    same_bits(*runs)
+
+
+def test_data_order_comes_from_its_stream():
+    def final(order):
+        return train(small(), TRAIN, TEST, order=generator(order), epochs=1, batch=16).states["final"]
+
+    torch.rand(3)  # the global stream does not matter
+    a, b, c = final(7), final(7), final(8)
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    assert any(not torch.equal(a[k], c[k]) for k in a)
+
+
+def test_divergence_is_a_status():
+    store = Store()
+    result = train(
+        small(norm=False), TRAIN, TEST, order=generator(7), rate=1e20, clip=1e30, epochs=5, batch=16,
+        checkpoints=store,
+    )  # fmt: skip
+    assert result.status.startswith("diverged in epoch")
+    assert "init" in result.states and "final" not in result.states
+    with pytest.raises(ValueError, match="diverged"):
+        result.load_into(small(norm=False), "final")
+    assert Training(**store.load("result")).status == result.status
+
+
+def test_mistakes_are_refused():
+    for bad, word in (
+        ({"optimizer": "adamw"}, "optimizer"),
+        ({"loss": "hinge"}, "loss"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"batch": 0}, "batch"),
+        ({"epochs": 0}, "epochs"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            train(small(), TRAIN, TEST, order=generator(7), **bad)
+    with pytest.raises(ValueError, match="examples"):
+        train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=generator(7))
+
+
+def test_flattened_parameters_are_views():
+    network = small()
+    vector = flatten_parameters(network)
+    with torch.no_grad():
+        vector.fill_(0.5)
+        vector.grad.fill_(2.0)
+    assert all(bool((p == 0.5).all()) and bool((p.grad == 2).all()) for p in network.parameters())
+
+
+def test_crop_and_flip_moves_and_mirrors():
+    images = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(1, 3, 6, 6).repeat(400, 1, 1, 1) + 1
+    out = crop_and_flip(images, generator(1), padding=1)
+    padded = nn.functional.pad(images[:1], [1] * 4)[0]
+    expected = {
+        bytes(crop.numpy().tobytes())
+        for top in range(3)
+        for left in range(3)
+        for crop in [padded[:, top : top + 6, left : left + 6].contiguous()]
+        for crop in (crop, crop.flip(-1).contiguous())
+    }
+    found = {image.numpy().tobytes() for image in out}
+    assert found == expected  # every offset and both orientations occur, and nothing else
