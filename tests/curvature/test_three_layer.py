@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from three_layer_oracle import ACTIVATIONS, LARGEST, SIZES, instance, relative_error
-from three_layer_oracle import gradient as oracle_gradient
-from three_layer_oracle import hessian as oracle_hessian
-from three_layer_oracle import loss as oracle_loss
 
 from runner.curvature.closed_form import three_layer as tl
+from tests.curvature.three_layer_oracle import ACTIVATIONS, LARGEST, SIZES, instance, relative_error
+from tests.curvature.three_layer_oracle import gradient as oracle_gradient
+from tests.curvature.three_layer_oracle import hessian as oracle_hessian
+from tests.curvature.three_layer_oracle import loss as oracle_loss
 
 TOLERANCE = 1e-10
 NAMES = sorted(ACTIVATIONS)

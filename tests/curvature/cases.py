@@ -1,0 +1,266 @@
+"""The one table of test graphs and losses, and the dense float64 oracle that every method is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"smooth": nn.SiLU, "relu": nn.ReLU}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    dag: Dag
+    x: Tensor
+    y: Tensor
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.dag.order
+
+
+def block(i: int, o: int, act: Callable[[], nn.Module], norm: bool = False) -> nn.Sequential:
+    parts: list[nn.Module] = [nn.Linear(i, o), *([nn.LayerNorm(o)] if norm else []), act()]
+    module = nn.Sequential(*parts).double()
+    if norm:
+        with torch.no_grad():
+            module[1].weight.uniform_(0.5, 1.5)
+            module[1].bias.normal_()
+    return module
+
+
+def linear(i: int, o: int) -> nn.Linear:
+    return nn.Linear(i, o).double()
+
+
+def chain(act: Callable[[], nn.Module]) -> Dag:
+    return Dag(
+        [
+            Node("a", ("input",), block(5, 4, act)),
+            Node("b", ("a",), block(4, 6, act)),
+            Node("c", ("b",), block(6, 3, act)),
+            Node("out", ("c",), linear(3, 4)),
+        ]
+    )
+
+
+def chain_layer_norm(act: Callable[[], nn.Module]) -> Dag:
+    widths = [5, 4, 6, 4]
+    nodes = [
+        Node(f"h{i}", ("input",) if i == 0 else (f"h{i - 1}",), block(widths[i], widths[i + 1], act, norm=True)) for i in range(3)
+    ]
+    return Dag([*nodes, Node("out", ("h2",), linear(4, 3))])
+
+
+def residual(act: Callable[[], nn.Module]) -> Dag:
+    nodes = [Node("proj", ("input",), block(5, 4, act, norm=True))]
+    for i in range(3):
+        nodes.append(Node(f"r{i}", (nodes[-1].name,), Residual(block(4, 4, act), scale=3**-0.5)))
+    return Dag([*nodes, Node("out", (nodes[-1].name,), linear(4, 3))])
+
+
+def skip(act: Callable[[], nn.Module]) -> Dag:
+    """A skip as an edge of the graph, into a nonlinear merge and into a linear one, and one straight to the output."""
+    head = linear(4, 3)
+    return Dag(
+        [
+            Node("a", ("input",), block(5, 4, act)),
+            Node("b", ("a",), block(4, 4, act)),
+            Node("c", ("b", "a"), Concatenated(block(8, 4, act))),
+            Node("d", ("c", "a"), WeightedSum(0.5, 2.0)),
+            Node("out", ("d", "b"), lambda d, b: head(d * b)),
+        ]
+    )
+
+
+def diamond_sum(act: Callable[[], nn.Module]) -> Dag:
+    return Dag(
+        [
+            Node("stem", ("input",), block(5, 4, act, norm=True)),
+            Node("a0", ("stem",), block(4, 4, act, norm=True)),
+            Node("a1", ("a0",), block(4, 4, act, norm=True)),
+            Node("b0", ("stem",), block(4, 3, act, norm=True)),
+            Node("b1", ("b0",), block(3, 4, act, norm=True)),
+            Node("merge", ("a1", "b1"), WeightedSum(2**-0.5, 2**-0.5)),
+            Node("out", ("merge",), linear(4, 3)),
+        ]
+    )
+
+
+def diamond_cat(act: Callable[[], nn.Module]) -> Dag:
+    return Dag(
+        [
+            Node("out", ("merge",), linear(4, 3)),
+            Node("merge", ("b0", "a0"), Concatenated(block(7, 4, act))),
+            Node("b0", ("stem",), block(4, 3, act)),
+            Node("a0", ("stem",), block(4, 4, act)),
+            Node("stem", ("input",), block(5, 4, act)),
+        ]
+    )
+
+
+def shared_weights(act: Callable[[], nn.Module]) -> Dag:
+    """The same module in three nodes, one of them reached by a skip."""
+    cell = block(4, 4, act)
+    return Dag(
+        [
+            Node("embed", ("input",), linear(5, 4)),
+            Node("s1", ("embed",), cell),
+            Node("s2", ("s1",), cell),
+            Node("mix", ("s2", "embed"), lambda a, b: a * b),
+            Node("s3", ("mix",), cell),
+            Node("out", ("s3",), linear(4, 2)),
+        ],
+        loss="mse",
+    )
+
+
+def attention(act: Callable[[], nn.Module]) -> Dag:
+    """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions), mean pool, scalar output."""
+    q, k, v, head = linear(2, 2), linear(2, 2), linear(2, 2), linear(2, 1)
+    mix = act()
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return torch.softmax(queries @ keys.transpose(1, 2) / 2**0.5, 2) @ values
+
+    return Dag(
+        [
+            Node("q", ("input",), q),
+            Node("k", ("input",), k),
+            Node("v", ("input",), v),
+            Node("attend", ("q", "k", "v"), attend),
+            Node("mlp", ("attend",), lambda h: mix(h)),
+            Node("out", ("mlp",), lambda h: head(h.mean(1))),
+        ],
+        loss="mse",
+    )
+
+
+def fan_in_three(act: Callable[[], nn.Module]) -> Dag:
+    merge, squash = linear(4, 4), act()
+    return Dag(
+        [
+            Node("a", ("input",), block(5, 4, act)),
+            Node("b", ("input",), block(5, 4, act)),
+            Node("c", ("a",), block(4, 4, act)),
+            Node("m", ("a", "b", "c"), lambda a, b, c: squash(merge(a * b + c))),
+            Node("out", ("m",), linear(4, 3)),
+        ]
+    )
+
+
+def nested_branches(act: Callable[[], nn.Module]) -> Dag:
+    """A diamond inside a branch of a diamond, an edge across, and a callable loss that returns the mean."""
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return (output - target).pow(4).sum(1).mean() + torch.sin(output.sum(1)).mean()
+
+    return Dag(
+        [
+            Node("s", ("input",), block(5, 3, act)),
+            Node("a", ("s",), block(3, 3, act)),
+            Node("b", ("s",), block(3, 3, act)),
+            Node("a1", ("a",), block(3, 3, act)),
+            Node("a2", ("a",), block(3, 2, act)),
+            Node("am", ("a1", "a2"), Concatenated(block(5, 3, act))),
+            Node("m", ("am", "b", "a"), Concatenated(block(9, 3, act, norm=True))),
+            Node("out", ("m", "b"), WeightedSum(1.0, -0.5)),
+        ],
+        loss=loss,
+    )
+
+
+def convolution(act: Callable[[], nn.Module]) -> Dag:
+    """Convolution, evaluation-mode BatchNorm, pooling: node outputs with three dimensions."""
+    stem = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), act()).double()
+    with torch.no_grad():
+        stem[1].running_mean.normal_()
+        stem[1].running_var.uniform_(0.5, 2)
+    return Dag(
+        [
+            Node("stem", ("input",), stem.eval()),
+            Node("conv", ("stem",), nn.Sequential(nn.Conv2d(2, 2, 2, padding=1), act()).double()),
+            Node("add", ("conv", "stem"), lambda c, s: c[:, :, 1:, 1:] + s),
+            Node("out", ("add",), nn.Sequential(nn.Flatten(), linear(8, 3))),
+        ]
+    )
+
+
+GRAPHS: dict[str, Callable[[Callable[[], nn.Module]], Dag]] = {
+    graph.__name__: graph
+    for graph in (
+        chain,
+        chain_layer_norm,
+        residual,
+        skip,
+        diamond_sum,
+        diamond_cat,
+        shared_weights,
+        attention,
+        fan_in_three,
+        nested_branches,
+        convolution,
+    )
+}
+
+
+def make(graph: str, activation: str = "smooth", batch: int = 3, seed: int = 0) -> Case:
+    torch.manual_seed(seed)
+    dag = GRAPHS[graph](ACTIVATIONS[activation])
+    shape = {"attention": (3, 2), "convolution": (1, 3, 3)}.get(graph, (5,))
+    x = torch.randn(batch, *shape, dtype=torch.float64)
+    with torch.no_grad():
+        output = dag.forward(x)[dag.output]
+    y = torch.randint(0, output.shape[1], (batch,)) if dag.loss.name == "cross_entropy" else torch.randn_like(output)
+    return Case(f"{graph}-{activation}", dag, x, y)
+
+
+ALL = [(graph, activation) for graph in GRAPHS for activation in ACTIVATIONS]
+
+
+def dense_hessian(case: Case, nodes: tuple[str, ...], loss: Callable[[dict[str, Tensor]], Tensor] | None = None) -> dict:
+    """Blocks of the dense autodiff Hessian with respect to perturbations added to node outputs (the oracle)."""
+    with torch.no_grad():
+        values = case.dag.forward(case.x)
+    shapes = {v: values[v].shape[1:] for v in nodes}
+    sizes = [values[v][0].numel() for v in nodes]
+
+    def total(flat: Tensor) -> Tensor:
+        shifts = {v: piece.view(shapes[v]) for v, piece in zip(nodes, flat.split(sizes), strict=True)}
+        return case.dag.mean_loss(case.x, case.y, shifts) if loss is None else loss(shifts)
+
+    dense = torch.autograd.functional.hessian(total, torch.zeros(sum(sizes), dtype=torch.float64))
+    rows = dense.split(sizes, 0)
+    return {(v, w): b for v, row in zip(nodes, rows, strict=True) for w, b in zip(nodes, row.split(sizes, 1), strict=True)}
+
+
+def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> dict:
+    """Oracle of the Gauss-Newton blocks: the network linearised at e = 0 under the exact loss."""
+    with torch.no_grad():
+        values = case.dag.forward(case.x)
+    out = values[case.dag.output]
+    zero = {v: torch.zeros_like(values[v]) for v in nodes}
+
+    def linearised(shifts: dict[str, Tensor]) -> Tensor:
+        full = tuple(shifts[v].expand_as(values[v]) for v in nodes)
+        _, tangent = torch.autograd.functional.jvp(
+            lambda *e: case.dag.forward(case.x, dict(zip(nodes, e, strict=True)))[case.dag.output],
+            tuple(zero.values()),
+            full,
+            create_graph=True,
+        )
+        return case.dag.loss.per_example(out + tangent, case.y).mean()
+
+    return dense_hessian(case, nodes, linearised)
+
+
+def relative_error(found: dict, expected: dict) -> float:
+    """Largest entry of the difference over the largest entry of all expected blocks."""
+    scale = max(float(b.abs().max()) for b in expected.values())
+    return max(float((found[pair] - expected[pair]).abs().max()) for pair in expected) / scale

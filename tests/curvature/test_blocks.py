@@ -1,0 +1,112 @@
+"""Exact blocks against dense float64 autodiff of the perturbed network, on every graph of the table."""
+
+import pytest
+import torch
+from torch import nn
+
+from runner.curvature import Dag, Node, exact_blocks, gauss_newton_blocks
+from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_exact_blocks_agree_with_autodiff(graph, activation):
+    case = make(graph, activation)
+    found = exact_blocks(case.dag, case.x, case.y)
+    assert set(found) == {(v, w) for v in case.nodes for w in case.nodes}
+    assert relative_error(found, dense_hessian(case, case.nodes)) < 1e-10
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_gauss_newton_blocks_agree_with_the_linearised_network(graph, activation):
+    case = make(graph, activation)
+    found = gauss_newton_blocks(case.dag, case.x, case.y)
+    assert relative_error(found, dense_gauss_newton(case, case.nodes)) < 1e-10
+
+
+@pytest.mark.parametrize("graph", ["chain_layer_norm", "skip", "nested_branches", "attention", "shared_weights"])
+def test_any_subset_of_nodes_gives_the_same_blocks(graph):
+    case = make(graph)
+    full = exact_blocks(case.dag, case.x, case.y)
+    names = case.nodes
+    subsets = [names[:1], names[-1:], names[1:2], (names[0], names[2]), names[1:3], (names[0], names[-2]), names[1:-1]]
+    for subset in subsets:
+        found = exact_blocks(case.dag, case.x, case.y, reversed(subset))
+        assert set(found) == {(v, w) for v in subset for w in subset}
+        assert relative_error(found, {pair: full[pair] for pair in found}) < 1e-12
+
+
+@pytest.mark.parametrize("graph", ["chain", "skip", "attention"])
+def test_input_is_a_node_like_any_other(graph):
+    case = make(graph)
+    nodes = ("input", *case.nodes)
+    assert relative_error(exact_blocks(case.dag, case.x, case.y, nodes), dense_hessian(case, nodes)) < 1e-10
+
+
+@pytest.mark.parametrize("graph", ["skip", "diamond_cat", "chain_layer_norm"])
+def test_per_example_blocks_are_those_of_single_examples(graph):
+    case = make(graph)
+    for function in (exact_blocks, gauss_newton_blocks):
+        found = function(case.dag, case.x, case.y, per_example=True)
+        for b in range(len(case.x)):
+            single = function(case.dag, case.x[b : b + 1], case.y[b : b + 1])
+            assert relative_error({pair: block[b] for pair, block in found.items()}, single) < 1e-12
+
+
+def test_chunks_give_the_mean_over_the_whole_batch():
+    case = make("nested_branches", batch=7)
+    whole = exact_blocks(case.dag, case.x, case.y)
+    # Room for two examples at a time: found from the error that names the need of one.
+    for budget in range(2**13, 2**17, 2**12):
+        try:
+            cut = exact_blocks(case.dag, case.x, case.y, memory_budget=budget)
+        except ValueError:
+            continue
+        assert relative_error(cut, whole) < 1e-12
+        return
+    pytest.fail("no budget cut the batch")
+
+
+def test_float32_stays_float32_and_agrees():
+    case = make("diamond_sum")
+    single = case.dag.to(torch.float32)
+    found = exact_blocks(single, case.x.float(), case.y)
+    assert all(block.dtype == torch.float32 for block in found.values())
+    exact = exact_blocks(case.dag, case.x, case.y)
+    assert relative_error({pair: block.double() for pair, block in found.items()}, exact) < 1e-4
+
+
+def test_a_module_that_is_not_recognised_gives_the_blocks_of_the_one_that_is():
+    """The closed forms against automatic differentiation of the same node, through an opaque wrapper."""
+    case = make("diamond_sum")
+    opaque = Dag([Node(n.name, n.parents, lambda *p, fn=n.fn: fn(*p)) for n in case.dag.nodes.values()])
+    expected = exact_blocks(opaque, case.x, case.y)
+    assert relative_error(exact_blocks(case.dag, case.x, case.y), expected) < 1e-12
+
+
+@pytest.mark.parametrize("target", ["indices", "probabilities"])
+def test_cross_entropy_targets(target):
+    case = make("chain")
+    y = case.y if target == "indices" else torch.softmax(torch.randn(3, 4, dtype=torch.float64), 1)
+    found = exact_blocks(case.dag, case.x, y)
+    assert relative_error(found, dense_hessian(Case("", case.dag, case.x, y), case.nodes)) < 1e-10
+
+
+def test_a_repeated_parent_counts_twice():
+    torch.manual_seed(0)
+    dag = Dag([Node("a", ("input",), torch.tanh), Node("out", ("a", "a"), lambda a, b: a * b)], loss="mse")
+    x = torch.randn(2, 3, dtype=torch.float64)
+    case = Case("", dag, x, torch.zeros_like(x))
+    assert relative_error(exact_blocks(dag, x, case.y), dense_hessian(case, dag.order)) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "act", [nn.GELU, lambda: nn.GELU("tanh"), nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU, nn.Mish, nn.LeakyReLU, nn.Hardtanh]
+)
+@pytest.mark.parametrize("norm", ["affine", "plain"])
+def test_every_recognised_activation(act, norm):
+    torch.manual_seed(1)
+    body = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4, elementwise_affine=norm == "affine"), act(), nn.Linear(4, 3), nn.Tanh()).double()
+    dag = Dag([Node("a", ("input",), body), Node("b", ("a",), body), Node("out", ("b",), nn.Linear(3, 2).double())])
+    x = torch.randn(3, 3, dtype=torch.float64)
+    case = Case("", dag, x, torch.tensor([0, 1, 1]))
+    assert relative_error(exact_blocks(dag, x, case.y), dense_hessian(case, dag.order)) < 1e-10
