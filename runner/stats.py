@@ -114,7 +114,7 @@ def mann_whitney(
     """Two-sided Mann–Whitney U test of two independent samples.
 
     U = #{a_i > b_j} + ½ #{a_i = b_j}; effect = 2U/(mn) − 1; shift = median of all a_i − b_j with the interval by
-    inversion of the test. Exact up to about 50 against 50 values (five against thousands), with or without ties;
+    inversion of the test. Exact up to about 50 against 50 values (5 against 200), with or without ties;
     above that the normal approximation with tie and continuity correction.
     """
     from runner import ranks
