@@ -9,11 +9,14 @@ place into their `.grad`. One step of an eight-block network has about 110 opera
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from runner.curvature.structure import Stage, Structure
 
 _aten = torch.ops.aten
 
@@ -34,6 +37,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "linear": (lambda z: z, lambda g, z, a: g),
 }
 """Name -> (σ(z), (g, z, σ(z)) -> g σ'(z))."""
+
+PIECEWISE_LINEAR = ("relu", "leaky_relu")
 
 
 def activation(name: str) -> Activation:
@@ -113,6 +118,7 @@ class Block(WrittenOut):
         self.linear = (SpectralLinear if spectral else nn.Linear)(inputs, outputs)
         self.norm = nn.LayerNorm(outputs) if norm else None
         self.skip = skip
+        self.activation_name = activation_name
         self.act, self._act_pull = activation(activation_name)
 
     def pre_activation(self, *parents: Tensor) -> Tensor:
@@ -123,6 +129,27 @@ class Block(WrittenOut):
     def forward(self, *parents: Tensor) -> Tensor:
         a = self.act(self.pre_activation(*parents))
         return a if self.skip is None else torch.add(parents[0], a, alpha=self.skip)
+
+    def curvature_structure(self, parents: int) -> Structure | None:
+        """`forward` as stages whose first and second derivatives the curvature engine has in closed form.
+
+        None for a spectral weight in training mode, where each forward pass changes it.
+        """
+        from runner.curvature.structure import Chain, ElementwiseStage, LayerNormStage, LinearStage, ResidualStage, Structure
+
+        linear = self.linear
+        if isinstance(linear, SpectralLinear) and self.training:
+            return None
+        weight = linear.weight / linear.sigma() if isinstance(linear, SpectralLinear) else linear.weight
+        stages: list[Stage] = [LinearStage(weight.detach(), linear.bias.detach())]
+        if self.norm is not None:
+            stages.append(LayerNormStage(self.norm.weight.detach(), self.norm.bias.detach(), self.norm.eps))
+        if self.activation_name != "linear":
+            stages.append(ElementwiseStage(self.act, self.activation_name in PIECEWISE_LINEAR))
+        chain = Chain(tuple(stages))
+        if self.skip is not None:
+            chain = Chain((ResidualStage(chain, self.skip),))
+        return Structure((1.0,) if parents == 1 else None, chain)
 
     def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
         h = parents[0] if len(parents) == 1 else torch.cat(parents, -1)
@@ -168,6 +195,12 @@ class SumMerge(WrittenOut):
 
     def forward(self, *parents: Tensor) -> Tensor:
         return torch.stack(parents).sum(0) * len(parents) ** -0.5
+
+    def curvature_structure(self, parents: int) -> Structure:
+        """The weighted sum, in the curvature engine's closed form."""
+        from runner.curvature.structure import Chain, Structure
+
+        return Structure((parents**-0.5,) * parents, Chain(()))
 
     def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
         return self.forward(*parents), len(parents)
