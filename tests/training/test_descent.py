@@ -1,0 +1,180 @@
+"""Descent of many starts against a plain loop over one start, and the papers' stop and duplicate rules."""
+
+import math
+
+import pytest
+import torch
+
+from runner.curvature.closed_form import three_layer as tl
+from runner.training.descent import LossGradient, RowDirection, Switch, descend, duplicates
+
+NAMES = sorted(tl.ACTIVATIONS)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def problem(starts=7, width=3, seed=0, samples=20, inputs=2, scale=3.0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+    q = (torch.arange(samples) % 2).double()
+    theta = torch.randn(starts, tl.parameter_count(inputs, width), generator=generator, dtype=torch.float64)
+    return scale * theta, x, q
+
+
+def plain(theta, x, q, activation, rate, steps, ratio):
+    """One start, one step at a time, autograd: (theta, steps, converged)."""
+    initial = None
+    for number in range(steps + 1):
+        leaf = theta.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(tl.loss(leaf, x, q, activation), leaf)
+        norm = float(gradient.norm())
+        initial = norm if initial is None else initial
+        if norm <= ratio * initial:
+            return theta, number, True
+        if number < steps:
+            theta = theta - rate * gradient
+    return theta, steps, False
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [1, 4])
+def test_every_start_follows_the_plain_loop(name, width):
+    theta, x, q = problem(width=width, scale=1.0)  # steeper starts are chaotic under the linear activation
+    result = descend(theta, LossGradient(x, q, name), rate=0.01, max_steps=120, stop_ratios=(0.2, 0.03))
+    assert sorted(result.endpoints) == [0.03, 0.2]
+    for ratio, ends in result.endpoints.items():
+        for k, start in enumerate(theta):
+            expected, steps, converged = plain(start, x, q, name, 0.01, 120, ratio)
+            assert (int(ends.steps[k]), bool(ends.converged[k])) == (steps, converged)
+            torch.testing.assert_close(ends.theta[k], expected, rtol=1e-8, atol=1e-10)
+    assert result.final is result.endpoints[0.03]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [3, 10])
+def test_a_start_does_not_depend_on_its_company(name, width):
+    theta, x, q = problem(starts=150, width=width, samples=50)
+    arguments = {"rate": 0.02, "max_steps": 200, "stop_ratios": (0.3, 0.1)}
+    whole = descend(theta, LossGradient(x, q, name), **arguments)
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(1))[:61]
+    part = descend(theta[order], LossGradient(x, q, name), **arguments)
+    for ratio, ends in part.endpoints.items():
+        assert torch.equal(ends.theta, whole.endpoints[ratio].theta[order])
+        assert torch.equal(ends.steps, whole.endpoints[ratio].steps[order])
+    stopped_early = int((whole.final.steps < whole.final.steps.max()).sum())
+    assert stopped_early > 60, "the case must exercise dropping of stopped starts"
+
+
+def test_more_starts_than_one_block():
+    theta, x, q = problem(starts=1100, width=1, samples=5)
+    whole = descend(theta, LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,), record=(3, 1099))
+    tail = descend(theta[1000:], LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,))
+    assert torch.equal(whole.final.theta[1000:], tail.final.theta)
+    assert sorted(whole.trajectories) == [3, 1099]
+
+
+def test_recorded_points_are_those_of_the_descent():
+    theta, x, q = problem(starts=60)
+    result = descend(
+        theta, LossGradient(x, q), rate=0.05, max_steps=100, stop_ratios=(0.2,), record=(5, 50), record_every=7
+    )
+    for start, path in result.trajectories.items():
+        end = int(result.final.steps[start])
+        assert path.steps.tolist() == sorted({*range(0, end + 1, 7), end})
+        assert torch.equal(path.theta[0], theta[start]) and torch.equal(path.theta[-1], result.final.theta[start])
+        for number, point in zip(path.steps.tolist(), path.theta, strict=True):
+            again = descend(theta[start : start + 1], LossGradient(x, q), rate=0.05, max_steps=number)
+            assert torch.equal(again.final.theta[0], point)
+
+
+def test_diverged_and_unfinished_starts_are_told_apart():
+    theta = torch.tensor([[1.0], [1e-9], [2.0]], dtype=torch.float64)
+    # Descent on −theta⁴ blows up from 1 and 2; from 1e-9 it has not moved after 50 steps.
+    ends = descend(theta, lambda t, _: -4 * t**3, rate=1.0, max_steps=50).final
+    assert ends.status == ["diverged", "not converged", "diverged"]
+    assert int(ends.steps[0]) < 50 and int(ends.steps[1]) == 50
+
+
+def test_a_critical_start_converges_at_once():
+    ends = descend(torch.zeros(2, 3, dtype=torch.float64), lambda t, _: t, rate=0.1, max_steps=10).final
+    assert ends.status == ["converged"] * 2 and ends.steps.tolist() == [0, 0]
+
+
+def test_ratio_met_before_divergence_stays_met():
+    def direction(theta, number):
+        return theta if number < 3 else torch.full_like(theta, math.nan)
+
+    result = descend(torch.ones(1, 1), RowDirection(direction), rate=0.9, max_steps=9, stop_ratios=(0.5, 1e-9))
+    assert result.endpoints[0.5].status == ["converged"] and result.endpoints[0.5].steps.tolist() == [1]
+    assert result.endpoints[1e-9].status == ["diverged"] and result.endpoints[1e-9].steps.tolist() == [3]
+
+
+def test_switch_and_watched_gradient():
+    theta, x, q = problem(starts=3)
+    gradient = LossGradient(x, q)
+
+    def pull(points, number):
+        slope = tl.gradient(points, x, q)
+        return slope + points, slope
+
+    result = descend(theta, Switch(RowDirection(pull), gradient, 20), rate=0.05, max_steps=60, stop_ratios=(0.1,),
+                     stop_from=30)
+    for k, point in enumerate(theta):
+        initial = tl.gradient(point, x, q).norm()
+        for number in range(61):
+            slope = tl.gradient(point, x, q)
+            if number >= 30 and slope.norm() <= 0.1 * initial:
+                break
+            if number < 60:
+                point = point - 0.05 * (slope + point if number < 20 else slope)
+        assert int(result.final.steps[k]) == number
+        torch.testing.assert_close(result.final.theta[k], point, rtol=1e-10, atol=1e-12)
+
+
+def test_duplicates_keep_one_of_each_cluster():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    theta = torch.cat([centres, centres[:3] + 1e-6, centres[:1] - 1e-6])
+    assert duplicates(theta).nonzero()[:, 0].tolist() == [40, 41, 42, 43]
+    distance = torch.pdist(theta)
+    assert float(distance.mean() - 3 * distance.std(correction=0)) > 1e-5, "the rule's threshold must be positive"
+    assert not duplicates(theta[:2]).any()
+    assert not duplicates(torch.zeros(0, 3)).any()
+
+
+def test_duplicates_with_a_negative_threshold_are_none():
+    theta = torch.tensor([[0.0], [0.0], [0.0], [100.0]], dtype=torch.float64)
+    assert not duplicates(theta).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        ({"rate": 0.0}, "positive learning rate"),
+        ({"rate": math.nan}, "positive learning rate"),
+        ({"stop_ratios": ()}, "at least one stop ratio"),
+        ({"stop_ratios": (0.1, -1.0)}, "all positive"),
+        ({"max_steps": -1}, "max_steps >= 0"),
+        ({"record": (9,)}, "recorded starts within 0..6"),
+        ({"record": (0,), "record_every": 0}, "record_every >= 1"),
+    ],
+)
+def test_mistakes_name_what_was_expected(change, pattern):
+    theta, x, q = problem()
+    with pytest.raises(ValueError, match=pattern):
+        descend(theta, LossGradient(x, q), **({"rate": 0.1, "max_steps": 3} | change))
+
+
+def test_wrong_shapes_are_refused():
+    theta, x, q = problem()
+    with pytest.raises(ValueError, match=r"shape \(S, D\)"):
+        descend(theta[0], LossGradient(x, q), rate=0.1, max_steps=3)
+    with pytest.raises(ValueError, match="D = M N"):
+        descend(theta[:, 1:], LossGradient(x, q), rate=0.1, max_steps=3)
+    with pytest.raises(ValueError, match="did you mean"):
+        descend(theta, LossGradient(x, q, "tanhh"), rate=0.1, max_steps=3)
+    with pytest.raises(ValueError, match=r"shape \(S, D\)"):
+        duplicates(theta[0])
