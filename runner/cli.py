@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,15 @@ class ReportAfterRun(Callback):
             complete = report_jobs(jobs)
             return 0 if complete else 1
 
-        _ENDING["status"] = max(_ENDING["status"], _guarded(action))
+        try:
+            status = _guarded(action)
+        except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
+            if os.environ.get("HYDRA_FULL_ERROR") == "1":
+                traceback.print_exc()
+            name = type(error).__name__
+            print(f"hess-run: the report failed ({name}: {error}); all cells are stored, see hess-run report", file=sys.stderr)
+            status = 1
+        _ENDING["status"] = max(_ENDING["status"], status)
 
 
 def report_jobs(jobs: Sequence[Any]) -> bool:

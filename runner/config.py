@@ -7,6 +7,7 @@ Hydra starts a run, so a mistake leaves nothing behind.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ from runner.execute import Job
 from runner.experiment import Experiment
 from runner.schema import GROUPS, SettingError, non_negative, positive
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parent.parent / "conf")
+"""The configuration folder; a copy of it with experiments of your own is used with HESS_CONF=FOLDER."""
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
+NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the commands that reports print
 KNOWN_KEYS = (*TOP_LEVEL, *GROUPS, "profile", "profiles", "experiment", "hydra")
 
 
@@ -66,10 +69,11 @@ def parse(arguments: Sequence[str]) -> Arguments:
 
 def _qualify(override: str, names: Sequence[str]) -> str:
     key, _, value = override.partition("=")
-    if re.fullmatch(r"[A-Za-z_]\w*", key) and key not in KNOWN_KEYS:
+    own = key.removeprefix("experiment.")
+    if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
         for name in names:
-            if name in experiment_names() and key in experiment_fields(name):
-                return f"experiment.{key}={value}"
+            if name in experiment_names() and own in experiment_fields(name):
+                return f"++experiment.{own}={value}"  # also a field that the YAML file leaves at its default
     return override
 
 
@@ -139,11 +143,17 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
         known = sorted(path.stem for path in (CONF / choice[1]).glob("*.yaml"))
         return f"{choice[1]}={choice[2]}: no such choice{_nearest(choice[2], known)}; known: {', '.join(known)}"
     if "must specify 'experiment'" in text:
+        wrong = [o.split("=", 1)[0] for o in overrides if o.split("=", 1)[0] not in KNOWN_KEYS]
+        if wrong:
+            return f"{wrong[0]} is not a setting{_nearest(wrong[0], KNOWN_KEYS)}; expected experiment=NAME"
         return f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}"
     key = re.search(r"Could not override '([^']+)'", text)
     if key:
         known = known_keys(overrides)
         return f"{key[1]} is not a setting{_nearest(key[1], known)}"
+    value = re.match(r"Error merging override (.+)", text)
+    if value:
+        return f"{value[1].lstrip('+')}: the setting cannot take this kind of value"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     detail = re.search(r"full_key: (\S+)", text)
     return f"{detail[1]}: {first}" if detail else first
@@ -152,7 +162,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _nearest(found: str, known: Sequence[str]) -> str:
     near = get_close_matches(found, known, n=1, cutoff=0.5)
     if not near:  # the last part may be right and the path wrong, or the path left out
-        tails = {k.rpartition(".")[2]: k for k in known}
+        tails = {k.rpartition(".")[2]: k for k in reversed(known)}  # the experiment's own settings come first
         near = [tails[t] for t in get_close_matches(found.rpartition(".")[2], list(tails), n=1, cutoff=0.6)]
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -162,13 +172,11 @@ def known_keys(overrides: Sequence[str]) -> list[str]:
     names = [o.split("=", 1)[1] for o in overrides if o.startswith("experiment=")]
     keys = [*TOP_LEVEL, *GROUPS, "profile", "experiment"]
     if names and names[-1] in experiment_names():
-        cls = experiment_class(names[-1])
+        experiment = preview(names[-1])
         keys += [f"experiment.{f}" for f in experiment_fields(names[-1])]
-        for group in GROUPS:
-            if group in {f.name for f in dataclasses.fields(cls)}:
-                kinds = GROUPS[group].values()
-                keys += [f"{group}.{f.name}" for kind in kinds for f in dataclasses.fields(kind)]
-    return list(dict.fromkeys(keys))
+        groups = {group: getattr(experiment, group) for group in GROUPS if hasattr(experiment, group)}
+        keys += [f"{group}.{f.name}" for group, value in groups.items() for f in dataclasses.fields(value)]
+    return keys
 
 
 def expand(arguments: Arguments) -> list[list[str]]:
@@ -187,7 +195,8 @@ def expand(arguments: Arguments) -> list[list[str]]:
         plain = [o for o in parsed if not (o.key_or_group or "").startswith("hydra")]
         batches = BasicSweeper.split_arguments(plain, max_batch_size=None)
     except HydraException as error:
-        raise SettingError(f"cannot read the command line: {' '.join(str(error).split())}") from error
+        text = " ".join(str(error).partition("See https")[0].split())
+        raise SettingError(f"cannot read the command line: {text}; quote values with brackets or commas") from error
     return [list(job) for batch in batches for job in batch]
 
 
@@ -209,7 +218,7 @@ def build_job(overrides: Sequence[str]) -> Job:
         name=name,
         experiment=experiment,
         profile=profile,
-        overrides=tuple(o for o in overrides if o.split("=", 1)[0] not in ("experiment", "seed", "profile", "force")),
+        overrides=tuple(o.lstrip("+") for o in overrides if o.split("=", 1)[0] not in NOT_REPEATED),
         **_run_settings(cfg),
     )
 
@@ -345,3 +354,9 @@ def preview(name: str) -> Experiment:
     merged = OmegaConf.merge(merged, {"hydra": {"runtime": {"choices": choices}}})
     assert isinstance(merged, DictConfig)
     return build_experiment(merged, name)
+
+
+def mirrors(dataset: str) -> list[str]:
+    """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of conf/dataset/<name>.yaml."""
+    node = _load(CONF / "dataset" / f"{dataset}.yaml")
+    return [str(address) for address in (node.get("url"), *node.get("mirrors", [])) if address]

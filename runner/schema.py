@@ -88,8 +88,8 @@ class CifarData:
 
     kind: str = "cifar10"
     classes: int = 10
-    url: str = ""
-    mirrors: list[str] = field(default_factory=list)
+    url: str = report_only("")
+    mirrors: list[str] = field(default_factory=list, metadata={"report": True})
     mean: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
     std: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
     train: int = 50000

@@ -91,10 +91,13 @@ class Stored:
 def claim_outputs(root: Path) -> None:
     """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours, and writable."""
     check_outputs(root)
-    root.mkdir(parents=True, exist_ok=True)
     marker = root / MARKER
-    if not marker.exists():
-        csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not marker.exists():
+            csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
+    except OSError as error:
+        raise SettingError(f"outputs: {root} cannot be written ({error.strerror}); choose another with outputs=PATH") from error
 
 
 def check_outputs(root: Path) -> None:
@@ -182,6 +185,9 @@ class Store:
         try:
             yield True
         finally:
+            if self.has(cell_id):  # whoever still waits on this file finds the cell stored
+                with suppress(OSError):
+                    os.unlink(lock.lock_file)
             lock.release()
 
     def write(self, cell_id: str, tables: Mapping[str, pd.DataFrame], meta: Mapping[str, Any]) -> None:
