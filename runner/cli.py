@@ -230,4 +230,6 @@ def data_command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    from runner.cli import main as run_main  # the callback knows this module by its name, not as __main__
+
+    run_main()

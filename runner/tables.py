@@ -61,7 +61,8 @@ def read(path: Path) -> pd.DataFrame:
     """A table written by this module, from .csv or .csv.gz; every float exactly as it was."""
     import pandas as pd
 
-    return pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=["nan"])
+    exact = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}  # 3: the only way
+    return pd.read_csv(path, keep_default_na=False, na_values=["nan"], **exact)  # type: ignore[call-overload]
 
 
 def write(table: pd.DataFrame, path: Path) -> None:

@@ -1,0 +1,160 @@
+"""The command line as a user meets it: one clear line for a mistake, nothing written, reports that follow the store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from runner import cli
+
+MISTAKES = [
+    (["experiment=tyo"], "did you mean toy?"),
+    (["exprimnt=toy"], "did you mean experiment?"),
+    (["experiment=toy", "widht=3"], "did you mean experiment.width?"),
+    (["experiment=toy", "experiment.sampels=3"], "did you mean experiment.samples?"),
+    (["experiment=toy", "seeed=3"], "did you mean seed?"),
+    (["experiment=toy", "dataset.trian=3"], "did you mean dataset.train?"),
+    (["experiment=toy", "dataset=gausian"], "did you mean gaussian?"),
+    (["experiment=toy", "profile=quik"], "did you mean quick?"),
+    (["experiment=toy", "shape=rund"], "did you mean round?"),
+    (["experiment=toy", "samples=abc"], "expected a whole number, found 'abc'"),
+    (["experiment=toy", "seed=x"], "expected a whole number"),
+    (["experiment=toy", "width=[a]"], "expected a list of whole numbers"),
+    (["experiment=toy", "width={a:1}"], "experiment.width"),
+    (["experiment=toy", "samples=-1"], "expected a value above zero, found -1"),
+    (["experiment=toy", "samples=0"], "expected a value above zero, found 0"),
+    (["experiment=toy", "width=[]"], "found an empty list"),
+    (["experiment=toy", "dataset.variance=-1"], "expected a value above zero"),
+    (["experiment=toy", "training=descent"], "does not use this group"),
+    (["experiment=toy", "seed=1,2"], "need -m"),
+    (["experiment=toy", "threads=0"], "threads: expected a value above zero"),
+    (["experiment=toy", "device=gpu"], "device: expected cpu"),
+    (["experiment=toy", "+foo=3"], "foo is not a setting"),
+    (["experiment=toy", "foo"], "expected key=value"),
+    (["experiment=toy", "--foo"], "not an option"),
+    (["experiment=toy", "samples=["], "cannot read the command line"),
+    (["experiment=toy", "outputs=/dev/null"], "found the file"),
+    (["lst"], "did you mean list?"),
+    (["list", "foo"], "list takes"),
+    (["data", "fetch"], "expected data fetch|verify"),
+    (["data", "fetch", "cifar11"], "did you mean cifar10"),
+    (["plan", "experiment=tyo"], "did you mean toy?"),
+    (["report", "experiment=tyo"], "did you mean toy?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "expected"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_a_mistake_is_one_line_status_two_and_nothing_written(argv, expected, toy_conf, tmp_path, monkeypatch, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    with pytest.raises(SystemExit) as ending:
+        cli.main(argv)
+    out, err = capsys.readouterr()
+    assert ending.value.code == 2
+    assert expected in err and err.count("\n") == 1 and out == ""
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  sampels: 3", "did you mean experiment.samples?"),
+        ("  samples: lots", "expected a whole number"),
+        ("trianing: 3", "did you mean training?"),
+        ("dataset:\n  trian: 3", "did you mean dataset.train?"),
+    ],
+)
+def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, tmp_path, monkeypatch, capsys):
+    path = toy_conf / "experiment" / "toy.yaml"
+    text = path.read_text()
+    if line.startswith("dataset"):
+        path.write_text(text.replace("dataset:\n  train: 8", line))
+    elif line.startswith("  "):
+        path.write_text(text.replace("  samples: 20", line))
+    else:
+        path.write_text(text + line + "\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["experiment=toy"])
+    err = capsys.readouterr().err
+    assert ending.value.code == 2 and expected in err and err.count("\n") == 1
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_an_unwritable_output_folder_is_refused(toy_conf, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["experiment=toy", "outputs=/proc/nowhere"])
+    assert ending.value.code == 2 and "cannot be written" in capsys.readouterr().err
+
+
+def test_run_multirun_report_and_list(hess_run):
+    first = hess_run("experiment=toy", "jobs=2")
+    assert first.returncode == 0, first.stderr
+    assert "6 measured" in first.stdout
+    root = hess_run.folder / "outputs" / "toy"
+    assert len(pd.read_csv(root / "numbers.csv")) == 6 * 20
+    again = hess_run("experiment=toy")
+    assert "0 measured, 6 were stored" in again.stdout
+    many = hess_run("-m", "experiment=toy", "seed=43,44", "width=1,2,3")
+    assert many.returncode == 0, many.stderr
+    table = pd.read_csv(root / "numbers.csv")
+    assert set(table["seed"]) == {42, 43, 44} and len(table) == 3 * 6 * 20
+    manifest = json.loads((root / "manifest.json").read_text())
+    assert manifest["seeds"] == [42, 43, 44] and manifest["missing"] == []
+    assert pd.read_csv(root / "claims.csv")["verdict"].tolist() == ["confirmed"]
+    assert "18 (seeds 42-44)" in hess_run("list").stdout
+    assert "6 stored, 0 to run" in hess_run("plan", "experiment=toy").stdout
+    stored = (root / "numbers.csv").read_bytes()
+    assert hess_run("report", "experiment=toy").returncode == 0
+    assert (root / "numbers.csv").read_bytes() == stored
+
+
+def test_other_settings_report_into_a_folder_of_their_own(hess_run):
+    hess_run("experiment=toy")
+    root = hess_run.folder / "outputs" / "toy"
+    stored = (root / "numbers.csv").read_bytes()
+    assert hess_run("experiment=toy", "profile=quick").returncode == 0
+    assert hess_run("experiment=toy", "scale=3.0").returncode == 0
+    assert (root / "numbers.csv").read_bytes() == stored
+    assert len(pd.read_csv(root / "quick" / "numbers.csv")) == 2 * 5
+    (other,) = root.glob("paper-*")
+    assert len(pd.read_csv(other / "numbers.csv")) == 6 * 20
+
+
+def test_a_partial_grid_says_what_is_missing_and_how_to_fill_it(hess_run):
+    done = hess_run("experiment=toy", "fail_at=2")
+    assert done.returncode == 1 and "told to" in done.stderr
+    root = next((hess_run.folder / "outputs" / "toy").glob("paper-*"))
+    manifest = json.loads((root / "manifest.json").read_text())
+    assert len(manifest["missing"]) == 2 and len(manifest["failures"]) == 2
+    (command,) = manifest["fill_commands"]
+    mended = hess_run(*command.split()[1:], TOY_MENDED="1")
+    assert mended.returncode == 0, mended.stderr
+    assert json.loads((root / "manifest.json").read_text())["missing"] == []
+
+
+def test_help_and_listing_do_not_load_torch(toy_conf):
+    for verb in ("--help", "list"):
+        code = (
+            "import sys; from runner import cli\n"
+            f"try: cli.main([{verb!r}])\nexcept SystemExit as e: assert not e.code\n"
+            "heavy = {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_the_same_command_gives_the_same_bytes_whoever_runs_it(hess_run):
+    hess_run("experiment=toy", "outputs=a")
+    hess_run("-m", "experiment=toy", "seed=42", "width=3,1,2", "outputs=b")
+    hess_run("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "experiment=toy", "shape=square,round", "outputs=c")
+
+    def tables(name):
+        cells = hess_run.folder / name / "toy" / "cells"
+        return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
+
+    assert tables("a") == tables("b") == tables("c") and len(tables("a")) == 12
