@@ -1,15 +1,9 @@
-"""Blocks of the fully connected networks, each with a forward pass for autograd and one without it.
-
-`forward` is plain torch, differentiable as often as needed, and is what curvature is measured on. `push` and `pull`
-are the same map and its vector-Jacobian product written out for training: `pull` writes the parameters' gradients in
-place into their `.grad`. One step of an eight-block network has about 110 operations either way, but most take under
-15 microseconds, so that autograd's bookkeeping would cost as much as the arithmetic.
-"""
+"""Activations and blocks of the fully connected networks: plain torch, differentiable as often as needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -82,19 +76,7 @@ class SpectralLinear(nn.Linear):
         return F.linear(x, self.weight / self.sigma(), self.bias)
 
 
-class WrittenOut(nn.Module):
-    """A stage that training can run without autograd: push(), then pull() once."""
-
-    def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
-        """forward(), and what pull() needs."""
-        raise NotImplementedError
-
-    def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
-        """Gradients to the parents (none unless input_grad); the parameters' gradients overwrite their `.grad`."""
-        raise NotImplementedError
-
-
-class Block(WrittenOut):
+class Block(nn.Module):
     """σ(N(W h + b)), or h + α σ(N(W h + b)) with a skip; N is LayerNorm or nothing, h the parents side by side.
 
     inputs, outputs: widths; activation: a name of ACTIVATIONS; norm: LayerNorm after the linear map; skip: α of the
@@ -119,7 +101,7 @@ class Block(WrittenOut):
         self.norm = nn.LayerNorm(outputs) if norm else None
         self.skip = skip
         self.activation_name = activation_name
-        self.act, self._act_pull = activation(activation_name)
+        self.act, self.act_gradient = activation(activation_name)
 
     def pre_activation(self, *parents: Tensor) -> Tensor:
         """N(W h + b), the argument of the activation."""
@@ -135,7 +117,14 @@ class Block(WrittenOut):
 
         None for a spectral weight in training mode, where each forward pass changes it.
         """
-        from runner.curvature.structure import Chain, ElementwiseStage, LayerNormStage, LinearStage, ResidualStage, Structure
+        from runner.curvature.structure import (
+            Chain,
+            ElementwiseStage,
+            LayerNormStage,
+            LinearStage,
+            ResidualStage,
+            Structure,
+        )
 
         linear = self.linear
         if isinstance(linear, SpectralLinear) and self.training:
@@ -151,46 +140,8 @@ class Block(WrittenOut):
             chain = Chain((ResidualStage(chain, self.skip),))
         return Structure((1.0,) if parents == 1 else None, chain)
 
-    def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
-        h = parents[0] if len(parents) == 1 else torch.cat(parents, -1)
-        linear, weight, sigma = self.linear, self.linear.weight, None
-        if isinstance(linear, SpectralLinear):
-            if self.training:
-                linear.iterate()
-            sigma = linear.sigma()
-            weight = weight / sigma
-        z = torch.addmm(linear.bias, h, weight.t())
-        n, mean, scale = z, None, None
-        if self.norm is not None:
-            n, mean, scale = _aten.native_layer_norm.default(
-                z, self.norm.normalized_shape, self.norm.weight, self.norm.bias, self.norm.eps
-            )
-        a = self.act(n)
-        out = a if self.skip is None else torch.add(h, a, alpha=self.skip)
-        return out, (h, weight, sigma, z, mean, scale, n, a, [p.shape[-1] for p in parents])
 
-    def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
-        h, weight, sigma, z, mean, scale, n, a, widths = saved
-        g = self._act_pull(grad if self.skip is None else grad * self.skip, n, a)
-        if self.norm is not None:
-            shape, gamma, beta = self.norm.normalized_shape, self.norm.weight, self.norm.bias
-            g, d_gamma, d_beta = _aten.native_layer_norm_backward.default(
-                g, z, shape, mean, scale, gamma, beta, [True, True, True]
-            )
-            _grad(gamma).copy_(d_gamma)
-            _grad(beta).copy_(d_beta)
-        torch.sum(g, 0, out=_grad(self.linear.bias))
-        d_weight = torch.mm(g.t(), h, out=_grad(self.linear.weight))
-        if isinstance(self.linear, SpectralLinear):  # dW = (dŴ - <dŴ, Ŵ> u vᵀ) / σ, as dσ/dW = u vᵀ
-            radial = torch.sum(d_weight * weight)
-            d_weight.addr_(self.linear.u, self.linear.v * -radial).div_(sigma)
-        if not input_grad:
-            return []
-        d_h = torch.mm(g, weight) if self.skip is None else torch.addmm(grad, g, weight)
-        return [d_h] if len(widths) == 1 else list(d_h.split(widths, -1))
-
-
-class SumMerge(WrittenOut):
+class SumMerge(nn.Module):
     """(h_A + h_B + …)/√m over m parents: the linear merge, of unit gain for independent branches."""
 
     def forward(self, *parents: Tensor) -> Tensor:
@@ -201,15 +152,3 @@ class SumMerge(WrittenOut):
         from runner.curvature.structure import Chain, Structure
 
         return Structure((parents**-0.5,) * parents, Chain(()))
-
-    def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
-        return self.forward(*parents), len(parents)
-
-    def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
-        return [grad * saved**-0.5] * saved
-
-
-def _grad(parameter: Tensor) -> Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.empty_like(parameter)
-    return parameter.grad

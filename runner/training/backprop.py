@@ -1,30 +1,34 @@
-"""Loss and gradient of one batch: written out for networks of `push`/`pull` stages, by autograd for the others.
+"""Loss and gradient of one batch: written out for networks of Block and SumMerge stages, by autograd for the others.
 
-Per step of the plain network (depth 8, width 64, batch 128; one thread): 2·2·128·3072·64 operations in the projection
-(it needs no gradient to its input), 6·128·64² per block; 101 and 25 million, 1.05 ms and 0.3 ms at the speed that the
-matrix products reach, beside 0.25 ms of LayerNorm, activations and bias sums. Autograd adds 0.9 ms to that.
+Operations per step of the plain network (depth 8, width 64, batch 128): 2·2·128·3072·64 = 101 million in the
+projection, which needs no gradient to its input, and 6·128·64² = 3 million per block. On one thread that is 1.05 ms
+and 0.3 ms at the speed the matrix products reach, beside 0.25 ms of LayerNorm, activations and sums. What is left is
+bookkeeping: 0.9 ms in autograd, half of that here, where kernels hold tensors instead of looking them up in modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from runner.models.blocks import WrittenOut
+from runner.models.blocks import Block, SpectralLinear, SumMerge
 from runner.models.network import INPUT, Network
 
+_aten = torch.ops.aten
+
 LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Gradient = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Mean of -log softmax(logits)[target], and its gradient (softmax - onehot)/B."""
     log_p = torch.log_softmax(logits, 1)
     column = target[:, None]
-    loss = -log_p.gather(1, column).mean()
+    loss = log_p.gather(1, column).mean().neg_()
     grad = log_p.exp_()
     grad.scatter_add_(1, column, torch.full_like(column, -1, dtype=grad.dtype))
     return loss, grad.div_(len(target))
@@ -46,25 +50,31 @@ def loss_value(name: str, output: Tensor, target: Tensor) -> Tensor:
     return F.mse_loss(output, target.reshape(output.shape))
 
 
-def written_out(network: Network) -> bool:
-    """True when every stage has push and pull and no parameter serves two stages."""
-    stages = network.graph()
-    parameters = [id(p) for stage in stages for p in stage.module.parameters()]
-    return len(set(parameters)) == len(parameters) and all(isinstance(stage.module, WrittenOut) for stage in stages)
-
-
-def gradient_function(network: Network, loss: str) -> Callable[[Tensor, Tensor], Tensor]:
+def gradient_function(network: Network, loss: str) -> Gradient:
     """f(x, y) -> mean loss, leaving the gradient in every parameter's `.grad`.
 
+    It holds on to the parameters' memory: make it after anything that moves them (flatten_parameters, to).
     Raises ValueError for an unknown loss.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss: expected one of {', '.join(LOSSES)}, found {loss!r}")
-    if written_out(network):
-        return lambda x, y: backpropagate(network, x, y, LOSSES[loss])
+    for p in network.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    return Backpropagation(network, LOSSES[loss]) if written_out(network) else _by_autograd(network, loss)
+
+
+def written_out(network: Network) -> bool:
+    """True when every stage has a kernel here and no parameter serves two stages."""
+    stages = network.graph()
+    parameters = [id(p) for stage in stages for p in stage.module.parameters()]
+    return len(set(parameters)) == len(parameters) and all(type(stage.module) in KERNELS for stage in stages)
+
+
+def _by_autograd(network: Network, loss: str) -> Gradient:
     parameters = list(network.parameters())
 
-    def by_autograd(x: Tensor, y: Tensor) -> Tensor:
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
         for p in parameters:  # zeroed in place: the optimiser holds them as one vector
             if p.grad is not None:
                 p.grad.zero_()
@@ -72,21 +82,100 @@ def gradient_function(network: Network, loss: str) -> Callable[[Tensor, Tensor],
         value.backward()
         return value.detach()
 
-    return by_autograd
+    return gradient
 
 
-@torch.no_grad()
-def backpropagate(network: Network, x: Tensor, y: Tensor, loss: LossGradient) -> Tensor:
-    """Reverse sweep over the stages without autograd; gradients overwrite the parameters' `.grad`."""
-    stages = [(s.name, s.parents, cast(WrittenOut, s.module)) for s in network.graph()]
-    output = stages[-1][0]
-    values, saved = {INPUT: x}, {}
-    for name, parents, module in stages:
-        values[name], saved[name] = module.push(*(values[p] for p in parents))
-    value, grad = loss(values[output], y)
-    grads = {output: grad}
-    for name, parents, module in reversed(stages):
-        pulled = module.pull(grads.pop(name), saved[name], input_grad=parents != (INPUT,))
-        for parent, g in zip(parents, pulled, strict=False):
-            grads[parent] = grads[parent] + g if parent in grads else g
-    return value
+class Backpropagation:
+    """Forward and reverse sweep over the stages without autograd; gradients overwrite the parameters' `.grad`."""
+
+    def __init__(self, network: Network, loss: LossGradient) -> None:
+        self.loss = loss
+        self.stages = [(s.name, s.parents, KERNELS[type(s.module)](s.module)) for s in network.graph()]
+        self.output = self.stages[-1][0]
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        values, saved = {INPUT: x}, {}
+        for name, parents, kernel in self.stages:
+            values[name], saved[name] = kernel.push(*[values[p] for p in parents])
+        value, grad = self.loss(values[self.output], y)
+        grads = {self.output: grad}
+        for name, parents, kernel in reversed(self.stages):
+            pulled = kernel.pull(grads.pop(name), saved[name], INPUT not in parents)
+            for parent, g in zip(parents, pulled, strict=False):
+                grads[parent] = grads[parent] + g if parent in grads else g
+        return value
+
+
+class BlockKernel:
+    """A Block and its vector-Jacobian product."""
+
+    def __init__(self, block: Any) -> None:
+        linear, norm = block.linear, block.norm
+        self.block, self.skip = block, block.skip
+        self.act, self.act_gradient = block.act, block.act_gradient
+        self.spectral: SpectralLinear | None = linear if isinstance(linear, SpectralLinear) else None
+        self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
+        self.weight_t = self.weight.t()
+        self.d_weight, self.d_bias = linear.weight.grad, linear.bias.grad
+        self.norm = norm is not None
+        if norm is not None:
+            self.shape, self.eps = norm.normalized_shape, norm.eps
+            self.gamma, self.beta = norm.weight.detach(), norm.bias.detach()
+            self.d_gamma, self.d_beta = norm.weight.grad, norm.bias.grad
+
+    def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
+        """The block's output, and what pull() needs."""
+        h = parents[0] if len(parents) == 1 else torch.cat(parents, -1)
+        weight, weight_t, sigma = self.weight, self.weight_t, None
+        if self.spectral is not None:
+            if self.block.training:
+                self.spectral.iterate()
+            sigma = self.spectral.sigma()
+            weight = weight / sigma
+            weight_t = weight.t()
+        z = torch.addmm(self.bias, h, weight_t)
+        n, mean, scale = z, None, None
+        if self.norm:
+            n, mean, scale = torch.native_layer_norm(z, self.shape, self.gamma, self.beta, self.eps)
+        a = self.act(n)
+        out = a if self.skip is None else torch.add(h, a, alpha=self.skip)
+        return out, (h, weight, sigma, z, mean, scale, n, a, [p.shape[-1] for p in parents])
+
+    def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
+        """Gradients to the parents (none unless input_grad); those of the parameters go into their `.grad`."""
+        h, weight, sigma, z, mean, scale, n, a, widths = saved
+        g = self.act_gradient(grad if self.skip is None else grad * self.skip, n, a)
+        if self.norm:
+            g, d_gamma, d_beta = _aten.native_layer_norm_backward.default(
+                g, z, self.shape, mean, scale, self.gamma, self.beta, [True, True, True]
+            )
+            self.d_gamma.copy_(d_gamma)
+            self.d_beta.copy_(d_beta)
+        torch.sum(g, 0, out=self.d_bias)
+        torch.mm(g.t(), h, out=self.d_weight)
+        if self.spectral is not None:  # dW = (dŴ - <dŴ, Ŵ> u vᵀ) / σ, as dσ/dW = u vᵀ
+            radial = torch.sum(self.d_weight * weight)
+            self.d_weight.addr_(self.spectral.u, self.spectral.v * -radial).div_(sigma)
+        if not input_grad:
+            return []
+        d_h = torch.mm(g, weight) if self.skip is None else torch.addmm(grad, g, weight)
+        return [d_h] if len(widths) == 1 else list(d_h.split(widths, -1))
+
+
+class SumKernel:
+    """A SumMerge and its vector-Jacobian product."""
+
+    def __init__(self, merge: nn.Module) -> None:
+        self.merge = merge
+
+    def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
+        """The merge's output, and the number of parents."""
+        return self.merge(*parents), len(parents)
+
+    def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
+        """Gradients to the parents."""
+        return [grad * saved**-0.5] * saved
+
+
+KERNELS: dict[type[nn.Module], type[BlockKernel] | type[SumKernel]] = {Block: BlockKernel, SumMerge: SumKernel}

@@ -101,10 +101,10 @@ def train(
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
-    gradient = gradient_function(network, loss)
     device = next(network.parameters()).device
     train_split, test_split = train_split.to(device), test_split.to(device)
     parameters = flatten_parameters(network)
+    gradient = gradient_function(network, loss)
     run = _Run(network, _optimizer(optimizer, parameters, rate, momentum, weight_decay), order, augment)
     if checkpoints and (saved := checkpoints.load("resume")) is not None:
         run.restore(saved)

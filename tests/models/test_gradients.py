@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runner.models import ACTIVATIONS, bottleneck_mlp, diamond, mlp
-from runner.training.backprop import backpropagate, cross_entropy, loss_value, mean_squared_error, written_out
+from runner.training.backprop import gradient_function, loss_value, written_out
 
 
 def generator(seed=0):
@@ -47,7 +47,7 @@ def test_written_out_gradient_is_autograds(name, mode):
     state = {k: v.clone() for k, v in network.state_dict().items()}
     expected, gradients = autograd(network, x, y, "cross_entropy")
     network.load_state_dict(state)  # the power iteration of spectral normalisation moves on in training mode
-    value = backpropagate(network, x, y, cross_entropy)
+    value = gradient_function(network, "cross_entropy")(x, y)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-14)
     for p, g in zip(network.parameters(), gradients, strict=True):
         torch.testing.assert_close(p.grad, g, rtol=1e-10, atol=1e-13)
@@ -58,6 +58,6 @@ def test_mean_squared_error_gradient():
     x = torch.randn(9, 7, generator=generator(5), dtype=torch.float64)
     y = torch.randn(9, generator=generator(6), dtype=torch.float64)
     expected, gradients = autograd(network, x, y, "mse")
-    torch.testing.assert_close(backpropagate(network, x, y, mean_squared_error), expected)
+    torch.testing.assert_close(gradient_function(network, "mse")(x, y), expected)
     for p, g in zip(network.parameters(), gradients, strict=True):
         torch.testing.assert_close(p.grad, g, rtol=1e-10, atol=1e-13)
