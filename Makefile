@@ -8,7 +8,7 @@ READY := .venv/.ready
 EXPERIMENTS = $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench quick reproduce figures report clean
+.PHONY: help setup run test lint types bench quick reproduce figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,10 @@ figures: report ## figures of everything that is stored
 
 report: $(READY) ## tables, figures, statistics, claims and scorecards of everything that is stored
 	$(BIN)/hess-run report
+
+errata: $(READY) ## check every formula of the papers and write docs/errata.md
+	$(BIN)/hess-run experiment=paper_audit
+	cp outputs/paper_audit/errata.md docs/errata.md
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

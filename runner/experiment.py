@@ -226,6 +226,10 @@ class Experiment(ABC):
         """Why this run cannot be held against the paper's numbers (surrogate data, shortened training), else ''."""
         return ""
 
+    def documents(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+        """Text files of the report, by file name (Markdown), made from the merged tables."""
+        return {}
+
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         """Findings to print in the report in plain words, each derived from the tables."""
         return []
