@@ -1,0 +1,35 @@
+"""DAG, Exp. 1: decay of resonance R(d) and coupling C(d) with the distance between layers, plain against residual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from runner.experiment import Cell, MlpModel, grid, one_of, positive
+from runner.protocol.inter_layer import ACTIVATIONS, ARCHITECTURES, InterLayer, mlp_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp1Resonance(InterLayer):
+    """Settings, each explained in conf/experiment/exp1_resonance.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
+
+    depth: list[int] = grid()
+    arch: list[str] = grid()
+    activation: str = "relu"
+    model: MlpModel
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.depth", self.depth)
+        one_of("experiment.arch", self.arch, ARCHITECTURES)
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+
+    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+        depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
+        return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)

@@ -1,0 +1,160 @@
+"""WS bound: the Wolkowicz–Styan bound of the largest Hessian eigenvalue at the critical points of a small network.
+
+A cell is one search for critical points: all starts of one protocol, activation, width and learning rate descend
+together, and every point they reach is measured. The heavy parts are in the sibling modules, imported when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from runner.experiment import (
+    Cell,
+    Claim,
+    Context,
+    DescentTraining,
+    Experiment,
+    GaussianData,
+    SettingError,
+    Table,
+    grid,
+    one_of,
+    positive,
+    report_only,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from runner.stats import Statistic
+
+PROTOCOLS = ("fitted", "printed")
+ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
+COST = {"sigmoid": 1.0, "tanh": 1.0, "softplus": 1.0, "gelu": 1.0, "linear": 1.0}
+"""Seconds of 500 starts, 10,000 steps and 50 samples per hidden unit, were no start to stop early."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WsBound(Experiment):
+    """Settings, each explained in conf/experiment/ws_bound.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
+    paper: ClassVar[str] = "WS bound"
+    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the learning rate; four more activations"
+
+    protocol: list[str] = grid()
+    activation: list[str] = grid()
+    hidden: list[int] = grid()
+    rate: list[float] = grid()
+    scanned: list[str] = grid()
+    fitted_rate: float
+    fitted_ratio: float
+    printed_ratio: float
+    difference_step: float
+    error_points: int
+    portrait_hidden: int
+    portrait_rate: float
+    line_points: int
+    line_half_range: float
+    boundary_points: int
+    path_points: int
+    entry_points: int
+    low_share: float = report_only(0.9)
+    level: float = report_only(0.01)
+    tight: float = report_only(1.1)
+    share: float = report_only(0.8)
+    data_sets: int = report_only(3)
+    dataset: GaussianData
+    training: DescentTraining
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("experiment.protocol", self.protocol, PROTOCOLS)
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+        one_of("experiment.scanned", self.scanned, ACTIVATIONS)
+        for name in ("hidden", "rate", "fitted_rate", "fitted_ratio", "printed_ratio", "difference_step",
+                     "portrait_hidden", "portrait_rate", "line_points", "line_half_range", "boundary_points",
+                     "path_points", "entry_points", "difference_step", "error_points", "level", "tight", "data_sets"):  # fmt: skip
+            positive(f"experiment.{name}", getattr(self, name))
+        for name in ("low_share", "share", "level"):
+            if not 0 < getattr(self, name) < 1:
+                raise SettingError(f"experiment.{name}: expected a value between 0 and 1, found {getattr(self, name)}")
+        if not self.cells():
+            raise SettingError(
+                "experiment: expected at least one cell, found none; protocol=printed covers the activations in "
+                f"experiment.scanned ({', '.join(self.scanned)}) only"
+            )
+
+    def cells(self) -> list[Cell]:
+        """Every activation and width under the fitted protocol, then the scan of the printed one."""
+        found = []
+        for protocol in self.protocol:
+            fitted = protocol == "fitted"
+            for activation in (a for a in self.activation if fitted or a in self.scanned):
+                for hidden in self.hidden:
+                    for rate in [self.fitted_rate] if fitted else self.rate:
+                        params = {"protocol": protocol, "activation": activation, "hidden": hidden, "rate": rate}
+                        found.append(Cell(params, self._seconds(activation, hidden), 0.35))
+        return found
+
+    def _seconds(self, activation: str, hidden: int) -> float:
+        work = self.training.starts / 500 * self.training.steps / 10_000 * self.dataset.train / 50
+        return round(0.3 + work * COST[activation] * hidden, 2)
+
+    def ratio(self, cell: Cell) -> float:
+        """Stop ratio epsilon of the cell's protocol."""
+        return self.fitted_ratio if cell.params["protocol"] == "fitted" else self.printed_ratio
+
+    def has_portraits(self, cell: Cell) -> bool:
+        """Whether the cell's sharpest and flattest points are followed in detail."""
+        params = cell.params
+        return params["hidden"] == self.portrait_hidden and (
+            params["protocol"] == "fitted" or params["rate"] == self.portrait_rate
+        )
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.ws_bound.measure import measure
+
+        return measure(self, cell, ctx)
+
+    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
+        from experiments.ws_bound.figures import figures
+
+        return figures(self, tables)
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments.ws_bound.claims import claims
+
+        return claims(self, tables)
+
+    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
+        from experiments.ws_bound.tests import statistics
+
+        return statistics(self, tables)
+
+    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+        from experiments.ws_bound.scores import measured
+
+        return measured(self, tables)
+
+    def comparable(self) -> str:
+        paper = {
+            "training.starts": (self.training.starts, 500),
+            "training.steps": (self.training.steps, 10_000),
+            "training.half_range": (self.training.half_range, 10.0),
+            "dataset.train": (self.dataset.train, 50),
+            "dataset.inputs": (self.dataset.inputs, 2),
+            "dataset.mean": (self.dataset.mean, 1.0),
+            "dataset.variance": (self.dataset.variance, 2.0),
+        }
+        changed = [f"{key}={value} instead of {wanted}" for key, (value, wanted) in paper.items() if value != wanted]
+        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        from experiments.ws_bound.scores import notes
+
+        return notes(self, tables)
