@@ -160,6 +160,18 @@ class DescentTraining:
 
 
 @dataclass(frozen=True)
+class MlpModel:
+    """Fully connected network (DAG, Section 5); depth, architecture and activation are the experiments' grids."""
+
+    kind: str = "mlp"
+    width: int = 64
+    norm: bool = True
+
+    def __post_init__(self) -> None:
+        positive("model.width", self.width)
+
+
+@dataclass(frozen=True)
 class BlockMetric:
     """How inter-layer blocks are measured (DAG, Section 4)."""
 
@@ -185,7 +197,7 @@ GROUPS: dict[str, dict[str, type]] = {
         "surrogate": CifarData,
         "attention": AttentionData,
     },
-    "model": {},
+    "model": {"mlp": MlpModel},
     "metric": {"blocks": BlockMetric},
     "training": {"minibatch": MinibatchTraining, "descent": DescentTraining},
 }
