@@ -33,6 +33,7 @@ VERDICTS = (
     "not comparable",
     "not measured",
 )
+CLAIM_VERDICTS = ("confirmed", "refuted", "undecided")
 STANDARD_ERRORS = 3.0
 NAN = float("nan")
 
@@ -79,9 +80,7 @@ def read_reference(path: Path) -> pd.DataFrame:
     header = [name.strip() for name in rows[0]] if rows else []
     for column in ("metric", "mean"):
         if column not in header:
-            raise ValueError(
-                f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}"
-            )
+            raise ValueError(f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}")
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
     for number, row in enumerate(rows[1:], start=2):
@@ -122,9 +121,7 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
 
     missing = [column for column in ("metric", "seed", "value") if column not in measured.columns]
     if missing:
-        raise ValueError(
-            f"measured values: expected columns metric, seed and value, missing {', '.join(missing)}"
-        )
+        raise ValueError(f"measured values: expected columns metric, seed and value, missing {', '.join(missing)}")
     rows = [{str(k): str(v) for k, v in row.items()} for row in reference.to_dict("records")]
     keys = [column for column in reference.columns if column not in VALUE_COLUMNS]
     shared = [column for column in keys if column in measured.columns]
@@ -282,9 +279,7 @@ def _identity(row: Mapping[str, str], shared: Sequence[str]) -> tuple[str, ...]:
     return tuple(_text(row[k]) for k in shared)
 
 
-def _ambiguous(
-    rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]
-) -> dict[Any, str]:
+def _ambiguous(rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]) -> dict[Any, str]:
     """Identities on the shared keys whose reference rows differ in keys that measured values lack -> the reason."""
     seen: dict[tuple[str, ...], dict[str, set[str]]] = {}
     for row in rows:
@@ -310,8 +305,6 @@ def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:
     for row in rows:
         key = (row["name"], row["group"])
         if key in seen:
-            raise ValueError(
-                f"claims: expected unique names within a group, found {key[0]!r} twice ({key[1]!r})"
-            )
+            raise ValueError(f"claims: expected unique names within a group, found {key[0]!r} twice ({key[1]!r})")
         seen.add(key)
     return pd.DataFrame(rows, columns=[f.name for f in fields(Claim)])

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -116,9 +117,8 @@ def new_figure(
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams.update(
-        STYLE
-    )  # read when artists are made, so a context around this call would be too short
+    parameters: Any = matplotlib.rcParams
+    parameters.update(STYLE)  # read when artists are made, so a context around this call would be too short
     size = (width or 0.4 + 3.4 * cols, height or 0.3 + 2.7 * rows)
     figure = Figure(figsize=size, layout="constrained")
     keywords = {"projection": projection} if projection else {}
@@ -221,12 +221,8 @@ def histogram(
     edges = np.histogram_bin_edges(np.log10(x) if log else x, bins=bins)  # type: ignore[arg-type]
     edges = 10**edges if log else edges
     lost = everything.size - x.size
-    text = (
-        (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
-    )
-    ax.hist(
-        x, bins=list(edges), color=colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text
-    )
+    text = (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
+    ax.hist(x, bins=list(edges), color=colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
     if percentile is not None:
         at = float(np.percentile(x, percentile))
         ax.axvline(at, color="black", linestyle="--", linewidth=1.3, label=f"{percentile:g} % below {at:.3g}")
@@ -299,9 +295,7 @@ def describe(statistic: Statistic) -> str:
     parts.append(f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}")
     lines = [", ".join(parts)]
     if not math.isnan(s.shift):
-        interval = (
-            f"[{s.shift_low:.3g}, {s.shift_high:.3g}]" if math.isfinite(s.shift_low) else "(no interval)"
-        )
+        interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]" if math.isfinite(s.shift_low) else "(no interval)"
         lines.append(f"shift {s.shift:.3g} {interval}")
     if not s.has_power:
         lines.append(f"n too small: p cannot fall below {s.p_min:.3g}")
@@ -350,9 +344,8 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     footer = None
     if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
-        footer = figure.text(
-            0.5, -0.01, str(stamp["warning"]), ha="center", va="top", fontsize=7, color="#B00000"
-        )
+        text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
+        footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
     written = []
     try:
         for suffix, metadata in (
@@ -360,9 +353,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
             (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
         ):
             buffer = io.BytesIO()
-            figure.savefig(
-                buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata
-            )
+            figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
             target = path.with_name(path.name + suffix)
             write_bytes(target, buffer.getvalue())
             written.append(target)

@@ -131,9 +131,7 @@ def mann_whitney(
     different = np.unique(doubled).size
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        null, seen = (
-            (ranks.untied_u_null(m, n), int(u)) if different == m + n else ranks.tied_u_null(doubled, m)
-        )
+        null, seen = (ranks.untied_u_null(m, n), int(u)) if different == m + n else ranks.tied_u_null(doubled, m)
         p, p_min, method = ranks.two_sided(null, seen), ranks.smallest_two_sided(null), "exact"
     else:
         from scipy.stats import mannwhitneyu
@@ -143,9 +141,7 @@ def mann_whitney(
     notes += ["ties" if different < m + n else "", _power(p_min, f"n={m} and {n}")]
     shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), 1 - level, notes)
     effect = 2 * u / (m * n) - 1
-    return replace(
-        base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=_join(notes)
-    )
+    return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=_join(notes))
 
 
 def _mann_whitney_shift(x: Array, y: Array, deviation: float, alpha: float, notes: list[str]) -> Shift:
@@ -317,9 +313,7 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
         notes.append("no R²: y is constant")
     if u.size == 2:
         notes.append("two points: the line passes through both")
-        return replace(
-            base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=_join(notes)
-        )
+        return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=_join(notes))
     return replace(base, statistic=slope, slope=slope, intercept=intercept, slope_error=float(fit.stderr), r2=r2,
                    p=float(fit.pvalue), method="least squares", note=_join(notes))  # fmt: skip
 

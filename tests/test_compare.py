@@ -73,9 +73,7 @@ def test_other_tables_do_not_sharpen_the_precision(tmp_path):
         "e,2,plain,init,gap,2.512,,,5,T 2,",
         "e,1,plain,init,R,2.512,,,5,T 1,",
     ]
-    scores = compare.scorecard(
-        measured("gap", [2.54], arch="plain", checkpoint="init"), reference(tmp_path, *rows)
-    )
+    scores = compare.scorecard(measured("gap", [2.54], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
     assert list(scores.verdict) == ["reproduced", "undecided", "not measured"]
 
 
@@ -141,9 +139,7 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
 
 def test_counts_have_every_verdict(tmp_path):
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
-    scores = compare.scorecard(
-        measured("gap", [1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows)
-    )
+    scores = compare.scorecard(measured("gap", [1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
     counts = compare.summarise(scores)
     assert tuple(counts) == compare.VERDICTS
     assert (counts["reproduced"], counts["not measured"], sum(counts.values())) == (1, 1, 2)

@@ -1,0 +1,63 @@
+"""What a reader of an artifact has to know about its origin, read from the manifest of its report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
+    """What a reader of any artifact has to know, one phrase each."""
+    warnings = []
+    if manifest.get("surrogate"):
+        warnings.append("surrogate data, not the paper's data set")
+    profile = str(manifest.get("profile") or "paper")
+    if profile != "paper":
+        warnings.append(f"profile={profile}: shortened protocol, not the paper's")
+    if manifest.get("not_comparable"):
+        warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
+    if missing:
+        warnings.append(f"incomplete: {len(missing)} cells are not measured")
+    return warnings
+
+
+def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    """Where a figure comes from; without the time, so that the same cells give the same file."""
+    software = manifest.get("software") or {}
+    settings = manifest.get("settings") or {}
+    dataset = settings.get("dataset") if isinstance(settings, Mapping) else None
+    return {
+        "experiment": name,
+        "figure": "",
+        "paper": manifest.get("paper", ""),
+        "profile": manifest.get("profile", ""),
+        "run": manifest.get("settings_key", ""),
+        "commit": software.get("git_commit", ""),
+        "version": manifest.get("version", ""),
+        "data": dataset.get("kind", "") if isinstance(dataset, Mapping) else "",
+        "seeds": ",".join(map(str, manifest.get("seeds", []))),
+        "warning": "; ".join(warnings),
+    }
+
+
+def origin(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Software, settings and cost, as name -> text."""
+    names = ("profile", "version", "seeds", "threads", "device", "settings_key", "wall_seconds", "written")
+    facts = {name: record[name] for name in names if name in record}
+    facts |= {f"software.{k}": v for k, v in (record.get("software") or {}).items()}
+    facts["cells"] = len(record.get("cells", []))
+    facts["settings"] = json.dumps(plain(record.get("settings", {})))
+    return facts
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: NaN and infinities as null, unknown objects as text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
