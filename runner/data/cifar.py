@@ -139,7 +139,10 @@ def check_files(spec: Archive, folder: Path) -> None:
     """Raises DataError unless every binary file is in `folder` with its exact size."""
     for file, size in spec.sizes.items():
         path = folder / file
-        found = path.stat().st_size if path.is_file() else None
+        try:
+            found = path.stat().st_size if path.is_file() else None
+        except OSError as error:
+            raise DataError(f"{spec.name}: expected a readable file {path}, found: {error}") from error
         if found is None:
             raise DataError(f"{spec.name}: expected {path}, found no such file; {remedy(spec.name)}")
         if found != size:

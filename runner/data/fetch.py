@@ -1,0 +1,260 @@
+"""Download, check and unpack the official CIFAR archives.
+
+A download goes to <file>.part and is continued from there with an HTTP range request. Only an archive with the
+published MD5 is opened; only the expected members are unpacked, into a temporary folder that is renamed when every
+file has its exact size and all labels are in range: a data folder is whole or absent.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import numpy as np
+from filelock import FileLock
+
+from runner.data.cifar import Archive, archive, check_files, check_labels, data_root, remedy
+from runner.data.images import DataError
+
+Progress = Callable[[int, int | None], None]
+
+CHUNK = 1 << 18
+ATTEMPTS = 3
+"""Tries per address; each goes on where the last one stopped."""
+NAMES_LIMIT = 1 << 16
+"""Largest size of a text file of class names."""
+SUMS = "SHA256SUMS"
+"""Checksums of the unpacked files, in the format of sha256sum, for verify()."""
+
+
+def fetch(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    mirrors: Sequence[str] = (),
+    progress: Progress | None = None,
+    timeout: float = 30.0,
+) -> Path:
+    """Folder of the complete data set `name` ("cifar10", "cifar100"), downloaded if it is not there.
+
+    mirrors: addresses (http, https or file) tried in order; the official one is added at the end unless listed.
+    progress(done, total): bytes so far and bytes in all (None while unknown).
+    Raises DataError when no address gives the archive with the published checksum, or its content is not as expected.
+    """
+    return fetch_archive(archive(name), data_root(root), mirrors=mirrors, progress=progress, timeout=timeout)
+
+
+def fetch_archive(
+    spec: Archive, root: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None, timeout: float = 30.0
+) -> Path:
+    """fetch() for any archive of this format."""
+    folder = root / spec.folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{spec.name}: expected a folder to write to at {root}, found: {error}; set $HESS_DATA"
+        ) from error
+    with FileLock(root / f".{spec.name}.lock"):
+        if not _complete(spec, folder):
+            packed = root / spec.file
+            if not packed.is_file() or md5(packed) != spec.md5:
+                urls = list(mirrors) if spec.url in mirrors else [*mirrors, spec.url]
+                _download(spec, packed, urls, progress, timeout)
+            unpack(spec, packed, root)
+            packed.unlink()
+    return folder
+
+
+def verify(name: str, root: str | Path | None = None) -> Path:
+    """Folder of `name` after checking every file: size, labels, and the checksums noted when it was fetched.
+
+    Raises DataError for the first file that is not as it should be. Files that came another way have no checksums
+    noted, and only their sizes and labels are checked.
+    """
+    return verify_files(archive(name), data_root(root))
+
+
+def verify_files(spec: Archive, root: Path) -> Path:
+    """verify() for any archive of this format."""
+    folder = root / spec.folder
+    check_files(spec, folder)
+    for file in spec.sizes:
+        records = np.memmap(folder / file, np.uint8, "r").reshape(-1, spec.record)
+        check_labels(spec, folder / file, records[:, : len(spec.limits)])
+    noted = folder / SUMS
+    for line in noted.read_text().splitlines() if noted.is_file() else []:
+        expected, _, file = line.partition("  ")
+        if PurePosixPath(file).name != file or not (folder / file).is_file():
+            raise DataError(
+                f"{spec.name}: expected a file named in {noted}, found none at {file!r}; {remedy(spec.name)}"
+            )
+        found = _digest(folder / file, "sha256")
+        if found != expected:
+            raise DataError(
+                f"{spec.name}: expected SHA-256 {expected} of {folder / file}, found {found}: the file has changed; "
+                f"remove {folder}, then {remedy(spec.name)}"
+            )
+    return folder
+
+
+def md5(path: Path) -> str:
+    """MD5 of a file in hexadecimal, the checksum that the publisher gives."""
+    return _digest(path, "md5")
+
+
+def unpack(spec: Archive, packed: Path, root: Path) -> Path:
+    """Unpack the expected members of `packed` into root/<folder>, all or nothing; an older folder is replaced.
+
+    Refuses (DataError, nothing written) paths that leave the folder, links and devices, members that occur twice or
+    have the wrong size, missing members, labels out of range, and archives that end early or cannot be read.
+    """
+    work = Path(tempfile.mkdtemp(prefix=f".{spec.folder}.", dir=root))
+    try:
+        fresh = work / "new"
+        fresh.mkdir()
+        try:
+            with tarfile.open(packed, "r:gz") as tar:
+                _extract(spec, tar, fresh)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(
+                f"{spec.name}: expected a complete gzipped tar file, found {packed} unreadable: {error}"
+            ) from error
+        sums = []
+        for file in spec.sizes:
+            records = np.fromfile(fresh / file, np.uint8).reshape(-1, spec.record)
+            check_labels(spec, Path(spec.folder) / file, records[:, : len(spec.limits)])
+            sums.append(f"{_digest(fresh / file, 'sha256')}  {file}\n")
+        (fresh / SUMS).write_text("".join(sums))
+        folder = root / spec.folder
+        if folder.exists():
+            folder.rename(work / "old")
+        fresh.rename(folder)
+        return folder
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _complete(spec: Archive, folder: Path) -> bool:
+    try:
+        check_files(spec, folder)
+    except DataError:
+        return False
+    return True
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, algorithm).hexdigest()
+
+
+def _extract(spec: Archive, tar: tarfile.TarFile, target: Path) -> None:
+    """Copy the expected members of `tar` into `target`, checking name, kind and size of each."""
+    sizes = spec.sizes
+    found: set[str] = set()
+    for member in tar:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or "\\" in member.name:
+            raise DataError(f"{spec.name}: expected paths below {spec.folder}, found {member.name!r} in the archive")
+        if path.parent.as_posix() != spec.folder or path.name not in {*sizes, *spec.names}:
+            continue
+        if not member.isreg():
+            raise DataError(f"{spec.name}: expected a regular file {member.name!r}, found a link or device")
+        if path.name in found:
+            raise DataError(f"{spec.name}: expected {member.name!r} once in the archive, found it twice")
+        expected = sizes.get(path.name)
+        if member.size != expected if expected is not None else member.size > NAMES_LIMIT:
+            limit = expected if expected is not None else f"at most {NAMES_LIMIT}"
+            raise DataError(f"{spec.name}: expected {limit} bytes in {member.name!r}, found {member.size}")
+        source = tar.extractfile(member)
+        assert source is not None  # a regular file
+        with source, (target / path.name).open("wb") as sink:
+            shutil.copyfileobj(source, sink, CHUNK)
+        found.add(path.name)
+    missing = sorted(set(sizes) - found)
+    if missing:
+        raise DataError(f"{spec.name}: expected {', '.join(missing)} in the archive, found none")
+
+
+def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progress | None, timeout: float) -> None:
+    """Bring the archive with the published MD5 to `packed`, trying the addresses in order."""
+    part = packed.with_name(packed.name + ".part")
+    reasons = []
+    for url in urls:
+        for _ in range(ATTEMPTS):
+            resumed = part.stat().st_size if part.is_file() else 0
+            try:
+                complete = _continue(url, part, progress, timeout)
+            except (
+                urllib.error.URLError,
+                http.client.HTTPException,
+                TimeoutError,
+                ConnectionError,
+                ValueError,
+            ) as error:
+                reasons.append(f"{url}: {error}")
+                refused = isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+                if refused or isinstance(error, ValueError):
+                    break  # asking again will not help
+                continue
+            if not complete:
+                reasons.append(f"{url}: the connection ended early")
+                continue
+            found = md5(part)
+            if found == spec.md5:
+                part.rename(packed)
+                return
+            part.unlink()
+            reasons.append(f"{url}: expected MD5 {spec.md5}, found {found}")
+            if not resumed:  # a whole file with the wrong content; a resumed one may mix two, so it is tried afresh
+                break
+    raise DataError(
+        f"{spec.name}: expected {spec.file} from one of {len(urls)} addresses, found none usable ("
+        + "; ".join(dict.fromkeys(reasons))
+        + f"); {remedy(spec.name)}; other addresses can be listed as mirrors in conf/dataset/{spec.name}.yaml"
+    )
+
+
+def _continue(url: str, part: Path, progress: Progress | None, timeout: float) -> bool:
+    """Append to `part` what is missing of `url`; True when it has all the bytes that the server announced."""
+    if url.split(":", 1)[0] not in ("http", "https", "file"):
+        raise ValueError("expected an address that starts with http:, https: or file:")
+    done = part.stat().st_size if part.is_file() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "hess-run"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            status = getattr(reply, "status", None)
+            if done and not (status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {done}-")):
+                done = 0  # the server sends the whole file
+            length = reply.headers.get("Content-Length")
+            total = done + int(length) if length is not None else None
+            return _copy(reply, part, done, total, progress)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and done:  # nothing beyond what is there: the checksum decides
+            return True
+        raise
+
+
+def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: Progress | None) -> bool:
+    with part.open("ab" if done else "wb") as sink:
+        while chunk := reply.read(CHUNK):
+            sink.write(chunk)
+            done += len(chunk)
+            if progress:
+                progress(done, total)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return total is None or done == total

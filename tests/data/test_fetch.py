@@ -1,0 +1,294 @@
+"""Download, checksum and unpacking, on tiny archives of the same format served from this machine."""
+
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from runner.data import DataError
+from runner.data.cifar import ARCHIVES, Archive, archive, read
+from runner.data.fetch import fetch_archive, unpack, verify_files
+
+FOLDER = "tiny-bin"
+TRAIN, TEST = {"a.bin": 3, "b.bin": 2}, {"t.bin": 2}
+
+
+def records(count, seed, limits=(4,)):
+    g = np.random.default_rng(seed)
+    labels = np.stack([g.integers(0, limit, count) for limit in limits], 1).astype(np.uint8)
+    return np.concatenate([labels, g.integers(0, 256, (count, 3072), dtype=np.uint8)], 1)
+
+
+def members():
+    files = {**TRAIN, **TEST}
+    content = {f"{FOLDER}/{file}": records(n, seed).tobytes() for seed, (file, n) in enumerate(files.items())}
+    return {**content, f"{FOLDER}/names.txt": b"one\ntwo\n", f"{FOLDER}/readme.html": b"hello"}
+
+
+def tar_bytes(content, extra=()):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in content.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        for info in extra:
+            tar.addfile(info)
+    return buffer.getvalue()
+
+
+def spec_of(packed, **changes):
+    spec = Archive(
+        name="cifar10", file="tiny.tar.gz", md5=hashlib.md5(packed).hexdigest(), folder=FOLDER, train=TRAIN,
+        test=TEST, limits=(4,), names=("names.txt",),
+    )  # fmt: skip
+    return replace(spec, **changes)
+
+
+class Server:
+    """Serves bytes with ranges; can drop the connection after some bytes, or ignore ranges."""
+
+    def __init__(self, content, drop_after=None, ranges=True, status=200):
+        self.requests = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked = self.headers.get("Range")
+                server.requests.append(asked)
+                if status != 200:
+                    return self.send_error(status)
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and ranges else 0
+                if start >= len(content):
+                    return self.send_error(416)
+                self.send_response(206 if start else 200)
+                if start:
+                    self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header("Content-Length", str(len(content) - start))
+                self.end_headers()
+                end = len(content) if drop_after is None else min(len(content), start + drop_after)
+                self.wfile.write(content[start:end])
+
+            def log_message(self, *args):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}/tiny.tar.gz"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+PACKED = tar_bytes(members())
+
+
+@pytest.fixture
+def official(monkeypatch):
+    """Sends the official address nowhere, so that only the mirrors of a test can answer."""
+    monkeypatch.setattr(Archive, "url", "http://127.0.0.1:9/none")
+
+
+def left(root):
+    """What an attempt left behind, beside its lock and the part to go on with."""
+    return sorted(p.name for p in root.iterdir() if not p.name.endswith((".lock", ".part")))
+
+
+def test_published_checksums():
+    assert archive("cifar10").md5 == "c32a1d4ab5d03f1284b67883e8d87530"
+    assert archive("cifar100").md5 == "03b5dce01913d631647c71ecec9e9cb8"
+    assert sum(archive("cifar10").sizes.values()) == 60_000 * 3073
+    assert sum(archive("cifar100").sizes.values()) == 60_000 * 3074
+    assert ARCHIVES["cifar10"].url == "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+
+
+def test_fetch_then_read_then_verify(tmp_path, official):
+    spec, seen = spec_of(PACKED), []
+    with Server(PACKED) as server:
+        folder = fetch_archive(spec, tmp_path, mirrors=[server.url], progress=lambda *a: seen.append(a))
+        assert fetch_archive(spec, tmp_path, mirrors=[server.url]) == folder  # complete: nothing is asked for
+        assert len(server.requests) == 1
+    assert seen[-1] == (len(PACKED), len(PACKED))
+    assert sorted(p.name for p in folder.iterdir()) == ["SHA256SUMS", "a.bin", "b.bin", "names.txt", "t.bin"]
+    assert left(tmp_path) == [FOLDER]
+    assert verify_files(spec, tmp_path) == folder
+    data = read(spec, tmp_path)
+    expected = np.concatenate([records(3, 0), records(2, 1)])
+    assert data.train.inputs.shape == (5, 3, 32, 32) and data.test.inputs.shape == (2, 3, 32, 32)
+    assert (data.train.inputs.numpy().reshape(5, 3072) == expected[:, 1:]).all()
+    assert data.train.targets.tolist() == expected[:, 0].tolist()
+
+
+def test_dropped_connection_goes_on_where_it_stopped(tmp_path, official):
+    with Server(PACKED, drop_after=len(PACKED) // 2 + 1) as server:
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        assert server.requests == [None, f"bytes={len(PACKED) // 2 + 1}-"]
+
+
+def test_interrupted_download_resumes_next_time(tmp_path, official):
+    step = len(PACKED) // 5
+    with Server(PACKED, drop_after=step) as server, pytest.raises(DataError, match="connection ended early"):
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+    part = tmp_path / "tiny.tar.gz.part"
+    assert part.read_bytes() == PACKED[: 3 * step]  # three attempts
+    with Server(PACKED) as server:
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        assert server.requests == [f"bytes={3 * step}-"]
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("stale", [b"something else", PACKED + b"tail"], ids=["short", "long"])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_stale_part_is_thrown_away(tmp_path, official, stale, ranges):
+    (tmp_path / "tiny.tar.gz.part").write_bytes(stale)
+    with Server(PACKED, ranges=ranges) as server:
+        folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+    assert folder.is_dir()
+
+
+def test_next_mirror_is_tried(tmp_path, official):
+    with Server(PACKED, status=404) as gone, Server(b"x" * 1000) as wrong, Server(PACKED) as good:
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[gone.url, wrong.url, good.url])
+        assert len(gone.requests) == len(wrong.requests) == 1
+
+
+def test_file_address(tmp_path, official):
+    (tmp_path / "copy.tar.gz").write_bytes(PACKED)
+    root = tmp_path / "data"
+    assert fetch_archive(spec_of(PACKED), root, mirrors=[(tmp_path / "copy.tar.gz").as_uri()]).is_dir()
+
+
+def test_wrong_checksum_is_refused(tmp_path, official):
+    with Server(PACKED[:-1] + b"?") as server, pytest.raises(DataError, match=r"expected MD5 .* found"):
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+    assert left(tmp_path) == []
+
+
+def test_no_address_answers(tmp_path, official):
+    with pytest.raises(DataError, match=r"hess-run data fetch cifar10.*dataset=surrogate.*mirrors") as error:
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=["ftp://127.0.0.1/x"])
+    assert "http:, https: or file:" in str(error.value)
+
+
+def device(name, kind, target=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def without(name):
+    content = members()
+    del content[name]
+    return content
+
+
+def bad_label():
+    content = members()
+    rows = records(2, 1)
+    rows[1, 0] = 4
+    content[f"{FOLDER}/b.bin"] = rows.tobytes()
+    return content
+
+
+HOSTILE = {
+    "parent path": (tar_bytes({**members(), f"{FOLDER}/../../evil": b"x"}), "paths below"),
+    "absolute path": (tar_bytes({**members(), "/tmp/evil": b"x"}), "paths below"),
+    "backslash": (tar_bytes({**members(), "..\\evil": b"x"}), "paths below"),
+    "symbolic link": (
+        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.SYMTYPE, "/etc/passwd")]), "a link",
+    ),
+    "hard link": (
+        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.LNKTYPE, f"{FOLDER}/a.bin")]),
+        "a link",
+    ),
+    "fifo": (tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.FIFOTYPE)]), "or device"),
+    "missing member": (tar_bytes(without(f"{FOLDER}/b.bin")), r"expected b\.bin"),
+    "elsewhere": (tar_bytes({k.replace(FOLDER, "other"): v for k, v in members().items()}), "a.bin, b.bin, t.bin"),
+    "too short": (tar_bytes({**members(), f"{FOLDER}/a.bin": b"x" * 3073}), "found 3073"),
+    "too long": (tar_bytes({**members(), f"{FOLDER}/a.bin": b"x" * 99999}), "found 99999"),
+    "huge names": (tar_bytes({**members(), f"{FOLDER}/names.txt": b"x" * 70000}), "at most 65536"),
+    "label out of range": (tar_bytes(bad_label()), r"labels 0 to 3 in .*b\.bin, found 4 in record 1"),
+    "truncated": (PACKED[: len(PACKED) // 2], "unreadable"),
+    "not a tar file": (b"hello" * 100, "unreadable"),
+    "corrupted": (PACKED[:2000] + bytes(200) + PACKED[2200:], "unreadable|found none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_broken_archives_are_refused_and_leave_nothing(tmp_path, official, case):
+    content, message = HOSTILE[case]
+    root = tmp_path / "data"
+    with Server(content) as server, pytest.raises(DataError, match=message):
+        fetch_archive(spec_of(content), root, mirrors=[server.url])
+    assert left(root) == ["tiny.tar.gz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]  # nothing was written outside
+
+
+def test_member_twice_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in [*members().items(), *members().items()]:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    packed = tmp_path / "tiny.tar.gz"
+    packed.write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match="twice"):
+        unpack(spec_of(buffer.getvalue()), packed, tmp_path)
+
+
+def test_broken_archive_keeps_the_older_folder(tmp_path):
+    packed = tmp_path / "tiny.tar.gz"
+    packed.write_bytes(PACKED)
+    unpack(spec_of(PACKED), packed, tmp_path)
+    packed.write_bytes(HOSTILE["label out of range"][0])
+    with pytest.raises(DataError):
+        unpack(spec_of(PACKED), packed, tmp_path)
+    verify_files(spec_of(PACKED), tmp_path)
+    packed.write_bytes(PACKED)
+    unpack(spec_of(PACKED), packed, tmp_path)  # replaced as a whole
+    assert left(tmp_path) == [FOLDER, "tiny.tar.gz"]
+
+
+def test_incomplete_folder_is_fetched_again(tmp_path, official):
+    spec = spec_of(PACKED)
+    with Server(PACKED) as server:
+        folder = fetch_archive(spec, tmp_path, mirrors=[server.url])
+        (folder / "b.bin").write_bytes(b"short")
+        with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
+            verify_files(spec, tmp_path)
+        fetch_archive(spec, tmp_path, mirrors=[server.url])
+    verify_files(spec, tmp_path)
+
+
+def test_verify_finds_changed_pixels_and_labels(tmp_path):
+    packed = tmp_path / "tiny.tar.gz"
+    packed.write_bytes(PACKED)
+    spec = spec_of(PACKED)
+    folder = unpack(spec, packed, tmp_path)
+    rows = records(3, 0)
+    rows[2, 100] ^= 1
+    (folder / "a.bin").write_bytes(rows.tobytes())
+    with pytest.raises(DataError, match="SHA-256"):
+        verify_files(spec, tmp_path)
+    (folder / "SHA256SUMS").unlink()
+    verify_files(spec, tmp_path)  # no checksums noted: sizes and labels only
+    rows[0, 0] = 7
+    (folder / "a.bin").write_bytes(rows.tobytes())
+    with pytest.raises(DataError, match="found 7 in record 0"):
+        verify_files(spec, tmp_path)
+
+
+def test_unwritable_root(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="folder to write to"):
+        fetch_archive(spec_of(PACKED), tmp_path / "file" / "data")
