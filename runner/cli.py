@@ -32,7 +32,7 @@ keys of every run (= default)
 keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, protocol=printed, 'depth=[8,10]'),
   and of its groups by path (training.steps=5000, dataset.train=100, dataset=surrogate)
 
-scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; all share one store, each cell is measured once.
+scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 
 experiments: {names}
@@ -56,17 +56,22 @@ def _guarded(action: Callable[[], int]) -> int:
     except SettingError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        print(f"hess-run: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
     except NoSpace as error:
-        print(f"hess-run: no space left ({error}); finished cells are stored. Free space and run again.", file=sys.stderr)
+        _say(f"no space left ({error}); finished cells are stored. Free space and run again.")
         return 1
     except KeyboardInterrupt:
-        print("\nhess-run: interrupted; finished cells are stored. Run the same command again to go on.", file=sys.stderr)
+        _say("interrupted; finished cells are stored. Run the same command again to go on.")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _say(line: str) -> None:
+    """One line on standard error."""
+    print(f"hess-run: {' '.join(line.split())}", file=sys.stderr)
 
 
 def dispatch(argv: list[str]) -> int:
@@ -156,34 +161,28 @@ class ReportAfterRun(Callback):
         except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
             if os.environ.get("HYDRA_FULL_ERROR") == "1":
                 traceback.print_exc()
-            name = type(error).__name__
-            print(f"hess-run: the report failed ({name}: {error}); all cells are stored, see hess-run report", file=sys.stderr)
+            _say(f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report")
             status = 1
         _ENDING["status"] = max(_ENDING["status"], status)
 
 
 def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
-    from runner.collect import collect, report
+    from runner.collect import report
+    from runner.report import write_overview
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        for line in report(members[0], [job.seed for job in members]):
-            print(line)
-        for _, label, error in collect(members[0]).failures:
-            print(f"  failed: {label}: {error}", file=sys.stderr)
+        collection, lines = report(members[0], [job.seed for job in members])
+        print("\n".join(lines))
+        for seed, label, error in collection.failures:
+            print(f"  failed: seed={seed} {label}: {error}", file=sys.stderr)
     for outputs in {job.outputs for job in jobs}:
-        _overview(outputs)
+        if outputs.is_dir():
+            write_overview(outputs)
     return all(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
-
-
-def _overview(outputs: Path) -> None:
-    from runner.report import write_overview
-
-    if outputs.is_dir():
-        write_overview(outputs)
 
 
 def report_command(argv: list[str]) -> int:

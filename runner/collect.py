@@ -9,8 +9,41 @@ from pathlib import Path
 from typing import Any
 
 from runner.execute import Job, software
-from runner.store import Identity, Stored, claim_outputs, merge
+from runner.experiment import Experiment
+from runner.store import Identity, Stored, claim_outputs, digest, merge
 from runner.store import settings as settings_of
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where the report of some settings goes, and the grid that it is held against.
+
+    `<outputs>/<experiment>` and the grid of the YAML file for the paper's protocol; `<outputs>/<experiment>/<profile>`
+    likewise for a profile; a folder of its own below that, named after the settings, and the grid asked for, for
+    anything else. So a quick look never replaces finished results.
+    """
+
+    folder: Path
+    experiment: Experiment
+    words: tuple[str, ...]
+    """What selects these settings on the command line, besides experiment and seed."""
+
+
+def scope(job: Job) -> Scope:
+    """The scope of a job's settings."""
+    from runner.config import build_job, preview
+
+    outputs = (f"outputs={job.outputs}",) if str(job.outputs) != "outputs" else ()
+    paper = preview(job.name)
+    if job.identity.key == Identity.of(job.name, paper).key:
+        return Scope(job.store.root, paper, outputs)
+    profile = (f"profile={job.profile}",)
+    if job.profile != "paper":
+        plain = build_job([f"experiment={job.name}", *profile])
+        if plain.identity.key == job.identity.key:
+            return Scope(job.store.root / job.profile, plain.experiment, (*profile, *outputs))
+    folder = job.store.root / f"{job.profile}-{job.identity.key[:8]}"
+    return Scope(folder, job.experiment, (*profile, *job.overrides))
 
 
 @dataclass(frozen=True)
@@ -22,19 +55,30 @@ class Collection:
     """
 
     job: Job
+    scope: Scope
     cells: tuple[Stored, ...]
     seeds: tuple[int, ...]
     missing: tuple[tuple[int, str], ...]
     failures: tuple[tuple[int, str, str], ...]
 
+    @property
+    def fill_commands(self) -> list[str]:
+        """Commands that measure what is missing."""
+        seeds = sorted({seed for seed, _ in self.missing})
+        if not seeds:
+            return []
+        multirun = ["-m"] if len(seeds) > 1 else []
+        words = [f"experiment={self.job.name}", *self.scope.words, f"seed={','.join(map(str, seeds))}"]
+        return [" ".join(["hess-run", *multirun, *words])]
+
 
 def collect(job: Job, seeds: Iterable[int] = ()) -> Collection:
     """Every stored cell with the settings of `job`, whatever grid or seed it was asked for by."""
-    identity = job.identity
+    identity, place = job.identity, scope(job)
     found = [cell for cell in job.store.all() if cell.meta["settings_key"] == identity.key]
-    grid = list(job.experiment.cells())
-    order = {tuple(cell.params.items()): i for i, cell in enumerate(grid)}
-    found.sort(key=lambda c: _place(c, order, len(grid)))
+    grid = list(place.experiment.cells())
+    order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
+    found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
     all_seeds = sorted({*seeds, job.seed, *(int(cell.meta["seed"]) for cell in found)})
     stored = {cell.id for cell in found}
     failed = job.store.failed()
@@ -46,48 +90,7 @@ def collect(job: Job, seeds: Iterable[int] = ()) -> Collection:
                 missing.append((seed, cell.label))
                 if cell_id in failed:
                     failures.append((seed, cell.label, str(failed[cell_id]["error"])))
-    return Collection(job, tuple(found), tuple(all_seeds), tuple(missing), tuple(failures))
-
-
-def _place(cell: Stored, order: dict[tuple, int], last: int) -> tuple:
-    names = tuple(next(iter(order), ()))
-    params = cell.meta["params"]
-    key = tuple((name, params.get(name)) for name, _ in names)
-    return (order.get(key, last), [str(v) for v in params.values()], cell.meta["seed"])
-
-
-def report_folder(job: Job) -> Path:
-    """Where the report of these settings goes.
-
-    `<outputs>/<experiment>` for the paper's protocol as the YAML file has it; a folder of its own below that, named
-    after profile and settings, for anything else, so that a quick look never replaces finished results.
-    """
-    from runner.config import preview
-
-    if job.identity.key == Identity.of(job.name, preview(job.name)).key:
-        return job.store.root
-    if job.profile != "paper":
-        from runner.config import build_job
-
-        plain = build_job([f"experiment={job.name}", f"profile={job.profile}"])
-        if plain.identity.key == job.identity.key:
-            return job.store.root / job.profile
-    return job.store.root / f"{job.profile}-{job.identity.key[:8]}"
-
-
-def fill_commands(collection: Collection) -> list[str]:
-    """Commands that measure what is missing."""
-    job = collection.job
-    profile = [f"profile={job.profile}"] if job.profile != "paper" else []
-    outputs = [f"outputs={job.outputs}"] if str(job.outputs) != "outputs" else []
-    overrides = [o for o in job.overrides if not o.startswith("outputs=")]
-    words = [f"experiment={job.name}", *profile, *outputs, *overrides]
-    seeds = sorted({seed for seed, _ in collection.missing})
-    if not seeds:
-        return []
-    if len(seeds) == 1:
-        return [" ".join(["hess-run", *words, f"seed={seeds[0]}"])]
-    return [" ".join(["hess-run -m", *words, f"seed={','.join(map(str, seeds))}"])]
+    return Collection(job, place, tuple(found), tuple(all_seeds), tuple(missing), tuple(failures))
 
 
 def manifest(collection: Collection) -> dict[str, Any]:
@@ -122,7 +125,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         ],
         "missing": [f"seed={seed} {label}" for seed, label in collection.missing],
         "failures": [{"seed": s, "cell": label, "error": error} for s, label, error in collection.failures],
-        "fill_commands": fill_commands(collection),
+        "fill_commands": collection.fill_commands,
         "wall_seconds": round(sum(cell.meta["wall_seconds"] for cell in cells), 2),
         "software": software(),
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -135,22 +138,20 @@ def reference_path(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def report(job: Job, seeds: Sequence[int] = ()) -> list[str]:
-    """Write the report of a job's settings from the store; returns lines for the console."""
+def report(job: Job, seeds: Sequence[int] = ()) -> tuple[Collection, list[str]]:
+    """Write the report of a job's settings from the store; returns what it covers, and lines for the console."""
     from runner.report import write_report
 
     collection = collect(job, seeds)
-    commands = fill_commands(collection)
+    todo = "; to fill: " + collection.fill_commands[0] if collection.missing else ""
     if not collection.cells:
-        todo = "; to measure: " + commands[0] if commands else ""
-        return [f"{job.name}: no stored cells for these settings{todo}"]
+        return collection, [f"{job.name}: no stored cells for these settings{todo}"]
     claim_outputs(job.outputs)
-    folder = report_folder(job)
+    folder = collection.scope.folder
     missing = [f"seed={seed} {label}" for seed, label in collection.missing]
-    summary = write_report(
-        folder, job.name, job.experiment, merge(collection.cells), manifest(collection), missing, reference_path(job.name)
-    )
+    tables, reference = merge(collection.cells), reference_path(job.name)
+    summary = write_report(folder, job.name, job.experiment, tables, manifest(collection), missing, reference)
     lines = [f"{job.name}: {len(collection.cells)} cells, report in {folder}", *summary.lines()]
     if missing:
-        lines.append(f"  missing: {len(missing)} cells; to fill: {commands[0]}")
-    return lines
+        lines.append(f"  missing: {len(missing)} cells{todo}")
+    return collection, lines

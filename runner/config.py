@@ -230,11 +230,11 @@ def _profile_name(cfg: DictConfig) -> str:
 
 
 def _check_keys(cfg: DictConfig, name: str) -> None:
-    for key in cfg:
+    for key in map(str, cfg):
         if key not in KNOWN_KEYS:
             own = _load(CONF / "experiment" / f"{name}.yaml")
             where = f"conf/experiment/{name}.yaml" if key in own else "command line"
-            raise SettingError(f"{where}: {key} is not a setting{_nearest(str(key), KNOWN_KEYS)}")
+            raise SettingError(f"{where}: {key} is not a setting{_nearest(key, KNOWN_KEYS)}")
 
 
 def _run_settings(cfg: DictConfig) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _typed(cls: type, values: Any, prefix: str, file: str = "") -> dict[str, Any
     """`values` checked against the fields of `cls`: unknown keys, wrong types and missing values are SettingErrors."""
     known = [f.name for f in dataclasses.fields(cls)]
     dot = f"{prefix}." if prefix else ""
-    for key in values:
+    for key in map(str, values):
         if key not in known:
             where = f"{file}: " if file else ""
             raise SettingError(f"{where}{dot}{key} is not a setting{_nearest(f'{dot}{key}', [dot + k for k in known])}")
