@@ -118,8 +118,9 @@ def _missing(missing: Sequence[str], commands: Sequence[str]) -> str:
     shown = [*missing[:30], *([f"… and {len(missing) - 30} more"] if len(missing) > 30 else [])]
     how = f"<p>To fill them:</p><pre>{escape(chr(10).join(commands))}</pre>" if commands else ""
     listed = "".join(f"<li>{escape(label)}</li>" for label in shown)
+    cells = "1 cell is" if len(missing) == 1 else f"{len(missing)} cells are"
     return (
-        f'<div class="warning"><strong>Incomplete: {len(missing)} cells are not measured.</strong>{how}'
+        f'<div class="warning"><strong>Incomplete: {cells} not measured.</strong>{how}'
         f"<details><summary>Which</summary><ul>{listed}</ul></details></div>"
     )
 
@@ -139,7 +140,7 @@ def _section(section: Section) -> str:
     if not section.rows:
         table = "<p>None.</p>"
     if section.folded and section.rows:
-        table = f"<details><summary>{len(section.rows)} rows</summary>{table}</details>"
+        table = f"<details><summary>{_rows(len(section.rows))}</summary>{table}</details>"
     lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
     return f"<h2>{escape(section.heading)}</h2>{lead}{table}"
 
@@ -155,6 +156,10 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f'<td class="number">{value}</td>'
     return f"<td>{escape(str(value))}</td>"
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number} rows"
 
 
 def _figures(names: Sequence[str]) -> str:
@@ -173,7 +178,7 @@ def _files(files: Mapping[str, int]) -> str:
     if not files:
         return ""
     listed = "".join(
-        f'<li><a href="{quote(name)}">{escape(name)}</a> ({rows} rows)</li>' for name, rows in files.items()
+        f'<li><a href="{quote(name)}">{escape(name)}</a> ({_rows(rows)})</li>' for name, rows in files.items()
     )
     return f"<h2>Tables</h2><ul>{listed}</ul>"
 

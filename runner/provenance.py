@@ -8,18 +8,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
-    """What a reader of any artifact has to know, one phrase each."""
-    warnings = []
+def departures(manifest: Mapping[str, Any]) -> list[str]:
+    """How a run departs from the paper's: other data, another profile; one phrase each."""
+    found = []
     if manifest.get("surrogate"):
-        warnings.append("surrogate data, not the paper's data set")
+        found.append("surrogate data, not the paper's data set")
     profile = str(manifest.get("profile") or "paper")
     if profile != "paper":
-        warnings.append(f"profile={profile}: shortened protocol, not the paper's")
+        found.append(f"profile={profile}: not the paper's protocol")
+    return found
+
+
+def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
+    """What a reader of any artifact has to know, one phrase each."""
+    warnings = departures(manifest)
     if manifest.get("not_comparable"):
         warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
     if missing:
-        warnings.append(f"incomplete: {len(missing)} cells are not measured")
+        warnings.append(f"incomplete: {len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured")
     return warnings
 
 

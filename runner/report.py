@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runner import compare, figures, page, stats, tables
 from runner.experiment import Experiment
 from runner.overview import write_overview
-from runner.provenance import origin, plain, stamp, warnings_of
+from runner.provenance import departures, origin, plain, stamp, warnings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,26 +97,20 @@ def write_report(
         raise ValueError(f"{name}: expected table names other than {', '.join(RESERVED)}, found {taken[0]}")
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _artifacts(directory / "manifest.json")
-    failures = _Failures()
     for table, frame in tables_by_name.items():
         tables.write(frame, directory / f"{table}.csv")
 
-    no_tests: list[stats.Statistic] = []
-    no_notes: list[str] = []
-    tests = failures.guard("statistics", lambda: stats.correct(experiment.statistics(tables_by_name)), no_tests)
-    claims = failures.guard("claims", lambda: compare.claims_table(experiment.claims(tables_by_name)), _no_claims())
-    scores = failures.guard("scorecard", lambda: _scorecard(experiment, tables_by_name, reference), None)
-    notes = failures.guard("notes", lambda: [str(n) for n in experiment.notes(tables_by_name)], no_notes)
-    derived = {"stats": _statistics_table(tests), "claims": claims, "scorecard": _or_empty(scores)}
+    failures = _Failures()
+    derived, notes = _derive(experiment, tables_by_name, manifest, reference, failures)
     for table, frame in derived.items():
         tables.write(frame, directory / f"{table}.csv")
-
     warnings = warnings_of(manifest, missing)
-    drawn = _draw(directory / "figures", name, experiment, tables_by_name, stamp(name, manifest, warnings), failures)
+    drawn = _draw(directory / "figures", experiment, tables_by_name, stamp(name, manifest, warnings), failures)
+
     files = {f"{t}.csv": len(frame) for t, frame in {**tables_by_name, **derived}.items()}
     artifacts = [*files, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
-    counts = Counter(claims["verdict"])
+    counts = Counter(derived["claims"]["verdict"])
     summary = ReportSummary(
         name=name,
         directory=directory,
@@ -142,12 +136,28 @@ def write_report(
     return summary
 
 
-def _draw(
-    folder: Path,
-    name: str,
+def _derive(
     experiment: Experiment,
     frames: Mapping[str, pd.DataFrame],
-    stamp: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    reference: Path | None,
+    failures: _Failures,
+) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables stats, claims and scorecard, and the notes; empty where the experiment's code raises."""
+    no_tests: list[stats.Statistic] = []
+    no_notes: list[str] = []
+    tests = failures.guard("statistics", lambda: stats.correct(experiment.statistics(frames)), no_tests)
+    claims = failures.guard("claims", lambda: compare.claims_table(experiment.claims(frames)), compare.claims_table(()))
+    scores = failures.guard("scorecard", lambda: _scorecard(experiment, frames, manifest, reference), _no_scores())
+    notes = failures.guard("notes", lambda: [str(n) for n in experiment.notes(frames)], no_notes)
+    return {"stats": _statistics_table(tests), "claims": claims, "scorecard": scores}, notes
+
+
+def _draw(
+    folder: Path,
+    experiment: Experiment,
+    frames: Mapping[str, pd.DataFrame],
+    origin: Mapping[str, Any],
     failures: _Failures,
 ) -> list[Path]:
     """Draw and save every figure, one at a time."""
@@ -163,7 +173,7 @@ def _draw(
             continue
         folder.mkdir(exist_ok=True)
         try:
-            written += figures.save(figure, folder / figure_name, {**stamp, "figure": figure_name})
+            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name})
         except OSError:  # a full disk is no fault of the figure
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
@@ -173,14 +183,22 @@ def _draw(
 
 
 def _scorecard(
-    experiment: Experiment, frames: Mapping[str, pd.DataFrame], reference: Path | None
-) -> pd.DataFrame | None:
-    """The scorecard, or None where the paper has no values or the experiment measures none of them."""
+    experiment: Experiment, frames: Mapping[str, pd.DataFrame], manifest: Mapping[str, Any], reference: Path | None
+) -> pd.DataFrame:
+    """The scorecard, without rows where the paper has no values.
+
+    A run on surrogate data or at another profile is never scored, even where the experiment gives no reason; values
+    that such a run can speak to are marked by their own column `comparable` (`compare.scorecard`).
+    """
+    import pandas as pd
+
     if reference is None:
-        return None
+        return _no_scores()
     published = compare.read_reference(reference)
     measured = experiment.measured(frames)
-    return None if measured is None else compare.scorecard(measured, published, experiment.comparable())
+    if measured is None:
+        measured = pd.DataFrame(columns=["metric", "seed", "value"])
+    return compare.scorecard(measured, published, experiment.comparable() or "; ".join(departures(manifest)))
 
 
 def _statistics_table(tests: Iterable[stats.Statistic]) -> pd.DataFrame:
@@ -189,14 +207,10 @@ def _statistics_table(tests: Iterable[stats.Statistic]) -> pd.DataFrame:
     return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
 
 
-def _no_claims() -> pd.DataFrame:
-    return compare.claims_table(())
-
-
-def _or_empty(scores: pd.DataFrame | None) -> pd.DataFrame:
+def _no_scores() -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(columns=[f.name for f in fields(compare.Score)]) if scores is None else scores
+    return pd.DataFrame(columns=[f.name for f in fields(compare.Score)])
 
 
 def _page(

@@ -226,6 +226,23 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
 
 
+def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, reference):
+    summary = write_report(
+        tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
+    )
+    assert (summary.scorecard["not comparable"], summary.scorecard["reproduced"]) == (1, 0)
+
+
+def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
+    class Mute(Synthetic):
+        def measured(self, tables):
+            return None
+
+    summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
+    assert summary.scorecard["not measured"] == 2
+    assert not summary.failures
+
+
 def test_stale_figures_go_and_nothing_else(tmp_path):
     out = tmp_path / "demo"
     write_report(out, "demo", Synthetic(), TABLES, MANIFEST)

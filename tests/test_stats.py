@@ -82,6 +82,19 @@ def test_shift_interval_inverts_the_test(m):
         assert outside <= 0.05 < inside
 
 
+@pytest.mark.parametrize(("m", "n"), [(20, 30), (45, 45)])
+def test_the_normal_interval_agrees_with_the_exact_one(m, n):
+    exact = ranks.interval_rank(ranks.untied_u_null(m, n), 0.05)
+    deviation = ranks.tied_deviation(ranks.doubled_ranks(np.arange(m + n)), m, n)
+    assert abs(ranks.normal_interval_rank(m * n / 2, deviation, 0.05) - exact) <= 1
+
+
+def test_deviation_with_ties_is_that_of_every_arrangement():
+    doubled = ranks.doubled_ranks(np.array([0.0, 0, 1, 1, 1, 2, 3, 5]))
+    sums = [sum(c) / 2 for c in itertools.combinations(doubled, 3)]
+    assert ranks.tied_deviation(doubled, 3, 5) == pytest.approx(np.std(sums), rel=1e-12)
+
+
 def test_shift_interval_covers():
     rng = np.random.default_rng(7)
     hits = 0
