@@ -322,10 +322,11 @@ def _typed(cls: type, values: Any, prefix: str, file: str = "") -> dict[str, Any
             raise SettingError(f"{dot}{key}: expected {expected}, found {value!r}") from error
     result = OmegaConf.to_container(base, resolve=True)
     assert isinstance(result, dict)
-    for key, value in result.items():
+    typed = {str(key): value for key, value in result.items()}
+    for name, value in typed.items():
         if value == "???":
-            raise SettingError(f"{file}: {dot}{key} has no value; set it there or on the command line")
-    return {str(key): value for key, value in result.items()}
+            raise SettingError(f"{file}: {dot}{name} has no value; set it there or on the command line")
+    return typed
 
 
 def _readable(kind: Any) -> str:

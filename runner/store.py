@@ -97,7 +97,8 @@ def claim_outputs(root: Path) -> None:
         if not marker.exists():
             csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
     except OSError as error:
-        raise SettingError(f"outputs: {root} cannot be written ({error.strerror}); choose another with outputs=PATH") from error
+        reason = f"{root} cannot be written ({error.strerror})"
+        raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
 
 
 def check_outputs(root: Path) -> None:
