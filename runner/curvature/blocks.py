@@ -35,11 +35,11 @@ def exact_blocks(
 ) -> Blocks:
     """H[v,w] for all ordered pairs of `nodes` (default: all but "input"), mean over the batch, shape (d_v, d_w).
 
-    x: (B, ...) and y: (B, ...). Blocks have the dtype of the network's outputs (float32 or float64). Outputs with several
-    dimensions per example are flattened row by row (see Node). H[w,v] is the transposed view of H[v,w].
-    per_example=True: blocks of each example, (B, d_v, d_w). The batch is cut into chunks to stay under memory_budget bytes.
-    Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them) or when not
-    even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (design of routing.py).
+    x: (B, ...) and y: (B, ...). Blocks have the dtype of the network's outputs (float32 or float64). Outputs with
+    several dimensions per example are flattened row by row (see Node). H[w,v] is the transposed view of H[v,w].
+    per_example=True: blocks of each example, (B, d_v, d_w). The batch is cut into chunks to stay under memory_budget
+    bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
+    or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (design of routing.py).
 
     >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
     >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
@@ -47,7 +47,8 @@ def exact_blocks(
     """
     parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check)
     total = {
-        pair: block + parts.tensor[pair] if pair in parts.tensor else block for pair, block in parts.gauss_newton.items()
+        pair: block + parts.tensor[pair] if pair in parts.tensor else block
+        for pair, block in parts.gauss_newton.items()
     }
     return all_pairs(total, parts.measured)
 

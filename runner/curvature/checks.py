@@ -41,11 +41,11 @@ def check_modes(dag: Dag) -> None:
         where = f"node {name!r}" + (f", module {path!r}" if path else "")
         if isinstance(module, _BATCH_NORM) and (module.training or module.running_mean is None):
             raise ValueError(
-                f"{where}: {type(module).__name__} uses the statistics of the batch, so one example's loss depends on the others. "
+                f"{where}: {type(module).__name__} normalises by the batch: one example's loss depends on the others. "
                 "Call .eval() on the model before measuring (and keep running statistics)"
             )
         if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-            raise ValueError(f"{where}: {type(module).__name__} is in training mode, so the loss is random. Call .eval() on the model")
+            raise ValueError(f"{where}: {type(module).__name__} is in training mode: the loss is random. Call .eval()")
 
 
 def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
@@ -53,13 +53,25 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
     if isinstance(dag.loss, CrossEntropy | MeanSquaredError):
         return
     if y.shape[:1] != output.shape[:1]:
-        raise ValueError(f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}")
+        raise ValueError(
+            f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
+        )
     twice = [dag.loss.fn(output, y).mean().item() for _ in range(2)]
     if not _close(twice[0], twice[1], output.dtype):
-        raise ValueError(f"the loss is not deterministic: {twice[0]!r}, then {twice[1]!r} for the same output and target")
-    single = torch.stack([dag.loss.fn(output[b : b + 1], y[b : b + 1]).reshape(()) for b in range(len(output))]).mean().item()
+        raise ValueError(
+            f"the loss is not deterministic: {twice[0]!r}, then {twice[1]!r} for the same output and target"
+        )
+    single = (
+        torch.stack([dag.loss.fn(output[b : b + 1], y[b : b + 1]).reshape(()) for b in range(len(output))])
+        .mean()
+        .item()
+    )
     if not _close(twice[0], single, output.dtype):
-        hint = " (it looks like a sum: use reduction='mean' or 'none')" if _close(twice[0], single * len(output), output.dtype) else ""
+        hint = (
+            " (it looks like a sum: use reduction='mean' or 'none')"
+            if _close(twice[0], single * len(output), output.dtype)
+            else ""
+        )
         raise ValueError(
             f"the loss of the batch, {twice[0]:.6g}, is not the mean of its examples' losses, {single:.6g}{hint}. "
             "Return the mean over the examples, or one value per example"
@@ -73,15 +85,19 @@ def check_examples(dag: Dag, x: Tensor) -> None:
         half = dag.forward(x[: (len(x) + 1) // 2])
     for name in dag.order:
         if not torch.equal(first[name], second[name]) and not _alike(first[name], second[name]):
-            raise ValueError(f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness")
+            raise ValueError(
+                f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness"
+            )
         if not _alike(first[name][: len(half[name])], half[name]):
             raise ValueError(
-                f"node {name!r} mixes the examples of the batch: its output for the first examples changes with the others. "
+                f"node {name!r} mixes the examples of the batch: its output for the first ones changes with the rest. "
                 "Per-example blocks need a function of one example (normalisation in evaluation mode)"
             )
 
 
-def exact_elements(dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False) -> tuple[int, int]:
+def exact_elements(
+    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False
+) -> tuple[int, int]:
     """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`."""
     routed = sum(sizes[v] for v in dag.order)
     widest = max(sizes[v] for v in dag.order)
@@ -97,7 +113,13 @@ def exact_elements(dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], p
 
 
 def plan_chunk(
-    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], examples: int, itemsize: int, budget: int, per_example: bool = False
+    dag: Dag,
+    sizes: dict[str, int],
+    measured: tuple[str, ...],
+    examples: int,
+    itemsize: int,
+    budget: int,
+    per_example: bool = False,
 ) -> int:
     """How many examples fit at once into `budget` bytes.
 
@@ -109,9 +131,9 @@ def plan_chunk(
     if chunk < (examples if per_example else 1):
         need = (result + working * (examples if per_example else 1)) * itemsize
         raise ValueError(
-            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. Measure fewer nodes, raise "
-            "memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) for R and C, spectral_norm "
-            "(power iteration) for D, lanczos_extremes for eigenvalues"
+            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
+            "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "
+            "for R and C, spectral_norm (power iteration) for D, lanczos_extremes for eigenvalues"
         )
     return chunk
 

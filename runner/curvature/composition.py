@@ -1,9 +1,10 @@
-"""Several modules or functions as one node."""
+"""Modules that state a node's structure: several steps as one node, residual blocks, merges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 
@@ -24,3 +25,42 @@ class Composition(nn.Module):
         for part in self.parts:
             x = part(x)
         return x
+
+
+class Residual(nn.Module):
+    """h + scale * branch(h): a residual block as one node."""
+
+    def __init__(self, branch: nn.Module, scale: float = 1.0) -> None:
+        super().__init__()
+        self.branch = branch
+        self.scale = scale
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.scale * self.branch(h)
+
+
+class WeightedSum(nn.Module):
+    """sum_k weights[k] * parents[k]: a linear merge, e.g. WeightedSum(2 ** -0.5, 2 ** -0.5)."""
+
+    def __init__(self, *weights: float) -> None:
+        super().__init__()
+        self.weights = tuple(float(weight) for weight in weights)
+
+    def forward(self, *parents: Tensor) -> Tensor:
+        if len(parents) != len(self.weights):
+            raise ValueError(f"WeightedSum has {len(self.weights)} weights and got {len(parents)} parents")
+        total = self.weights[0] * parents[0]
+        for weight, parent in zip(self.weights[1:], parents[1:], strict=True):
+            total = total + weight * parent
+        return total
+
+
+class Concatenated(nn.Module):
+    """body(cat(parents)): a merge by concatenation along dimension 1, followed by `body`."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, *parents: Tensor) -> Tensor:
+        return self.body(torch.cat(parents, 1))

@@ -1,7 +1,8 @@
 """First and contracted second derivatives of one node with respect to its parents, per example.
 
-D_up = df_u/df_p, shape (B, d_u, d_p), and C_u;p,q = sum_i delta_u,i T_u;p,q[i], shape (B, d_p, d_q), with delta_u the gradient of the
-example's loss at f_u. Recognised nodes use closed forms (structure.py), all others automatic differentiation.
+D_up = df_u/df_p, shape (B, d_u, d_p), and C_u;p,q = sum_i delta_u,i T_u;p,q[i], shape (B, d_p, d_q), with delta_u the
+gradient of the example's loss at f_u. Recognised nodes use closed forms (structure.py), all others automatic
+differentiation.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph import INPUT, Dag, Node
+from runner.curvature.recognise import structure_of
 from runner.curvature.replicate import replicated_jacobian
-from runner.curvature.structure import Structure, structure_of
+from runner.curvature.structure import Structure
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -41,7 +43,8 @@ class Evaluation:
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
-    """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not batched over examples."""
+    """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not batched over
+    examples."""
     values, structures = {INPUT: x}, {}
     with torch.no_grad():
         for name in dag.order:
@@ -61,11 +64,16 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     return Evaluation(values, structures)
 
 
-def node_derivatives(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str]) -> Derivatives:
-    """Derivatives of `node` with respect to the parents in `wanted`. delta: (B, d_u)."""
+def node_derivatives(
+    node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool = True
+) -> Derivatives:
+    """Derivatives of `node` with respect to the parents in `wanted`. delta: (B, d_u). second=False: Jacobians alone.
+
+    Raises ValueError when the node has no second derivative (fused kernels).
+    """
     if node.name in evaluation.structures:
         return _closed_form(node, evaluation, delta, wanted)
-    return _autodiff(node, evaluation, delta, wanted)
+    return _autodiff(node, evaluation, delta, wanted, second)
 
 
 def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str]) -> Derivatives:
@@ -95,7 +103,7 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
     return found
 
 
-def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str]) -> Derivatives:
+def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool) -> Derivatives:
     wanted = tuple(dict.fromkeys(wanted))
     values = evaluation.values
     inputs = tuple(values[p] for p in wanted)
@@ -116,14 +124,19 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
 
     found = Derivatives()
     for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1]), strict=True):
-        found.jacobians[p] = inputs[0].new_zeros(len(delta), delta.shape[1], evaluation.size(p)) if jacobian is None else jacobian
+        found.jacobians[p] = (
+            inputs[0].new_zeros(len(delta), delta.shape[1], evaluation.size(p)) if jacobian is None else jacobian
+        )
+    if not second:
+        return found
     try:
         columns = replicated_jacobian(gradient, inputs, sum(sizes))
     except RuntimeError as error:
         if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
             raise ValueError(
-                f"node {node.name!r} uses an operation without a second derivative ({str(error).splitlines()[0]}). For fused "
-                "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out"
+                f"node {node.name!r} uses an operation without a second derivative "
+                f"({str(error).splitlines()[0]}). For fused attention, run under "
+                "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out"
             ) from error
         raise
     for q, column in zip(wanted, columns, strict=True):

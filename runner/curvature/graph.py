@@ -19,10 +19,10 @@ INPUT = "input"
 class Node:
     """One node f_v = fn(f_p for p in parents) of the graph.
 
-    name: unique, not "input" (reserved for the network's input). parents: names, in the order of fn's arguments; a name may
-    repeat. fn: batched over examples (dimension 0) and acting on each example by itself; any callable or `nn.Module`.
-    params: tensors handed to a plain callable as keywords; needed only for parametric blocks of callables, since a
-    module states its own. The same tensor in two nodes is a shared weight.
+    name: unique, not "input" (reserved for the network's input). parents: names, in the order of fn's arguments; a
+    name may repeat. fn: batched over examples (dimension 0) and acting on each example by itself; any callable or
+    `nn.Module`. params: tensors handed to a plain callable as keywords; needed only for parametric blocks of
+    callables, since a module states its own. The same tensor in two nodes is a shared weight.
 
     Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by row (last index
     fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
@@ -37,13 +37,17 @@ class Node:
         parents = (self.parents,) if isinstance(self.parents, str) else tuple(self.parents)
         object.__setattr__(self, "parents", parents)
         if not self.name or self.name == INPUT:
-            raise ValueError(f"a node's name must be non-empty and not {INPUT!r} (the network's input), got {self.name!r}")
+            raise ValueError(
+                f"a node's name must be non-empty and not {INPUT!r} (the network's input), got {self.name!r}"
+            )
         if not parents:
             raise ValueError(f"node {self.name!r} has no parents: name at least one, for example ({INPUT!r},)")
         if not callable(self.fn):
             raise ValueError(f"node {self.name!r}: fn must be callable, got {type(self.fn).__name__}")
         if self.params and isinstance(self.fn, nn.Module):
-            raise ValueError(f"node {self.name!r}: a module states its own parameters; pass params with plain callables only")
+            raise ValueError(
+                f"node {self.name!r}: a module states its own parameters; pass params with plain callables only"
+            )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         return self.fn(*inputs, **self.params)
@@ -94,20 +98,23 @@ class Dag:
     ) -> Dag:
         """The chain of an unmodified `nn.Sequential`, `nn.ModuleList` or list of modules, one node per module.
 
-        names: one per node (default: the modules' own names, "0", "1", ...). group: sizes of consecutive runs of modules that
-        form one node each, e.g. [3, 3, 1] for Linear-LayerNorm-act twice and a head.
+        names: one per node (default: the modules' own names, "0", "1", ...). group: sizes of consecutive runs of
+        modules that form one node each, e.g. [3, 3, 1] for Linear-LayerNorm-act twice and a head.
         """
-        parts = list(modules)
+        parts: list[Callable[..., Tensor]] = list(modules)
         own = [name for name, _ in modules.named_children()] if isinstance(modules, nn.Module) else []
         sizes = list(group) if group is not None else [1] * len(parts)
         if sum(sizes) != len(parts) or any(size < 1 for size in sizes):
             raise ValueError(f"group must be positive sizes adding up to {len(parts)} modules, got {sizes}")
-        runs, start = [], 0
+        runs: list[Callable[..., Tensor]] = []
+        start = 0
         for size in sizes:
             run = parts[start : start + size]
             runs.append(run[0] if size == 1 else Composition(run))
             start += size
-        labels = list(names) if names is not None else (own if own and group is None else [str(i) for i in range(len(runs))])
+        labels = (
+            list(names) if names is not None else (own if own and group is None else [str(i) for i in range(len(runs))])
+        )
         if len(labels) != len(runs):
             raise ValueError(f"expected {len(runs)} names, got {len(labels)}")
         parents = [INPUT, *labels[:-1]]
@@ -130,7 +137,8 @@ class Dag:
     # ------------------------------------------------------------------ evaluation
 
     def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to f_v: the e_v of H[v,w]."""
+        """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to f_v: the e_v of
+        H[v,w]."""
         shift = perturbation or {}
         values = {INPUT: x + shift[INPUT] if INPUT in shift else x}
         for name in self.order:
@@ -182,7 +190,9 @@ class Dag:
         for node in self.nodes.values():
             unknown = [p for p in node.parents if p != INPUT and p not in self.nodes]
             if unknown:
-                raise ValueError(f"node {node.name!r} names unknown parents {unknown}: known are {[INPUT, *self.nodes]}")
+                raise ValueError(
+                    f"node {node.name!r} names unknown parents {unknown}: known are {[INPUT, *self.nodes]}"
+                )
 
     def _topological_order(self) -> tuple[str, ...]:
         placed, order, waiting = {INPUT}, [], list(self.nodes.values())
@@ -206,7 +216,7 @@ class Dag:
         ends = [name for name in self.nodes if not self.children[name]]
         if len(ends) != 1:
             raise ValueError(
-                f"expected one output, found {len(ends)} nodes without children: {ends}. Only one of them can be the output, "
-                "the others never reach it: remove them or connect them"
+                f"expected one output, found {len(ends)} nodes without children: {ends}. "
+                "Only one of them can be the output, the others never reach it: remove them or connect them"
             )
         return ends[0]

@@ -111,7 +111,10 @@ def resolve_loss(loss: LossSpec) -> Loss:
     """The Loss of a name or a callable. Raises ValueError for anything else."""
     if isinstance(loss, Loss):
         return loss
-    named: dict[str, type[CrossEntropy] | type[MeanSquaredError]] = {"cross_entropy": CrossEntropy, "mse": MeanSquaredError}
+    named: dict[str, type[CrossEntropy] | type[MeanSquaredError]] = {
+        "cross_entropy": CrossEntropy,
+        "mse": MeanSquaredError,
+    }
     if isinstance(loss, str) and loss in named:
         return named[loss]()
     if callable(loss):

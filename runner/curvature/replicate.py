@@ -1,7 +1,8 @@
 """Per-example Jacobians of any batched function by one backward pass over replicated examples.
 
-To get all d rows of every example's Jacobian at once, the batch is repeated d times and copy i is pulled back with the i-th unit
-vector. This needs nothing from the function except that it treats examples independently: no vmap rule, no loop over rows.
+To get all d rows of every example's Jacobian at once, the batch is repeated d times and copy i is pulled back with
+the i-th unit vector. This needs nothing from the function except that it treats examples independently: no vmap rule,
+no loop over rows.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Replicated = Callable[[tuple[Tensor, ...], int], "Tensor | None"]
 def replicated_jacobian(fn: Replicated, inputs: tuple[Tensor, ...], rows: int) -> list[Tensor | None]:
     """Jacobians of fn, shape (B, rows), with respect to each flattened input: shapes (B, rows, d_p).
 
-    fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring gradients -> (B * repeats, rows), or
-    None when it does not depend on them. An input that fn does not depend on has Jacobian None.
+    fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring gradients -> (B *
+    repeats, rows), or None when it does not depend on them. An input that fn does not depend on has Jacobian None.
     """
     batch = inputs[0].shape[0]
     widest = max(rows, *(t[0].numel() for t in inputs))
@@ -49,7 +50,8 @@ def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, ro
     batch = inputs[0].shape[0]
     with torch.enable_grad():
         copies = tuple(
-            t.detach().unsqueeze(0).expand(count, *t.shape).reshape(count * batch, *t.shape[1:]).requires_grad_() for t in inputs
+            t.detach().unsqueeze(0).expand(count, *t.shape).reshape(count * batch, *t.shape[1:]).requires_grad_()
+            for t in inputs
         )
         values = fn(copies, count)
         if values is None or not values.requires_grad:

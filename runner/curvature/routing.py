@@ -5,10 +5,11 @@ Per example, with T the tensor part of H (T[out,out] = 0), J_qw = df_q/de_w and 
     T[v,w] = sum_{u in Ch(v)} D_uv^T T[u,w] + sum_{u in Ch(v)} sum_{q in Pa(u)} C_u;v,q J_qw
     GN[v,w] = J_out,v^T (d2 loss/df_out^2) J_out,w,    H = GN + T.
 
-Routing T and adding the low-rank GN costs no more than routing H, is exactly zero where T is, and leaves T free of the cancellation
-of H - GN. Only pairs with w at or after v are routed; the others are transposes. A node's row is kept as one matrix
-(B, sum of d_w, d_v) with blocks T[w,v] stacked from the output down to v, so that a chain needs one batched product per node for all w:
-2 B d^3 operations per pair of layers of width d, plus 2 B K d^2 for Gauss-Newton with K outputs.
+Routing T and adding the low-rank GN costs no more than routing H, is exactly zero where T is, and leaves T free of
+the cancellation of H - GN. Only pairs with w at or after v are routed; the others are transposes. A node's row is
+kept as one matrix (B, sum of d_w, d_v) with blocks T[w,v] stacked from the output down to v, so that a chain needs
+one batched product per node for all w: 2 B d^3 operations per pair of layers of width d, plus 2 B K d^2 for
+Gauss-Newton with K outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from runner.curvature.graph import INPUT, Dag
 
 @dataclass
 class Row:
-    """T[w,v] for the nodes w of `spans` stacked along dimension 1: matrix (B, n, d_v). An absent node is a zero block."""
+    """T[w,v] for the nodes w of `spans` stacked along dimension 1: matrix (B, n, d_v). An absent node is a zero
+    block."""
 
     spans: dict[str, slice]
     matrix: Tensor
@@ -47,7 +49,8 @@ class Reach:
                 needed.add(name)
         self.backwards = tuple(name for name in (*reversed(dag.order), INPUT) if name in needed)
         self.parents = {
-            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed)) if u != INPUT else () for u in self.backwards
+            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed)) if u != INPUT else ()
+            for u in self.backwards
         }
         self.edges = [(self.index[p], self.index[u]) for u in self.backwards for p in self.parents[u]]
 
@@ -95,7 +98,8 @@ class Router:
             self.derive(v)
 
     def rows(self) -> Iterator[tuple[str, Row | None]]:
-        """(v, row of the tensor part) from the output to the first needed node; None is a zero row. Frees what is not needed again."""
+        """(v, row of the tensor part) from the output to the first needed node; None is a zero row. Frees what is not
+        needed again."""
         kept: dict[str, Row] = {}
         last_use = {w: self.reach.last_use(w) for w in self.reach.backwards}
         for v in self.reach.backwards:
@@ -108,7 +112,8 @@ class Router:
                 del kept[w]
 
     def gauss_newton_factors(self) -> dict[str, Tensor]:
-        """J_out,v of each example, shape (B, K, d_v), for every needed node. Call after `derive` ran for all of them."""
+        """J_out,v of each example, shape (B, K, d_v), for every needed node. Call after `derive` ran for all of
+        them."""
         batch, k = self.delta[self.dag.output].shape
         eye = torch.eye(k, dtype=self.loss_hessian.dtype, device=self.loss_hessian.device)
         factors = {self.dag.output: eye.expand(batch, k, k)}
@@ -209,7 +214,8 @@ class Router:
         return row
 
     def jacobian(self, q: str, w: str) -> Tensor | None:
-        """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity) or w is no ancestor of q."""
+        """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity) or w is no
+        ancestor of q."""
         if self.reach.index[w] >= self.reach.index[q]:
             return None
         if (q, w) not in self._jacobians:
@@ -231,7 +237,8 @@ Emit = Callable[[str, str, Tensor], None]
 
 
 def emit_tensor_part(router: Router, emit: Emit, scale: float | None) -> None:
-    """emit(w, v, T[w,v]) for measured pairs with w at or after v: sum over the batch times scale, or per example when scale is None."""
+    """emit(w, v, T[w,v]) for measured pairs with w at or after v: sum over the batch times scale, or per example when
+    scale is None."""
     measured = set(router.reach.measured)
     for v, row in router.rows():
         if row is None or v not in measured:
@@ -243,7 +250,8 @@ def emit_tensor_part(router: Router, emit: Emit, scale: float | None) -> None:
 
 
 def emit_gauss_newton(router: Router, emit: Emit, scale: float | None) -> None:
-    """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of J, all examples in one.
+    """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of J, all examples
+    in one.
 
     Call after every local derivative is known (after `emit_tensor_part`, or `Router.derive_all`).
     """

@@ -38,7 +38,8 @@ def split_blocks(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> BlockSplit:
-    """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and tensor part, in one pass.
+    """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and tensor part, in one
+    pass.
 
     Arguments, shapes and errors as in exact_blocks. A structural zero of the tensor part (linear head, piecewise-linear
     network) is exactly zero, not a difference of two rounded blocks.

@@ -1,12 +1,13 @@
-"""Node functions whose derivatives are known in closed form, and how they are recognised.
+"""Node functions whose derivatives are known in closed form, as stages (recognise.py finds them).
 
-A recognised node is join(parents) -> stages, with join one of: a single parent, a weighted sum, a concatenation; and stages
-`nn.Linear`, `nn.LayerNorm`, elementwise activations, residual branches, and `nn.Sequential` of those, on (B, d) inputs. With
-A = d(stage input)/d(node input), a stage pushes A forward and adds A^T (sum_i g_i T_stage[i]) A to the node's curvature, g being the
-loss gradient at the stage's output. For Linear-LayerNorm-activation this costs O(d^2) per example instead of O(d^3): A is the
-shared weight matrix up to LayerNorm, whose Jacobian and curvature are low-rank corrections of shared matrices.
-Everything else goes through automatic differentiation (derivatives.py), with the same results. A module of another kind joins by
-defining, in the same class as its `forward`, curvature_structure(parents: int) -> Structure | None.
+A recognised node is join(parents) -> stages, with join one of: a single parent, a weighted sum, a concatenation; and
+stages `nn.Linear`, `nn.LayerNorm`, elementwise activations, residual branches, and `nn.Sequential` of those, on (B,
+d) inputs. With A = d(stage input)/d(node input), a stage pushes A forward and adds A^T (sum_i g_i T_stage[i]) A to
+the node's curvature, g being the loss gradient at the stage's output. For Linear-LayerNorm-activation this costs
+O(d^2) per example instead of O(d^3): A is the shared weight matrix up to LayerNorm, whose Jacobian and curvature are
+low-rank corrections of shared matrices. Everything else goes through automatic differentiation (derivatives.py), with
+the same results. A module of another kind joins by defining, in the same class as its `forward`,
+curvature_structure(parents: int) -> Structure | None.
 """
 
 from __future__ import annotations
@@ -17,48 +18,9 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from runner.curvature.composition import Composition
-
-
-class Residual(nn.Module):
-    """h + scale * branch(h): a residual block as one node."""
-
-    def __init__(self, branch: nn.Module, scale: float = 1.0) -> None:
-        super().__init__()
-        self.branch = branch
-        self.scale = scale
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.scale * self.branch(h)
-
-
-class WeightedSum(nn.Module):
-    """sum_k weights[k] * parents[k]: a linear merge, e.g. WeightedSum(2 ** -0.5, 2 ** -0.5)."""
-
-    def __init__(self, *weights: float) -> None:
-        super().__init__()
-        self.weights = tuple(float(weight) for weight in weights)
-
-    def forward(self, *parents: Tensor) -> Tensor:
-        if len(parents) != len(self.weights):
-            raise ValueError(f"WeightedSum has {len(self.weights)} weights and got {len(parents)} parents")
-        total = self.weights[0] * parents[0]
-        for weight, parent in zip(self.weights[1:], parents[1:], strict=True):
-            total = total + weight * parent
-        return total
-
-
-class Concatenated(nn.Module):
-    """body(cat(parents)): a merge by concatenation along dimension 1, followed by `body`."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, *parents: Tensor) -> Tensor:
-        return self.body(torch.cat(parents, 1))
+from runner.curvature.composition import WeightedSum
 
 
 class Stage(Protocol):
@@ -129,7 +91,8 @@ class ElementwiseStage:
 
 @dataclass(frozen=True)
 class LayerNormStage:
-    """y = gamma * (x - mean) / sigma + beta, sigma^2 = |x - mean|^2 / d + eps; xhat = (x - mean) / sigma, C = I - 11^T/d.
+    """y = gamma * (x - mean) / sigma + beta, sigma^2 = |x - mean|^2 / d + eps; xhat = (x - mean) / sigma, C = I -
+    11^T/d.
 
     Jacobian diag(gamma) (C - xhat xhat^T / d) / sigma. With c = gamma * g, s = c.xhat and q the pulled back gradient,
     sum_i g_i T[i] = -(s / (d sigma^2)) (C - xhat xhat^T / d) - (q xhat^T + xhat q^T) / (d sigma).
@@ -247,81 +210,3 @@ class Structure:
         else:
             jacobian, curvature = self.chain.push(kept, g, torch.eye(width, dtype=like.dtype, device=like.device))
         return jacobian.expand(len(g), *jacobian.shape[-2:]), curvature
-
-
-# ---------------------------------------------------------------------- recognition
-
-_SMOOTH = (nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU, nn.SELU, nn.CELU, nn.Mish, nn.Softsign, nn.LogSigmoid)
-_PIECEWISE = (nn.ReLU, nn.LeakyReLU, nn.ReLU6, nn.Hardtanh)
-_SMOOTH_FUNCTIONS = (torch.tanh, torch.sigmoid, torch.sin, torch.exp, F.gelu, F.silu, F.softplus, F.elu, F.mish, F.tanh, F.sigmoid)
-_PIECEWISE_FUNCTIONS = (torch.relu, F.relu, F.leaky_relu, F.relu6)
-_IDENTITIES = (nn.Identity, nn.Dropout)
-
-
-def _owner(module: nn.Module, name: str) -> type | None:
-    """The class that defines the method: a subclass that overrides forward alone no longer computes the stated structure."""
-    return next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
-
-
-def _hooked(module: nn.Module) -> bool:
-    return any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in module.modules())
-
-
-def _as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether `module` computes what `kind` computes: no overridden forward, no hooks."""
-    return isinstance(module, kind) and type(module).forward is kind.forward and not _hooked(module)
-
-
-def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
-    """The stages of fn, or None when it is not recognised."""
-    if not isinstance(fn, nn.Module):
-        if any(fn is known for known in _SMOOTH_FUNCTIONS):
-            return [ElementwiseStage(fn, False)]
-        return [ElementwiseStage(fn, True)] if any(fn is known for known in _PIECEWISE_FUNCTIONS) else None
-    if _as_written(fn, nn.Sequential) or _as_written(fn, Composition):
-        return _chain_of(list(fn) if isinstance(fn, nn.Sequential) else list(fn.parts))  # type: ignore[arg-type]
-    if _as_written(fn, nn.Linear):
-        bias = fn.bias.detach() if isinstance(fn.bias, Tensor) else None
-        return [LinearStage(fn.weight.detach(), bias)]  # type: ignore[union-attr]
-    if _as_written(fn, nn.LayerNorm) and len(fn.normalized_shape) == 1:  # type: ignore[arg-type]
-        weight, bias = (None if p is None else p.detach() for p in (fn.weight, fn.bias))  # type: ignore[union-attr]
-        return [LayerNormStage(weight, bias, float(fn.eps))]  # type: ignore[arg-type]
-    if _as_written(fn, Residual):
-        branch = _stages(fn.branch)  # type: ignore[arg-type]
-        return None if branch is None else [ResidualStage(Chain(tuple(branch)), float(fn.scale))]  # type: ignore[arg-type]
-    if any(_as_written(fn, kind) for kind in _IDENTITIES) and not (isinstance(fn, nn.Dropout) and fn.training):
-        return []
-    for kinds, piecewise in ((_SMOOTH, False), (_PIECEWISE, True)):
-        if any(_as_written(fn, kind) for kind in kinds):
-            # In-place variants would overwrite what the next stage needs.
-            return None if getattr(fn, "inplace", False) else [ElementwiseStage(fn, piecewise)]
-    return None
-
-
-def _chain_of(parts: Sequence[Callable[..., Tensor]]) -> list[Stage] | None:
-    found: list[Stage] = []
-    for part in parts:
-        stages = _stages(part)
-        if stages is None:
-            return None
-        found += stages
-    return found
-
-
-def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structure | None:
-    """The closed-form structure of fn on these inputs, or None: then automatic differentiation is used."""
-    if any(t.dim() != 2 or not t.is_floating_point() for t in inputs):
-        return None
-    stated = getattr(fn, "curvature_structure", None)
-    if stated is not None and isinstance(fn, nn.Module) and _owner(fn, "forward") is _owner(fn, "curvature_structure"):
-        return stated(len(inputs)) if not _hooked(fn) else None
-    if isinstance(fn, WeightedSum) and _as_written(fn, WeightedSum):
-        same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1
-        return Structure(fn.weights, Chain(())) if same else None
-    if isinstance(fn, Concatenated) and _as_written(fn, Concatenated):
-        body = _stages(fn.body)
-        return None if body is None else Structure(None, Chain(tuple(body)))
-    if len(inputs) != 1:
-        return None
-    stages = _stages(fn)
-    return None if stages is None else Structure((1.0,), Chain(tuple(stages)))

@@ -53,7 +53,8 @@ def chain(act: Callable[[], nn.Module]) -> Dag:
 def chain_layer_norm(act: Callable[[], nn.Module]) -> Dag:
     widths = [5, 4, 6, 4]
     nodes = [
-        Node(f"h{i}", ("input",) if i == 0 else (f"h{i - 1}",), block(widths[i], widths[i + 1], act, norm=True)) for i in range(3)
+        Node(f"h{i}", ("input",) if i == 0 else (f"h{i - 1}",), block(widths[i], widths[i + 1], act, norm=True))
+        for i in range(3)
     ]
     return Dag([*nodes, Node("out", ("h2",), linear(4, 3))])
 
@@ -122,7 +123,8 @@ def shared_weights(act: Callable[[], nn.Module]) -> Dag:
 
 
 def attention(act: Callable[[], nn.Module]) -> Dag:
-    """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions), mean pool, scalar output."""
+    """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions), mean pool, scalar
+    output."""
     q, k, v, head = linear(2, 2), linear(2, 2), linear(2, 2), linear(2, 1)
     mix = act()
 
@@ -224,7 +226,9 @@ def make(graph: str, activation: str = "smooth", batch: int = 3, seed: int = 0) 
 ALL = [(graph, activation) for graph in GRAPHS for activation in ACTIVATIONS]
 
 
-def dense_hessian(case: Case, nodes: tuple[str, ...], loss: Callable[[dict[str, Tensor]], Tensor] | None = None) -> dict:
+def dense_hessian(
+    case: Case, nodes: tuple[str, ...], loss: Callable[[dict[str, Tensor]], Tensor] | None = None
+) -> dict:
     """Blocks of the dense autodiff Hessian with respect to perturbations added to node outputs (the oracle)."""
     with torch.no_grad():
         values = case.dag.forward(case.x)
@@ -237,7 +241,9 @@ def dense_hessian(case: Case, nodes: tuple[str, ...], loss: Callable[[dict[str, 
 
     dense = torch.autograd.functional.hessian(total, torch.zeros(sum(sizes), dtype=torch.float64))
     rows = dense.split(sizes, 0)
-    return {(v, w): b for v, row in zip(nodes, rows, strict=True) for w, b in zip(nodes, row.split(sizes, 1), strict=True)}
+    return {
+        (v, w): b for v, row in zip(nodes, rows, strict=True) for w, b in zip(nodes, row.split(sizes, 1), strict=True)
+    }
 
 
 def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> dict:

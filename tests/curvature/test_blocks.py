@@ -100,12 +100,15 @@ def test_a_repeated_parent_counts_twice():
 
 
 @pytest.mark.parametrize(
-    "act", [nn.GELU, lambda: nn.GELU("tanh"), nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU, nn.Mish, nn.LeakyReLU, nn.Hardtanh]
+    "act",
+    [nn.GELU, lambda: nn.GELU("tanh"), nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU, nn.Mish, nn.LeakyReLU, nn.Hardtanh],
 )
 @pytest.mark.parametrize("norm", ["affine", "plain"])
 def test_every_recognised_activation(act, norm):
     torch.manual_seed(1)
-    body = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4, elementwise_affine=norm == "affine"), act(), nn.Linear(4, 3), nn.Tanh()).double()
+    body = nn.Sequential(
+        nn.Linear(3, 4), nn.LayerNorm(4, elementwise_affine=norm == "affine"), act(), nn.Linear(4, 3), nn.Tanh()
+    ).double()
     dag = Dag([Node("a", ("input",), body), Node("b", ("a",), body), Node("out", ("b",), nn.Linear(3, 2).double())])
     x = torch.randn(3, 3, dtype=torch.float64)
     case = Case("", dag, x, torch.tensor([0, 1, 1]))
