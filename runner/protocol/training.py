@@ -12,6 +12,7 @@ from typing import Any
 
 from runner import models
 from runner.data import cifar
+from runner.data.surrogate import surrogate_images
 from runner.data.images import ImageData
 from runner.experiment import CifarData, Context, MinibatchTraining
 from runner.models import Network
@@ -30,6 +31,7 @@ class Trained:
     seed: int
     data: ImageData
     training: Training
+    loss: str = "cross_entropy"
 
     def at(self, checkpoint: str) -> Network:
         """The network in evaluation mode as it was at init, mid or final. Raises ValueError for one not reached."""
@@ -49,14 +51,33 @@ def build(settings: NetworkSettings, seed: int) -> Network:
 
 def load_images(dataset: CifarData, seed: int, *, flat: bool = True) -> ImageData:
     """The pixels a configuration asks for, read once per process."""
-    sizes = {"train": dataset.train, "test": dataset.test, "flat": flat}
-    return _load(dataset.kind, seed if dataset.kind == "surrogate" else 0, tuple(dataset.mean), tuple(dataset.std), **sizes)
+    return _load(
+        dataset.kind,
+        seed if dataset.kind == "surrogate" else 0,
+        tuple(dataset.mean),
+        tuple(dataset.std),
+        classes=dataset.classes,
+        train=dataset.train,
+        test=dataset.test,
+        flat=flat,
+    )
 
 
 @lru_cache(maxsize=1)
 def _load(
-    kind: str, seed: int, mean: tuple[float, ...], std: tuple[float, ...], *, train: int, test: int, flat: bool
+    kind: str,
+    seed: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    *,
+    classes: int,
+    train: int,
+    test: int,
+    flat: bool,
 ) -> ImageData:
+    if kind == "surrogate":
+        generator = torch_generator(seed, "images")
+        return surrogate_images(train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat)
     return cifar.load(kind, train=train, test=test, mean=mean, std=std, flat=flat)
 
 
