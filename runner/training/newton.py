@@ -238,9 +238,7 @@ def lbfgs(
 
         options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0, "gtol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        result = scipy_minimise(
-            evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options
-        )
+        result = scipy_minimise(evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options)
         paths.append(path)
         evaluations.append(float(result.nfev))
     return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began)

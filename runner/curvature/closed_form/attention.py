@@ -214,9 +214,7 @@ def hessian(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> T
     return total
 
 
-def hessian_vector_product(
-    x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction: Tensor, gamma: float = 0.0
-) -> Tensor:
+def hessian_vector_product(x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction: Tensor, gamma: float = 0.0) -> Tensor:
     """grad^2 (L + gamma |vec X|^2) applied to direction (..., d, n), without the matrix: (..., d, n).
 
     The directional derivative of `gradient`: O(n^2 d + n d^2) time and O(n^2) memory. Leading dimensions of
