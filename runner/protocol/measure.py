@@ -27,6 +27,7 @@ from runner.curvature.metrics import Columns, block_metrics
 from runner.data.images import Split
 from runner.experiment import BlockMetric, Context, Table
 from runner.models import Block, Network
+from runner.protocol.inter_layer import CHECKPOINTS
 from runner.protocol.training import Trained
 from runner.seeding import torch_generator
 
@@ -52,7 +53,8 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
     A checkpoint that the training did not reach gives one row with the reason in `networks`.
     """
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
-    steps = [(c, number, x, y) for c in ("init", "mid", "final") for number, x, y in image_sets(trained.data.test, metric)]
+    sets = list(image_sets(trained.data.test, metric))
+    steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
         where = {"checkpoint": checkpoint, "images": number}
         if checkpoint not in trained.training.states:
@@ -69,7 +71,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
             tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
         tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {name: as_columns(rows) for name, rows in tables.items()} | {"history": trained.training.history}
+    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
 
 
 def measure_blocks(

@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from runner import models
+from runner.curvature.losses import LossSpec
 from runner.data import cifar
-from runner.data.surrogate import surrogate_images
 from runner.data.images import ImageData
+from runner.data.surrogate import surrogate_images
 from runner.experiment import CifarData, Context, MinibatchTraining
 from runner.models import Network
 from runner.seeding import torch_generator
@@ -31,7 +32,7 @@ class Trained:
     seed: int
     data: ImageData
     training: Training
-    loss: str = "cross_entropy"
+    loss: LossSpec = "cross_entropy"
 
     def at(self, checkpoint: str) -> Network:
         """The network in evaluation mode as it was at init, mid or final. Raises ValueError for one not reached."""
@@ -77,11 +78,15 @@ def _load(
 ) -> ImageData:
     if kind == "surrogate":
         generator = torch_generator(seed, "images")
-        return surrogate_images(train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat)
+        return surrogate_images(
+            train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat
+        )
     return cifar.load(kind, train=train, test=test, mean=mean, std=std, flat=flat)
 
 
-def training_key(settings: NetworkSettings, dataset: CifarData, fingerprint: str, training: MinibatchTraining) -> dict[str, Any]:
+def training_key(
+    settings: NetworkSettings, dataset: CifarData, fingerprint: str, training: MinibatchTraining
+) -> dict[str, Any]:
     """Everything that the result of a training depends on, but for the seed."""
     pixels = {name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")}
     return {
