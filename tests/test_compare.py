@@ -131,6 +131,8 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
     assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == ["reproduced", "undecided"]
     lacking = compare.scorecard(two.drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(lacking.verdict) == {"undecided"}
+    twice = pd.concat([measured("gap", [1.0], arch="plain", checkpoint="init")] * 2)
+    assert compare.scorecard(twice, reference(tmp_path, *rows)).reason[0].startswith("several measured values")
     once = compare.scorecard(two[:1].drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(once.reason) == {"measured values do not say checkpoint"}
     with pytest.raises(ValueError, match="missing seed"):
