@@ -129,14 +129,19 @@ def linear_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     return Spectrum.of(pair_groups(w, v, Moments.of(x, y)))
 
 
+def linear_pair(w: Tensor, v: Tensor, moments: Moments) -> PairProblem:
+    """The 2×2 problem of the network: all that loss, gradient and sharpness need of the weights. O(m), five passes."""
+    w, v = as_weights(w=w, v=v)
+    return PairProblem.of(w, v, moments)
+
+
 def linear_sharpness(w: Tensor, v: Tensor, moments: Moments) -> Tensor:
     """Largest Hessian eigenvalue, 0-d, from the data's moments: O(m), made to be called at every training step.
 
     For m = 1 and m > 1 alike it is the larger outlier, since that is >= |mean xδ|: the 2×2 matrix is (d, −d) plus a
     positive semidefinite one.
     """
-    w, v = as_weights(w=w, v=v)
-    return PairProblem.of(w, v, moments).outliers()[0]
+    return linear_pair(w, v, moments).outliers()[0]
 
 
 def linear_loss(w: Tensor, v: Tensor, moments: Moments) -> Tensor:

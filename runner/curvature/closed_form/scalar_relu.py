@@ -64,33 +64,44 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     return Spectrum.of(groups)
 
 
-def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
-    """Largest Hessian eigenvalue, 0-d, from the moments of the cells. O(m): twelve passes over the weights."""
+def relu_pairs(w: Tensor, v: Tensor, cells: CellMoments) -> dict[str, PairProblem]:
+    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness need of the weights.
+
+    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would still give ±|d|.
+    """
     w, v = as_weights(w=w, v=v)
-    totals, gaps, slopes = torch.square(w + v), torch.square(w - v), w * v
-    # Without neurons of a cell the 2x2 problem would still give |d|; without any neuron alive every value is zero.
-    tops = [torch.zeros((), dtype=v.dtype)]
-    for _, moments, mask in cells.with_neurons(v):
+    totals, gaps, slopes = (w + v).square_(), (w - v).square_(), w * v
+    pairs = {}
+    for name, moments, mask in cells.with_neurons(v):
+        keep = mask.to(v.dtype)
         if mask.any():
-            keep = mask.to(v.dtype)
             slope = torch.dot(keep, slopes)
-            d = moments.residual_covariance(slope)
             plus, minus = torch.dot(keep, totals) / 2, torch.dot(keep, gaps) / 2
-            tops.append(PairProblem(moments.xx, d, plus, minus, slope).outliers()[0])
-    return torch.stack(tops).max()
+            pairs[name] = PairProblem(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
+    return pairs
+
+
+def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
+    """Largest Hessian eigenvalue, 0-d, from the moments of the cells; zero when every neuron is dead. O(m)."""
+    tops = [pair.outliers()[0] for pair in relu_pairs(w, v, cells).values()]
+    return torch.stack(tops).max() if tops else torch.zeros((), dtype=torch.float64)
+
+
+def _slopes(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """⟨w_+, v_+⟩ and ⟨w_-, v_-⟩."""
+    return torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
 
 
 def relu_loss(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
     """½ mean (wᵀ(v x)₊ − y)², 0-d. O(m)."""
     w, v = as_weights(w=w, v=v)
-    losses = [moments.loss(torch.dot(w, torch.where(mask, v, 0.0))) for _, moments, mask in cells.with_neurons(v)]
-    return losses[0] + losses[1]
+    plus, minus = _slopes(w, v)
+    return cells.plus.loss(plus) + cells.minus.loss(minus)
 
 
 def relu_gradient(w: Tensor, v: Tensor, cells: CellMoments) -> tuple[Tensor, Tensor]:
     """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): the linear gradient of every neuron's own cell (Eqs. 35, 36). O(m)."""
     w, v = as_weights(w=w, v=v)
-    d = torch.zeros_like(v)
-    for _, moments, mask in cells.with_neurons(v):
-        d = torch.where(mask, moments.residual_covariance(torch.dot(w, torch.where(mask, v, 0.0))), d)
+    plus, minus = _slopes(w, v)
+    d = cells.plus.residual_covariance(plus) * (v > 0) + cells.minus.residual_covariance(minus) * (v < 0)
     return d * v, d * w

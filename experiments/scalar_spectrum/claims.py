@@ -1,0 +1,3 @@
+def claims(setup, tables): return []
+def measured(tables): return None
+def notes(tables): return []

@@ -1,0 +1,155 @@
+"""The parts that measure one spectrum at a time: data scaling, ReLU cells, bias. Each beside a dense eigensolver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form import scalar
+from runner.data.scalar import linear, wedge
+from runner.experiment import Cell, Context, Table
+
+if TYPE_CHECKING:
+    from experiments.scalar_spectrum import ScalarSpectrum
+
+
+def linear_output(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    return torch.dot(w, v) * x
+
+
+def relu_output(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    return torch.relu(torch.outer(x, v)) @ w
+
+
+def bias_output(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    return (torch.outer(x, v) + b) @ w
+
+
+def dense_eigenvalues(output: Callable[..., Tensor], layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """All eigenvalues, descending, of the automatic Hessian of ½ mean (output − y)²."""
+    sizes = [len(layer) for layer in layers]
+
+    def loss(theta: Tensor) -> Tensor:
+        return 0.5 * ((output(x, *torch.split(theta, sizes)) - y) ** 2).mean()
+
+    return torch.linalg.eigvalsh(torch.func.hessian(loss)(torch.cat(list(layers)))).flip(0)
+
+
+def relative_gap(found: Tensor, dense: Tensor) -> float:
+    """max |found − dense| over max |dense|."""
+    return float((found - dense).abs().max() / dense.abs().max())
+
+
+def normal(m: int, ctx: Context, role: str) -> Tensor:
+    """(m,) standard normal numbers of the named stream."""
+    return torch.randn(m, generator=ctx.torch_generator(f"scalar_spectrum.{role}"), dtype=torch.float64)
+
+
+def collect(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns."""
+    return {key: [row[key] for row in rows] for key in rows[0]}
+
+
+def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The spectrum of one linear network while the inputs are scaled: targets left alone, or scaled with them."""
+    m = int(cell.params["scaled_width"])
+    generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
+    x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))
+    x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
+    w, v = normal(m, ctx, "scaling.w") / m**0.5, normal(m, ctx, "scaling.v") / m**0.5
+    rows = []
+    for targets in ("fixed", "scaled"):
+        for scale in setup.scales:
+            x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
+            spectrum = scalar.linear_spectrum(w, v, x, y)
+            error = relative_gap(spectrum.expanded(), dense_eigenvalues(linear_output, [v, w], x, y))
+            for group in spectrum.groups:
+                rows.append({"targets": targets, "sigma": scale, "kind": group.kind, "eigenvalue": float(group.value),
+                             "multiplicity": group.multiplicity, "dense_error": error})  # fmt: skip
+    return {"scaling": collect(rows)}
+
+
+def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """A ReLU network's spectrum by cell; again with the samples x <= 0 repeated, which changes n±/n alone."""
+    q, m = setup.positive_neurons, setup.positive_neurons + setup.negative_neurons
+    w, v = normal(m, ctx, "cells.w"), normal(m, ctx, "cells.v").abs()
+    v[q:] = -v[q:]
+    generator = ctx.numpy_generator("scalar_spectrum.cells.data")
+    x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
+    rows, density = [], []
+    spectrum = scalar.relu_spectrum(w, v, x, y)
+    dense = dense_eigenvalues(relu_output, [v, w], x, y)
+    labels = [(g.kind, g.cell) for g in spectrum.groups for _ in range(g.multiplicity)]
+    for i, (value, (kind, name)) in enumerate(zip(spectrum.expanded(), labels, strict=True)):
+        rows.append({"index": i, "eigenvalue": float(value), "dense": float(dense[i]), "kind": kind, "cell": name})
+    for copies in setup.copies:
+        times = torch.where(x > 0, 1, copies)
+        many_x, many_y = torch.repeat_interleave(x, times), torch.repeat_interleave(y, times)
+        repeated = scalar.relu_spectrum(w, v, many_x, many_y)
+        for name, share in (("+", (many_x > 0).double().mean()), ("-", (many_x <= 0).double().mean())):
+            for group in repeated.select(cell=name).groups:
+                density.append({"copies": copies, "cell": name, "share": float(share), "kind": group.kind,
+                                "eigenvalue": float(group.value), "multiplicity": group.multiplicity})  # fmt: skip
+    return {"relu_cells": collect(rows), "density": collect(density)}
+
+
+def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The five outliers while b turns from ⟂ v towards v at constant length: Theorem 6 holds at mix = 0 only."""
+    m = setup.bias_width
+    w, v, other = (normal(m, ctx, f"bias.{name}") / m**0.5 for name in ("w", "v", "b"))
+    length = torch.linalg.vector_norm(v)
+    across = other - torch.dot(other, v) / length**2 * v
+    across = across * length / torch.linalg.vector_norm(across)
+    x, y = _uncorrelated(setup.samples, ctx)
+    rows, outliers = [], []
+    for i in range(setup.mix_points):
+        mix = i / (setup.mix_points - 1)
+        angle = torch.tensor(0.5 * torch.pi * mix, dtype=torch.float64)
+        b = across * torch.cos(angle) + v * torch.sin(angle)
+        spectrum = scalar.bias_spectrum(w, v, b, x, y)
+        for rank, value in enumerate(spectrum.select("outlier").expanded()):
+            outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
+        rows += _theorem6_rows(mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y))
+    return {"bias": collect(rows), "bias_outliers": collect(outliers)}
+
+
+def _theorem6_rows(
+    mix: float, w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
+) -> list[dict[str, Any]]:
+    """Theorem 6's five values, also where its assumptions fail, each with its distance to the nearest eigenvalue."""
+    pair, triple = scalar.theorem6_outliers(w, v, b, tolerance=float("inf"))
+    lower, upper = scalar.triple_bounds(w, v, b)
+    shared = {
+        "lower": float(lower),
+        "upper": float(upper),
+        "dense_error": relative_gap(spectrum.expanded(), dense),
+        **_counts(dense, torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)),
+    }
+    rows = []
+    for member, value in zip(["pair"] * 2 + ["triple"] * 3, torch.cat([pair, triple]), strict=True):
+        gap = float((dense - value).abs().min() / dense.abs().max())
+        rows.append({"mix": mix, "member": member, "theorem": float(value), "gap": gap, **shared})
+    return rows
+
+
+def _uncorrelated(samples: int, ctx: Context) -> tuple[Tensor, Tensor]:
+    """Gaussian x, y with mean x = mean y = mean xy = 0 and mean x² = 1, as Theorem 6 assumes."""
+    generator = ctx.numpy_generator("scalar_spectrum.bias.data")
+    x, y = (torch.from_numpy(a) for a in linear(samples, generator, slope=0.0, noise=1.0))
+    x = x - x.mean()
+    x = x / (x**2).mean().sqrt()
+    y = y - y.mean()
+    return x, y - (x * y).mean() * x
+
+
+def _counts(dense: Tensor, bulk: Tensor) -> dict[str, int]:
+    """How many eigenvalues of the dense Hessian are 0, +r and −r, to 1e-9 of the largest."""
+    near = 1e-9 * dense.abs().max()
+    return {
+        "zeros": int((dense.abs() <= near).sum()),
+        "plus": int(((dense - bulk).abs() <= near).sum()),
+        "minus": int(((dense + bulk).abs() <= near).sum()),
+    }

@@ -1,0 +1,195 @@
+"""The parts that train: outlier pairs along gradient descent with momentum, and the edge of stability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from experiments.scalar_spectrum.spectra import (
+    collect,
+    dense_eigenvalues,
+    linear_output,
+    normal,
+    relative_gap,
+    relu_output,
+)
+from runner.curvature.closed_form import scalar
+from runner.data.scalar import linear, wedge
+from runner.experiment import Cell, Context, Table
+
+if TYPE_CHECKING:
+    from experiments.scalar_spectrum import ScalarSpectrum
+
+
+@dataclass(frozen=True)
+class State:
+    """Weights at one step with what was read off them."""
+
+    step: int
+    w: Tensor
+    v: Tensor
+    pairs: dict[str, scalar.PairProblem]
+    loss: float
+
+    @property
+    def sharpness(self) -> float:
+        """Largest Hessian eigenvalue, from the 2×2 problems alone."""
+        return max((float(pair.outliers()[0]) for pair in self.pairs.values()), default=0.0)
+
+
+class Network:
+    """One of the two networks with its data reduced to moments: everything below costs O(m)."""
+
+    def __init__(self, kind: str, x: Tensor, y: Tensor) -> None:
+        self.relu = kind == "relu"
+        self.x, self.y = x, y
+        self.split = scalar.CellMoments.of(x, y)
+        self.all = scalar.Moments.of(x, y)
+        self.moments = {"+": self.split.plus, "-": self.split.minus} if self.relu else {"": self.all}
+
+    def read(self, step: int, w: Tensor, v: Tensor) -> State:
+        """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow from them."""
+        pairs = scalar.relu_pairs(w, v, self.split) if self.relu else {"": scalar.linear_pair(w, v, self.all)}
+        slopes = {name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx) for name in self.moments}
+        loss = sum(float(moments.loss(slopes[name])) for name, moments in self.moments.items())
+        return State(step, w, v, pairs, loss)
+
+    def neurons(self, v: Tensor) -> dict[str, Tensor]:
+        """Mask over the neurons, by cell."""
+        return {"+": v > 0, "-": v < 0} if self.relu else {"": torch.ones_like(v, dtype=torch.bool)}
+
+    def covariance(self, state: State) -> Tensor:
+        """mean xδ of each neuron's cell, (m,) or 0-d: the gradient is (this · v, this · w)."""
+        if not self.relu:
+            return state.pairs[""].d
+        parts = [pair.d * mask for name, mask in self.neurons(state.v).items() if (pair := state.pairs.get(name))]
+        return sum(parts, torch.zeros_like(state.v))
+
+    def gradient(self, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.relu:
+            return scalar.relu_gradient(w, v, self.split)
+        return scalar.linear_gradient(w, v, self.all)
+
+    def spectrum(self, w: Tensor, v: Tensor) -> scalar.Spectrum:
+        measure = scalar.relu_spectrum if self.relu else scalar.linear_spectrum
+        return measure(w, v, self.x, self.y)
+
+    def flattest(self) -> float:
+        """Sharpness of the flattest solution, 2|mean xy| (‖w‖ = ‖v‖, collinear), largest over the cells."""
+        return 2 * max(abs(float(moments.xy)) for moments in self.moments.values())
+
+
+def descend(
+    network: Network, w: Tensor, v: Tensor, rate: float, momentum: float, steps: int, limit: float
+) -> Iterator[State]:
+    """The state before each of `steps` updates and after the last; the last one early once the loss passes `limit`."""
+    velocity_w, velocity_v = (torch.zeros_like(w), torch.zeros_like(v)) if momentum else (None, None)
+    for step in range(steps + 1):
+        state = network.read(step, w, v)
+        yield state
+        if not state.loss <= limit:  # also NaN
+            return
+        d = network.covariance(state)
+        if velocity_w is None or velocity_v is None:
+            w, v = torch.addcmul(w, d, v, value=-rate), torch.addcmul(v, d, w, value=-rate)
+        else:
+            velocity_w, velocity_v = momentum * velocity_w + d * v, momentum * velocity_v + d * w
+            w, v = w - rate * velocity_w, v - rate * velocity_v
+
+
+def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Both outliers of each cell along training on the wedge, with phase, trace and the bound of the smallest value."""
+    m, kind, rate = setup.pair_width, str(cell.params["network"]), float(cell.params["rate"])
+    generator = ctx.numpy_generator("scalar_spectrum.wedge")
+    x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
+    network = Network(kind, x, y)
+    stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
+    # torch's default for Linear(1, m) and Linear(m, 1): uniform up to 1/sqrt(fan in)
+    v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
+    w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
+    rows: list[dict[str, Any]] = []
+    limit = setup.diverged * network.read(0, w, v).loss
+    for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
+        ctx.progress(state.step, setup.pair_steps)
+        rows += _pair_rows(setup, network, state)
+    return {"pairs": collect(rows)}
+
+
+def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
+    """One row per cell, also for a cell without neurons."""
+    w, v = state.w, state.v
+    spectrum = network.spectrum(w, v)
+    error = float("nan")
+    if state.step % setup.dense_every == 0:
+        output = relu_output if network.relu else linear_output
+        error = relative_gap(spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y))
+    bound = float(scalar.smallest_eigenvalue_bound(torch.tensor(state.loss, dtype=torch.float64), network.all.xx))
+    shared = {"step": state.step, "loss": state.loss, "smallest": float(spectrum.smallest), "bound": bound,
+              "dense_error": error}  # fmt: skip
+    rows = []
+    for name, mask in network.neurons(v).items():
+        moments, pair = network.moments[name], state.pairs.get(name)
+        target = float(moments.xy / moments.xx)
+        row: dict[str, Any] = {**shared, "cell": name, "neurons": int(mask.sum()), "target": target}
+        if pair is None:
+            nothing = dict.fromkeys(("slope", "trace", "first", "second"), float("nan"))
+            row |= {**nothing, "phase": "", "status": "no neuron in this cell"}
+        else:
+            slope = float(pair.slope)
+            first, second = (float(value) for value in pair.outliers())
+            row |= {"slope": slope, "trace": float(pair.trace), "first": first, "second": second,
+                    "phase": scalar.phase_of_slope(slope, target), "status": "ok"}  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Sharpness against 2/rate along plain gradient descent, rate = factor · 2/reference.
+
+    reference: sharpness of the start (start=large), or of the flattest solution (start=small), which the sharpness
+    climbs to from below.
+    """
+    m, kind, start = int(cell.params["width"]), str(cell.params["network"]), str(cell.params["start"])
+    generator = ctx.numpy_generator("scalar_spectrum.edge.data")
+    if kind == "relu":
+        slope = setup.edge_slope
+        data = wedge(setup.samples, generator, right=slope, left=slope, noise=setup.edge_noise)
+    else:
+        data = linear(setup.samples, generator, slope=setup.edge_slope, noise=setup.edge_noise)
+    network = Network(kind, *(torch.from_numpy(a) for a in data))
+    size = (setup.large_scale if start == "large" else setup.small_scale) / m**0.5
+    w, v = size * normal(m, ctx, "edge.w"), size * normal(m, ctx, "edge.v")
+    begin = network.read(0, w, v)
+    reference = begin.sharpness if start == "large" else network.flattest()
+    rate = 2 * float(cell.params["factor"]) / reference
+    limit = setup.diverged * begin.loss
+    rows: list[dict[str, Any]] = []
+    residuals = []
+    for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
+        ctx.progress(state.step, setup.edge_steps)
+        alive = state.loss <= limit
+        rows.append({"step": state.step, "rate": rate, "loss": state.loss, "sharpness": state.sharpness,
+                     "status": "ok" if alive else "diverged"})  # fmt: skip
+        if alive and state.step in (0, setup.edge_steps):
+            residuals.append(top_residual(network, state))
+    last = rows[-1]
+    end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
+    return {"edge": collect(rows), "edge_runs": end}
+
+
+def top_residual(network: Network, state: State) -> float:
+    """‖H z − λ z‖/λ for the closed-form top eigenpair, H z by differentiating the gradient along z."""
+    m = len(state.v)
+    outliers = network.spectrum(state.w, state.v).select("outlier")
+    vector = scalar.Spectrum(outliers.groups[:1]).eigenvectors()[:, 0]
+
+    def gradient(theta: Tensor) -> Tensor:
+        in_w, in_v = network.gradient(theta[m:], theta[:m])
+        return torch.cat([in_v, in_w])
+
+    _, product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))
+    return float(torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness)
