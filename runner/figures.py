@@ -132,7 +132,14 @@ def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None
 
     for i, ax in enumerate(np.asarray(axes, dtype=object).ravel()):
         title = f" {titles[i]}" if i < len(titles) else ""
-        ax.set_title(f"({_alphabet(i)}){title}", loc="left")
+        ax.set_title(_wrap(ax, f"({_alphabet(i)}){title}"), loc="left")
+
+
+def _wrap(ax: Axes, text: str) -> str:
+    """`text` broken into lines about as wide as the panel, so that neighbours do not run into each other."""
+    figure: Any = ax.figure
+    letters = max(12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85))  # 15 an inch at 9 points
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
 
 
 def _alphabet(i: int) -> str:
@@ -275,7 +282,7 @@ def groups(
 
 def annotate_test(ax: Axes, statistic: Statistic, *, text: str = "") -> None:
     """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or why it is mute."""
-    line = text or describe(statistic)
+    line = _wrap(ax, text or describe(statistic))
     ax.set_xlabel("\n".join(part for part in (ax.get_xlabel(), line) if part))
 
 
@@ -292,11 +299,11 @@ def describe(statistic: Statistic) -> str:
         return f"{names.get(s.kind, s.kind)}: {s.note or 'no test'}"
     if not math.isnan(s.p_holm):
         parts.append(f"Holm {_p(s.p_holm)}")
-    parts.append(f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}")
-    lines = [", ".join(parts)]
+    effect = f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}"
     if not math.isnan(s.shift):
         interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]" if math.isfinite(s.shift_low) else "(no interval)"
-        lines.append(f"shift {s.shift:.3g} {interval}")
+        effect += f", shift {s.shift:.3g} {interval}"
+    lines = [", ".join(parts), effect]
     if not s.has_power:
         lines.append(f"n too small: p cannot fall below {s.p_min:.3g}")
     return "\n".join(lines)
