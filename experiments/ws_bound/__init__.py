@@ -63,6 +63,7 @@ class WsBound(Experiment):
     boundary_points: int
     path_points: int
     entry_points: int
+    compared_hidden: int = report_only(10)
     low_share: float = report_only(0.9)
     level: float = report_only(0.01)
     tight: float = report_only(1.1)
@@ -78,7 +79,7 @@ class WsBound(Experiment):
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for name in ("hidden", "rate", "fitted_rate", "fitted_ratio", "printed_ratio", "difference_step",
                      "portrait_hidden", "portrait_rate", "line_points", "line_half_range", "boundary_points",
-                     "path_points", "entry_points", "difference_step", "error_points", "level", "tight", "data_sets"):  # fmt: skip
+                     "path_points", "entry_points", "difference_step", "error_points", "level", "tight", "data_sets", "compared_hidden"):  # fmt: skip
             positive(f"experiment.{name}", getattr(self, name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -132,7 +133,7 @@ class WsBound(Experiment):
         return claims(self, tables)
 
     def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.ws_bound.tests import statistics
+        from experiments.ws_bound.rank_tests import statistics
 
         return statistics(self, tables)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from experiments.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.gaussian import two_gaussians
+from runner.data.gaussian import gaussian_classes
 from runner.experiment import Cell, Context, Table
 from runner.training.descent import Endpoints, LossGradient, descend, duplicates
 
@@ -91,9 +91,8 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
 
     def sample(count: int, role: str) -> tuple[Tensor, Tensor]:
-        stream = ctx.numpy_generator(role)  # class 0 lies at +mean in the paper, hence the sign
-        x, q = two_gaussians(count, stream, inputs=data.inputs, mean=-data.mean, variance=data.variance)
-        return torch.from_numpy(x), torch.from_numpy(q)
+        mean = -data.mean  # of class 1: the paper puts class 0 at +mean
+        return gaussian_classes(count, data.inputs, mean, data.variance, ctx.torch_generator(role))
 
     x, q = sample(data.train, "data/train")
     generator = ctx.torch_generator(f"starts/hidden={hidden}")

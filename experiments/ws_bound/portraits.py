@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from experiments.ws_bound import WsBound
     from experiments.ws_bound.measure import Search
 
+LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
+"""What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the size on disk."""
 MARGIN = 1.0
 """The decision boundary's grid reaches this far beyond the training samples."""
 
@@ -94,7 +96,8 @@ def landscapes(search: Search, chosen: dict[str, int], points: int, half_range: 
         theta = search.ends.theta[start]
         vectors = torch.linalg.eigh(tl.hessian(theta, search.x, search.q, search.activation)).eigenvectors
         lines = theta + alpha[:, None] * vectors.t().flip(0)[:, None, :]
-        columns[name] = tl.loss(lines.flatten(0, 1), search.x, search.q, search.activation)
+        loss = tl.loss(lines.flatten(0, 1), search.x, search.q, search.activation)
+        columns[name] = _rounded(loss, LOSS_GRAIN)
     return columns
 
 
@@ -113,8 +116,12 @@ def boundaries(search: Search, chosen: dict[str, int], points: int) -> dict[str,
         theta = search.ends.theta[start]
         V = tl.split(theta, search.x.shape[1]).V
         hidden = tl.hidden_representation(theta, grid, search.activation)
-        columns[name] = hidden @ V[1:] + V[0]
+        columns[name] = _rounded(hidden @ V[1:] + V[0], LOGIT_GRAIN)
     return columns
+
+
+def _rounded(values: Tensor, grain: float) -> Tensor:
+    return (values / grain).round() * grain
 
 
 def hessian_entries(search: Search, chosen: dict[str, int], count: int, step: float) -> dict[str, Any]:

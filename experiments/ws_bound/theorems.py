@@ -18,6 +18,8 @@ ROUNDING = 1e-12
 """Relative size below which a violated inequality is the rounding of float64 sums."""
 SEMIDEFINITE = 1e-10
 """A spectrum counts as positive semi-definite when λ_D >= −SEMIDEFINITE λ_1."""
+CHUNK = 100
+"""Points whose I × I matrices (Theorem 6) are held in memory at once."""
 SCALES = tuple(2.0**k for k in range(17))
 
 
@@ -26,11 +28,14 @@ def theorem_slack(search: Search) -> dict[str, Any]:
 
     slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at slack >= −ROUNDING.
     """
-    theta, args = search.ends.theta[search.unique], (search.x, search.q, search.activation)
+    slacks: dict[str, list[Tensor]] = {}
+    for theta in search.ends.theta[search.unique].split(CHUNK):
+        for name, value, bound in _inequalities(theta, search.x, search.q, search.activation):
+            size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
+            slacks.setdefault(name, []).append(torch.where(torch.isinf(bound), 1.0, (bound - value) / size))
     columns: dict[str, list[Any]] = {"inequality": [], "points": [], "holding": [], "slack_min": [], "slack_median": []}
-    for name, value, bound in _inequalities(theta, *args):
-        size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
-        slack = torch.where(torch.isinf(bound), 1.0, (bound - value) / size)
+    for name, parts in slacks.items():
+        slack = torch.cat(parts)
         columns["inequality"].append(name)
         columns["points"].append(len(slack))
         columns["holding"].append(int((slack >= -ROUNDING).sum()))

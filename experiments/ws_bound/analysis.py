@@ -1,0 +1,97 @@
+"""Reading the merged tables: which rows belong together, and how findings of several data sets make one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.ws_bound import WsBound
+
+Tables = Mapping[str, "pd.DataFrame"]
+PAPER_ACTIVATION = "sigmoid"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One protocol with one activation; `rate` is the one that its claims and figures look at."""
+
+    protocol: str
+    activation: str
+    rate: float
+
+    @property
+    def group(self) -> str:
+        """The `group` of claims and statistics."""
+        beyond = "" if self.activation == PAPER_ACTIVATION else f" activation={self.activation}"
+        return f"protocol={self.protocol}{beyond}"
+
+    def rows(self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False) -> pd.DataFrame:
+        """The rows of this variant; of one width, if given; at every scanned rate, if asked for."""
+        keep = (table["protocol"] == self.protocol) & (table["activation"] == self.activation)
+        if not every_rate:
+            keep &= table["rate"] == self.rate
+        if hidden is not None:
+            keep &= table["hidden"] == hidden
+        return table[keep]
+
+
+def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -> list[Variant]:
+    """The variants with stored cells: the paper's activation under both protocols first, then the others.
+
+    A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one is not there.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in tables["search"][["protocol", "activation", "rate"]].drop_duplicates().itertuples(index=False):
+        found.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
+    chosen = [
+        Variant(protocol, activation, experiment.portrait_rate if experiment.portrait_rate in rates else rates[0])
+        for (protocol, activation), rates in found.items()
+        if activation == PAPER_ACTIVATION or not paper_only
+    ]
+    return sorted(chosen, key=lambda v: v.activation != PAPER_ACTIVATION)  # stable: the stored order otherwise
+
+
+def unique_points(tables: Tables, variant: Variant, hidden: int | None = None) -> pd.DataFrame:
+    """The paper's critical points: converged, and no duplicate of an earlier one."""
+    rows = variant.rows(tables["critical_points"], hidden)
+    return rows[(rows["status"] == "ok") & (rows["duplicate"] == 0)]
+
+
+def by_seed(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """(seed, rows) of each data set, in order."""
+    for seed, rows in table.groupby("seed", sort=True):
+        yield int(str(seed)), rows
+
+
+def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The points with the smallest λ_sup and the rest (WS bound, Fig. 7: 317 and 36 of 353)."""
+    ordered = rows.sort_values("lambda_sup", kind="stable")
+    count = int(low_share * len(ordered))
+    return ordered.iloc[:count], ordered.iloc[count:]
+
+
+def over_data_sets(experiment: WsBound, found: Mapping[int, str]) -> tuple[bool | None, str]:
+    """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
+
+    True when at least `share` of the data sets with power show it and none shows the opposite; False when at most half
+    show it, or when more than 1 − share show the opposite; None in between, and with fewer than `data_sets` of them.
+    """
+    heard = {seed: finding for seed, finding in found.items() if finding != "mute"}
+    count = {finding: sum(f == finding for f in heard.values()) for finding in ("yes", "no", "opposite")}
+    text = f"{count['yes']} of {len(heard)} data sets show it"
+    if count["opposite"]:
+        text += f", {count['opposite']} the opposite"
+    if len(heard) < len(found):
+        text += f"; {len(found) - len(heard)} without power"
+    if len(heard) < experiment.data_sets:
+        return None, f"{text}; at least {experiment.data_sets} are needed"
+    shown, against = count["yes"] / len(heard), count["opposite"] / len(heard)
+    if shown >= experiment.share and not against:
+        return True, text
+    if shown <= 0.5 or against > 1 - experiment.share:
+        return False, text
+    return None, text

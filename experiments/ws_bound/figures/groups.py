@@ -1,0 +1,111 @@
+"""Distributions and groups: Figs. 6, 7 and 11."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
+from experiments.ws_bound.figures.scatter import BOUND, seeds_text
+from experiments.ws_bound.rank_tests import statistics
+from runner import figures as draw
+from runner.stats import Statistic, correct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from experiments.ws_bound import WsBound
+
+
+def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mapping[str, str]) -> None:
+    """Boxes of two or more labels side by side in every data set; whiskers from the 10th to the 90th percentile."""
+    from matplotlib.patches import Patch
+
+    labels = list(names)
+    width = 0.8 / len(labels)
+    for place, by_label in enumerate(samples.values()):
+        for slot, label in enumerate(labels):
+            centre = place + (slot - (len(labels) - 1) / 2) * width
+            drawn = ax.boxplot([by_label[label].dropna()], positions=[centre], widths=0.8 * width, whis=(10, 90),
+                               showfliers=False, patch_artist=True, manage_ticks=False,
+                               medianprops={"color": "black", "linewidth": 1.8})  # fmt: skip
+            drawn["boxes"][0].set(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None)
+    handles = [Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
+               for slot, label in enumerate(labels)]  # fmt: skip
+    ax.legend(handles=handles, loc="best")
+    ax.set_xticks(range(len(samples)), [str(seed) for seed in samples])
+    ax.set_xlim(-0.6, len(samples) - 0.4)
+
+
+def p_line(tests: Sequence[Statistic]) -> str:
+    """Holm-adjusted p-values in the order of the data sets, three in a line."""
+    texts = ["–" if t.p_holm != t.p_holm else "< 1e-4" if t.p_holm < 1e-4 else f"{t.p_holm:.2g}" for t in tests]
+    return "Holm p: " + ", ".join(texts)
+
+
+def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+    """Fig. 6: histogram of the bound with the 90 % line, narrow network."""
+    figure, axes = draw.new_figure(1, len(variants))
+    titles = []
+    for ax, variant in zip(axes[0], variants, strict=True):
+        points = unique_points(tables, variant, experiment.portrait_hidden)
+        draw.histogram(
+            ax, points["lambda_sup"], label=f"N={experiment.portrait_hidden}", bins=40,
+            name=f"N = {experiment.portrait_hidden}", percentile=100 * experiment.low_share,
+        )  # fmt: skip
+        ax.set_xlabel(BOUND)
+        titles.append(f"{variant.protocol}, η = {variant.rate:g}, {seeds_text(points)}")
+    axes[0, 0].set_ylabel("critical points")
+    draw.letter(axes, titles)
+    return figure
+
+
+def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+    """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
+    sizes = experiment.dataset.test
+    tests = _tests(experiment, tables)
+    figure, axes = draw.new_figure(len(variants), len(sizes), sharey="row")
+    titles = []
+    for row, variant in zip(axes, variants, strict=True):
+        points = unique_points(tables, variant, experiment.portrait_hidden)
+        for ax, size in zip(row, sizes, strict=True):
+            samples, found = {}, []
+            for seed, rows in by_seed(points):
+                low, high = split_low_high(rows, experiment.low_share)
+                samples[seed] = {"low": low[f"f1_test{size}"], "high": high[f"f1_test{size}"]}
+                found.append(tests[(f"F1 on {size}, low - high", f"{variant.group} seed={seed}")])
+            boxes(ax, samples, {"low": "low bound (90 %)", "high": "high bound (10 %)"})
+            ax.set_xlabel(f"data set (seed)\n{p_line(found)}")
+            titles.append(f"{variant.protocol}, η = {variant.rate:g}, {size} test samples")
+        row[0].set_ylabel("macro F1 on test data")
+    draw.letter(axes, titles)
+    return figure
+
+
+def width(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+    """Fig. 11: the bound of the narrow and the wide network, data set by data set."""
+    narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
+    tests = _tests(experiment, tables)
+    figure, axes = draw.new_figure(1, len(variants), sharey=True)
+    titles = []
+    for ax, variant in zip(axes[0], variants, strict=True):
+        samples, found = {}, []
+        for seed, rows in by_seed(unique_points(tables, variant)):
+            samples[seed] = {f"N={n}": rows.loc[rows["hidden"] == n, "lambda_sup"] for n in (narrow, wide)}
+            test = tests.get((f"bound, N={wide} - N={narrow}", f"{variant.group} seed={seed}"))
+            found += [test] if test is not None else []
+        boxes(ax, samples, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
+        ax.set_xlabel(f"data set (seed)\n{p_line(found)}")
+        titles.append(f"{variant.protocol}, η = {variant.rate:g}")
+    for ax in axes[0]:
+        draw.log_axis(ax, "y")
+    axes[0, 0].set_ylabel(BOUND)
+    draw.letter(axes, titles)
+    return figure
+
+
+def _tests(experiment: WsBound, tables: Tables) -> dict[tuple[str, str], Statistic]:
+    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}

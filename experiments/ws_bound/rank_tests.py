@@ -1,0 +1,107 @@
+"""The tests behind the figures, one row of stats.csv each; every data set (seed) is tested by itself.
+
+Critical points of one data set share that data set, so pooling them over seeds would count the same draw hundreds of
+times. What holds over data sets is tested on one value per data set (`… over data sets`), where n is small and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
+from runner import stats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.ws_bound import WsBound
+    from runner.stats import Statistic
+
+BINS = 10
+"""Equal-count bins of ||RᵀR||² whose smallest bounds trace the lower edge of Fig. 12."""
+
+
+def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
+    """Every test of every variant."""
+    found: list[Statistic] = []
+    for variant in variants(experiment, tables):
+        points = unique_points(tables, variant)
+        narrow = points[points["hidden"] == experiment.portrait_hidden]
+        if narrow.empty:
+            continue
+        found += _ratios(points, variant)
+        found += _generalisation(experiment, narrow, variant)
+        found += _norms(narrow, variant)
+        if experiment.compared_hidden in set(points["hidden"]):
+            found += _widths(experiment, points, variant)
+        found += _lower_edge(narrow, variant)
+    return found
+
+
+def _ratios(points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+    for hidden, rows in points.groupby("hidden", sort=True):
+        for seed, part in by_seed(rows):
+            group = f"{variant.group} seed={seed}"
+            about = {"where": "Fig. 2", "figure": "fig02", "group": group}
+            yield stats.summary(part["lambda_sup"] / part["lambda_max"], name=f"bound / λ₁, N={hidden}", **about)
+            yield stats.summary(
+                part["lambda_sup"], name=f"bound, N={hidden}", where="Fig. 6", figure="fig06", group=group
+            )
+
+
+def _generalisation(experiment: WsBound, narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+    """Macro F1 of the points with low against those with high λ_sup."""
+    for size in experiment.dataset.test:
+        column, means = f"f1_test{size}", []
+        about = {"where": "Fig. 7", "figure": "fig07", "label_a": "low", "label_b": "high"}
+        for seed, rows in by_seed(narrow):
+            low, high = split_low_high(rows, experiment.low_share)
+            means.append((low[column].mean(), high[column].mean()))
+            group = f"{variant.group} seed={seed}"
+            yield stats.mann_whitney(low[column], high[column], name=f"F1 on {size}, low - high", group=group, **about)
+        first, second = zip(*means, strict=True)
+        name = f"mean F1 on {size}, low - high, over data sets"
+        yield stats.wilcoxon(first, second, name=name, group=variant.group, **about)
+
+
+def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+    for column, where, figure in (
+        ("V_norm_sq", "Fig. 10", "fig10"),
+        ("W_norm_sq", "Fig. 10", "fig10"),
+        ("RtR_norm_sq", "Fig. 12", "fig12"),
+    ):
+        for seed, rows in by_seed(narrow):
+            group = f"{variant.group} seed={seed}"
+            name = f"{column} and bound"
+            yield stats.spearman(rows[column], rows["lambda_sup"], name=name, where=where, figure=figure, group=group)
+
+
+def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+    """λ_sup of the wider network against the narrower one; a positive shift means that the wider is sharper."""
+    wide, narrow = experiment.compared_hidden, experiment.portrait_hidden
+    about = {"where": "Fig. 11", "figure": "fig11", "label_a": f"N={wide}", "label_b": f"N={narrow}"}
+    medians = []
+    for seed, rows in by_seed(points):
+        a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
+        medians.append((a.median(), b.median()))
+        group = f"{variant.group} seed={seed}"
+        yield stats.mann_whitney(a, b, name=f"bound, N={wide} - N={narrow}", group=group, **about)
+    first, second = zip(*medians, strict=True)
+    name = f"median bound, N={wide} - N={narrow}, over data sets"
+    yield stats.wilcoxon(first, second, name=name, group=variant.group, **about)
+
+
+def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+    """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of equal counts."""
+    import numpy as np
+
+    for seed, rows in by_seed(narrow):
+        ordered = rows.sort_values("RtR_norm_sq", kind="stable")
+        parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
+        centre = [ordered["RtR_norm_sq"].iloc[p].median() for p in parts]
+        edge = [ordered["lambda_sup"].iloc[p].min() for p in parts]
+        group = f"{variant.group} seed={seed}"
+        yield stats.spearman(
+            centre, edge, name="lower edge of bound over RtR_norm_sq", where="Fig. 12", figure="fig12", group=group
+        )

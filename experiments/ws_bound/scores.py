@@ -1,0 +1,96 @@
+"""Measured values beside the paper's, and findings in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
+from experiments.ws_bound.rank_tests import statistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.ws_bound import WsBound
+
+
+def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
+    import pandas as pd
+
+    tests = {(s.name, s.group): s for s in statistics(experiment, tables)}
+    rows: list[dict[str, Any]] = []
+    for variant in variants(experiment, tables, paper_only=True):
+        rows += [{"protocol": variant.protocol, **row} for row in _counts(experiment, tables, variant)]
+        rows += [{"protocol": variant.protocol, **row} for row in _p_values(experiment, tables, variant, tests)]
+    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value"])
+
+
+def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
+    copied = ("converged", "unique", "lambda_sup_smallest", "lambda_sup_second_smallest", "hessian_error_mean")
+    for row in variant.rows(tables["search"]).to_dict("records"):
+        for metric in copied:
+            yield {"metric": metric, "hidden": row["hidden"], "seed": row["seed"], "value": row[metric]}
+    narrow = experiment.portrait_hidden
+    for seed, rows in by_seed(unique_points(tables, variant, narrow)):
+        low, high = split_low_high(rows, experiment.low_share)
+        yield {"metric": "low_group", "hidden": narrow, "seed": seed, "value": len(low)}
+        yield {"metric": "high_group", "hidden": narrow, "seed": seed, "value": len(high)}
+    if "hessian_entries" in tables:
+        for seed, rows in by_seed(variant.rows(tables["hessian_entries"], narrow)):
+            yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
+
+
+def _p_values(experiment: WsBound, tables: Tables, variant: Variant, tests: dict) -> Iterator[dict[str, Any]]:
+    """Unadjusted p-values, as the paper reports them."""
+    narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
+    for metric, hidden, name in (
+        ("fig7_p", narrow, f"F1 on {min(experiment.dataset.test)}, low - high"),
+        ("fig11_p", "", f"bound, N={wide} - N={narrow}"),
+    ):
+        for seed, _ in by_seed(variant.rows(tables["search"])):
+            test = tests.get((name, f"{variant.group} seed={seed}"))
+            if test is not None:
+                yield {"metric": metric, "hidden": hidden, "seed": seed, "value": test.p}
+
+
+def notes(experiment: WsBound, tables: Tables) -> list[str]:
+    """Findings for the report."""
+    found = [_nearest_rate(tables), _stability(tables), _lost(tables)]
+    for variant in variants(experiment, tables, paper_only=True):
+        points = unique_points(tables, variant, experiment.portrait_hidden)
+        if not points.empty:
+            relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
+            found.append(
+                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
+                f"differences with h = {experiment.difference_step:g} (relative {relative:.2g}), not of the closed form."
+            )
+    return [line for line in found if line]
+
+
+def _nearest_rate(tables: Tables) -> str:
+    scan = tables["search"][tables["search"]["protocol"] == "printed"]
+    if scan.empty:
+        return ""
+    share = (scan["converged"] / scan["starts"]).groupby([scan["rate"], scan["hidden"]]).mean().unstack()
+    lines = "; ".join(
+        f"η = {rate:g}: " + ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
+        for rate, row in share.iterrows()
+    )
+    return f"Printed stop rule, share of starts that converge (published: 0.92 at N = 3, 0.91 at N = 10): {lines}."
+
+
+def _stability(tables: Tables) -> str:
+    search = tables["search"]
+    beyond, converged = int(search["beyond_limit"].sum()), int(search["converged"].sum())
+    return (
+        f"{beyond} of {converged} converged points have λ₁ > 2/η, beyond which gradient descent is unstable: a large "
+        "learning rate removes sharp points from what can be found."
+    )
+
+
+def _lost(tables: Tables) -> str:
+    points = tables["critical_points"]
+    counts = points["status"].value_counts()
+    listed = ", ".join(f"{int(n)} {status}" for status, n in counts.items() if status != "ok")
+    return f"Left out of every statistic: {listed or 'no start'} (of {len(points)} starts)."
