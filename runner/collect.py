@@ -27,6 +27,8 @@ class Scope:
     experiment: Experiment
     words: tuple[str, ...]
     """What selects these settings on the command line, besides experiment and seed."""
+    changed: tuple[str, ...] = ()
+    """Overrides that make these settings neither the paper's protocol nor a profile's."""
 
 
 def scope(job: Job) -> Scope:
@@ -43,7 +45,8 @@ def scope(job: Job) -> Scope:
         if plain.identity.key == job.identity.key:
             return Scope(job.store.root / job.profile, plain.experiment, (*profile, *outputs))
     folder = job.store.root / f"{job.profile}-{job.identity.key[:8]}"
-    return Scope(folder, job.experiment, (*profile, *job.overrides))
+    changed = tuple(word for word in job.overrides if not word.startswith("outputs="))
+    return Scope(folder, job.experiment, (*profile, *job.overrides), changed)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "title": experiment.title,
         "paper": experiment.paper,
         "version": experiment.version,
-        "profile": job.profile,
+        "profile": "paper" if collection.scope.folder == job.store.root else job.profile,
+        "changed": " ".join(collection.scope.changed),
         "surrogate": getattr(dataset, "kind", "") == "surrogate",
         "not_comparable": experiment.comparable(),
         "settings": settings_of(experiment),

@@ -31,7 +31,7 @@ th, td { padding: .25rem .6rem; border-bottom: 1px solid #e5e5e5; text-align: le
 th { background: #f5f5f5; position: sticky; top: 0; } td.number { text-align: right; white-space: nowrap; }
 .good { color: #005a38; font-weight: 600; } .bad { color: #a00000; font-weight: 600; } .open { color: #666; }
 td.good, td.bad, td.open { white-space: nowrap; }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(30rem, 1fr)); gap: 1.2rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(30rem, 100%), 1fr)); gap: 1.2rem; }
 figure { margin: 0; } figure img { max-width: 100%; border: 1px solid #eee; } figcaption { font-size: 13px; }
 code, pre { font: 13px/1.4 ui-monospace, monospace; background: #f5f5f5; } pre { padding: .6rem; overflow-x: auto; }
 summary { cursor: pointer; }

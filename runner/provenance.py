@@ -22,6 +22,8 @@ def departures(manifest: Mapping[str, Any]) -> list[str]:
 def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
     """What a reader of any artifact has to know, one phrase each."""
     warnings = departures(manifest)
+    if manifest.get("changed"):
+        warnings.append(f"settings changed on the command line: {manifest['changed']}")
     if manifest.get("not_comparable"):
         warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
     if missing:

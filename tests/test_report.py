@@ -226,6 +226,11 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
 
 
+def test_changed_settings_are_named(tmp_path):
+    write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "changed": "training.epochs=2"})
+    assert "Settings changed on the command line: training.epochs=2." in (tmp_path / "demo/index.html").read_text()
+
+
 def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, reference):
     summary = write_report(
         tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
