@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from runner.experiment import Cell, MlpModel, grid, one_of, positive
+from runner.experiment import Cell, Claim, MlpModel, grid, one_of, positive
 from runner.protocol.inter_layer import ACTIVATIONS, ARCHITECTURES, InterLayer, mlp_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from runner.stats import Statistic
+
+VARIANT = ("depth", "arch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +26,8 @@ class Exp1Resonance(InterLayer):
     title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
+    plain: ClassVar[str] = "plain"
+    resonance_figure: ClassVar[str] = "fig3_resonance"
 
     depth: list[int] = grid()
     arch: list[str] = grid()
@@ -33,3 +43,77 @@ class Exp1Resonance(InterLayer):
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
         return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)
+
+    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
+        from runner.protocol import figures
+
+        distances, networks, pairs = tables["distances"], tables["networks"], tables["pairs"]
+        deepest = pairs[pairs["depth"] == pairs["depth"].max()]
+        return {
+            "fig2_coupling": lambda: figures.decay(distances, "C", panel="depth", variant="arch"),
+            self.resonance_figure: lambda: figures.decay(
+                distances, "R", panel="depth", variant="arch", log=True, fits=self.fit_texts(distances)
+            ),
+            "stable_rank": lambda: figures.decay(distances, "D", panel="depth", variant="arch"),
+            "table2_dynamics": lambda: figures.against(
+                networks,
+                {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapunov_log_norm": r"$\lambda_1$ (Eq. 8)"},
+                x="depth",
+                variant="arch",
+                text="depth $L$",
+            ),
+            "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
+            "spread": lambda: figures.spread(distances, "R", panel="depth", variant="arch", checkpoint="final"),
+            "training": lambda: figures.learning_curves(tables["history"], panel="depth", variant="arch"),
+        }
+
+    def fit_texts(self, distances: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+        """Decay rate and R² of the fit to the means, by depth, architecture and checkpoint."""
+        from runner import stats
+        from runner.protocol.summary import first, groups, over_seeds
+
+        texts = {}
+        for keys, part in groups(first(distances), [*VARIANT, "checkpoint"]):
+            means = over_seeds(part, ["distance"], "R")
+            fit = stats.log_linear(means["distance"], means["mean"], name="")
+            texts[keys] = f"b = {fit.decay:.3f}, R² = {fit.r2:.2f}"
+        return texts
+
+    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
+        from runner.protocol import comparisons
+
+        distances, networks = tables["distances"], tables["networks"]
+        where = [*VARIANT, "checkpoint"]
+        rows: list[Statistic] = []
+        for value, figure in (("C", "fig2_coupling"), ("R", self.resonance_figure)):
+            rows += comparisons.decay_fits(distances, value, keys=where, figure=figure)
+            compared = distances[distances["checkpoint"] != "mid"]
+            rows += comparisons.between(
+                compared, value, column="arch", a=self.plain, b="residual", keys=["depth", "checkpoint", "distance"],
+                figure=figure,
+            )  # fmt: skip
+            rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
+            rows += comparisons.variance_rows(distances, value, keys=[*where, "distance"], figure="spread")
+        for value in ("rho", "lyapunov_1", "lyapunov_log_norm"):
+            rows += comparisons.variance_rows(networks, value, keys=where, figure="table2_dynamics")
+        return rows
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments.exp1_claims import claims
+
+        return claims(tables)
+
+    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+        from runner.protocol.summary import first, long_format
+
+        networks = first(tables["networks"]).assign(percent=lambda t: 100 * t["test_accuracy"])
+        names = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
+        return long_format(networks, [*VARIANT, "checkpoint"], names)
+
+    def comparable(self) -> str:
+        return self.departures({"training.epochs": 50, "metric.examples": 32, "model.width": 64})
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        from experiments.exp1_claims import notes
+
+        return notes(tables, self.plain)
