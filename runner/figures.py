@@ -350,6 +350,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
     record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     footer = None
+    _hold_legends(figure)
     if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
         text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
         footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
@@ -368,3 +369,20 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
         if footer is not None:
             footer.remove()
     return written
+
+
+def _hold_legends(figure: Figure) -> None:
+    """Fix the figure's own legends where the layout puts them.
+
+    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
+    would slide down over it.
+    """
+    if not figure.legends:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for legend in figure.legends:
+        box = legend.get_window_extent().transformed(figure.transFigure.inverted())
+        legend.borderaxespad = 0
+        legend.set_loc("lower left")
+        legend.set_bbox_to_anchor((box.x0, box.y0), figure.transFigure)
