@@ -19,9 +19,9 @@ from runner.audit.formula import Formula, Outcome
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention_bounds import (
     BOUNDS,
+    POINT,
     attention_jacobian,
-    pair_values,
-    point_values,
+    pair_value,
     scale_to_norm,
 )
 from runner.training.newton import Objective, minimise
@@ -54,9 +54,9 @@ def _bound_check(name: str) -> Outcome:
             if bound.over == "pair":  # half of the pairs far apart, half close together
                 near = torch.arange(len(x))[:, None, None] % 2 == 0
                 y = torch.where(near, 0.99 * x + 0.005 * y, 0.9 * y)  # never equal to x, also for n = d = 1
-                values = pair_values(x, y, w, v, b)[name]
+                values = pair_value(name, x, y, w, v, b)
             else:
-                values = point_values(x, w, v, b)[name]
+                values = POINT[name](x, w, v, b)
             worst = max(worst, float(values.max()) / bound.printed(n, d, radius) - 1)
             count += len(x)
     return Outcome(worst, instances=count)

@@ -1,8 +1,8 @@
 """Bounds on softmax-attention regression when |W|, |V|, |X| <= R in spectral norm and |b| <= R^2 (Assumption G.1).
 
 `BOUNDS` holds each bound of Sections G, H and I of the attention paper with its constant, and a sharper constant
-where one follows in a line from the compact form in `attention`. `point_values` and `pair_values` measure the left-hand
-sides. Derivation of the sharper ones, in operator norm with respect to vec X, with the names of `attention`:
+where one follows in a line from the compact form in `attention`. `POINT` and `MOVED` measure the left-hand sides.
+Derivation of the sharper ones, in operator norm with respect to vec X, with the names of `attention`:
 
 - |A_i| <= |k_i| + |X^T W| <= 2 R^2, and |diag(f) - f f^T| <= 1/2, so |grad f_i| <= R^2;
 - r = (diag(f) - f f^T) X^T v, so |r| <= R^2 / 2 and |grad c_ij| <= |A^T r| + |f| |v| <= R^4 + R;
@@ -84,10 +84,9 @@ def attention_jacobian(x: Tensor, w: Tensor) -> Tensor:
     return (f * (slopes - (f * slopes).sum(-1, keepdim=True))).movedim(-3, -1)
 
 
-def _vectors(x: Tensor, w: Tensor, v: Tensor) -> dict[str, Tensor]:
-    """f rows, h columns, w(X) and z(X) of Section B.2."""
-    f = att.attention(x, w)
-    return {"f": f, "h": (x.mT @ v).mT, "w": (w @ x).mT, "z": f @ x.mT @ w}
+def _means(x: Tensor, w: Tensor) -> Tensor:
+    """z(X) (..., n, d): row i is (W^T X f_i)^T."""
+    return att.attention(x, w) @ x.mT @ w
 
 
 def _largest(values: Tensor, dims: int) -> Tensor:
@@ -106,39 +105,53 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     return torch.stack([torch.where(norm < 0, torch.nan, norm) for norm in found], dim=-1)
 
 
+def _block_norm(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return case_norms(x, w, v).nan_to_num(0.0).amax(-1)
+
+
+def _spectral(hessians: Tensor) -> Tensor:
+    """Largest absolute eigenvalue of symmetric matrices."""
+    return torch.linalg.eigvalsh(hessians).abs().amax(-1)
+
+
+POINT: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "G.2.1": lambda x, w, v, b: att.attention(x, w).norm(dim=-1).amax(-1),
+    "G.2.2": lambda x, w, v, b: (x.mT @ v).norm(dim=-2).amax(-1),
+    "G.2.3": lambda x, w, v, b: _largest(att.residual(x, w, v, b), 2),
+    "G.2.4": lambda x, w, v, b: (x.mT @ w).norm(dim=-2).amax(-1),
+    "G.2.5": lambda x, w, v, b: _largest(w @ x, 2),
+    "G.2.6": lambda x, w, v, b: _largest(_means(x, w), 2),
+    "G.3": lambda x, w, v, b: _largest(attention_jacobian(x, w).norm(dim=-2), 2),
+    "G.4": lambda x, w, v, b: _largest(att.jacobian(x, w, v), 3),
+    "I.1": lambda x, w, v, b: _block_norm(x, w, v),
+    "I.2": lambda x, w, v, b: _spectral(att.output_hessians(x, w, v)).flatten(-2).amax(-1),
+    "I.3": lambda x, w, v, b: -torch.linalg.eigvalsh(att.hessian(x, w, v, b))[..., 0],
+}
+"""Left-hand sides of the bounds at a point (X, W, V, B), each (...): the largest over all indices."""
+
+MOVED: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "H.3": lambda x, y, w, v, b: (att.attention(x, w) - att.attention(y, w)).norm(dim=-1).amax(-1),
+    "H.4": lambda x, y, w, v, b: _largest(att.outputs(x, w, v) - att.outputs(y, w, v), 2),
+    "H.5": lambda x, y, w, v, b: ((x - y).mT @ v).norm(dim=-2).amax(-1),
+    "H.6": lambda x, y, w, v, b: _largest(w @ (x - y), 2),
+    "H.7": lambda x, y, w, v, b: _largest(_means(x, w) - _means(y, w), 2),
+    "H.8": lambda x, y, w, v, b: _largest(att.jacobian(x, w, v) - att.jacobian(y, w, v), 3),
+    "H.9": lambda x, y, w, v, b: _largest(att.output_hessians(x, w, v) - att.output_hessians(y, w, v), 4),
+    "H.10": lambda x, y, w, v, b: _spectral(att.hessian(x, w, v, b) - att.hessian(y, w, v, b)),
+}
+"""How far a function moves from X to Y, each (...): the largest over all indices. X and Y must differ."""
+
+
+def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """Left-hand side of a Lipschitz bound over |vec X - vec Y|, (...)."""
+    return MOVED[name](x, y, w, v, b) / (x - y).norm(dim=(-2, -1))
+
+
 def point_values(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """Left-hand sides of the bounds at a point, each (...): the largest over all indices."""
-    parts = _vectors(x, w, v)
-    hessians = att.output_hessians(x, w, v)
-    return {
-        "G.2.1": parts["f"].norm(dim=-1).amax(-1),
-        "G.2.2": parts["h"].norm(dim=-1).amax(-1),
-        "G.2.3": _largest(att.residual(x, w, v, b), 2),
-        "G.2.4": (x.mT @ w).norm(dim=-2).amax(-1),
-        "G.2.5": _largest(parts["w"], 2),
-        "G.2.6": _largest(parts["z"], 2),
-        "G.3": _largest(attention_jacobian(x, w).norm(dim=-2), 2),
-        "G.4": _largest(att.jacobian(x, w, v), 3),
-        "I.1": case_norms(x, w, v).nan_to_num(0.0).amax(-1),
-        "I.2": torch.linalg.eigvalsh(hessians).abs().flatten(-3).amax(-1),
-        "I.3": -torch.linalg.eigvalsh(att.hessian(x, w, v, b))[..., 0],
-    }
+    """All of `POINT` at once."""
+    return {name: measure(x, w, v, b) for name, measure in POINT.items()}
 
 
 def pair_values(x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """Left-hand sides of the Lipschitz bounds over |vec X - vec Y|, each (...): the largest over all indices."""
-    at_x, at_y = _vectors(x, w, v), _vectors(y, w, v)
-    moved = {name: at_x[name] - at_y[name] for name in at_x}
-    hessians = att.hessian(x, w, v, b) - att.hessian(y, w, v, b)
-    distance = (x - y).norm(dim=(-2, -1))
-    values = {
-        "H.3": moved["f"].norm(dim=-1).amax(-1),
-        "H.4": _largest(att.outputs(x, w, v) - att.outputs(y, w, v), 2),
-        "H.5": moved["h"].norm(dim=-1).amax(-1),
-        "H.6": _largest(moved["w"], 2),
-        "H.7": _largest(moved["z"], 2),
-        "H.8": _largest(att.jacobian(x, w, v) - att.jacobian(y, w, v), 3),
-        "H.9": _largest(att.output_hessians(x, w, v) - att.output_hessians(y, w, v), 4),
-        "H.10": torch.linalg.eigvalsh(hessians).abs().amax(-1),
-    }
-    return {name: value / distance for name, value in values.items()}
+    """All of `MOVED` over |vec X - vec Y|."""
+    return {name: pair_value(name, x, y, w, v, b) for name in MOVED}
