@@ -134,6 +134,16 @@ def test_surrogate_data_are_named_below_the_figure(tmp_path):
     assert figures.save(figure, tmp_path / "plain2", {"experiment": "demo"})[0].read_bytes() == plain.read_bytes()
 
 
+def test_a_shared_legend_stays_above_the_footer(tmp_path):
+    figure = draw()
+    figures.shared_legend(figure)
+    saved = figures.save(figure, tmp_path / "footed", {"warning": "surrogate data"})[0]
+    red, _, blue = np.moveaxis(np.asarray(Image.open(saved).convert("RGB"), dtype=int), -1, 0)
+    line_rows = np.flatnonzero((blue > red + 60).any(axis=1))  # the blue line and its legend entry
+    footer_rows = np.flatnonzero((red > blue + 60).any(axis=1))
+    assert line_rows.max() < footer_rows.min()
+
+
 def test_importing_is_cheap():
     heavy = ("matplotlib", "pandas", "scipy", "torch")
     code = f"import runner.figures, sys; print([m for m in {heavy} if m in sys.modules])"
