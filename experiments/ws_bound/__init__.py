@@ -7,7 +7,7 @@ together, and every point they reach is measured. The heavy parts are in the sib
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from runner.experiment import (
@@ -60,7 +60,7 @@ class WsBound(Experiment):
     portrait_rate: float
     line_points: int
     line_half_range: float
-    boundary_points: int
+    boundary_step: float
     path_points: int
     entry_points: int
     compared_hidden: int = report_only(10)
@@ -77,10 +77,9 @@ class WsBound(Experiment):
         one_of("experiment.protocol", self.protocol, PROTOCOLS)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
-        for name in ("hidden", "rate", "fitted_rate", "fitted_ratio", "printed_ratio", "difference_step",
-                     "portrait_hidden", "portrait_rate", "line_points", "line_half_range", "boundary_points",
-                     "path_points", "entry_points", "difference_step", "error_points", "level", "tight", "data_sets", "compared_hidden"):  # fmt: skip
-            positive(f"experiment.{name}", getattr(self, name))
+        for field in fields(self):
+            if field.name not in ("protocol", "activation", "scanned", "dataset", "training"):
+                positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
                 raise SettingError(f"experiment.{name}: expected a value between 0 and 1, found {getattr(self, name)}")

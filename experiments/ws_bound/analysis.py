@@ -29,6 +29,10 @@ class Variant:
         beyond = "" if self.activation == PAPER_ACTIVATION else f" activation={self.activation}"
         return f"protocol={self.protocol}{beyond}"
 
+    def figure(self, name: str) -> str:
+        """The family of Holm's correction: the paper's activation under both protocols shares a figure."""
+        return name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
+
     def rows(self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False) -> pd.DataFrame:
         """The rows of this variant; of one width, if given; at every scanned rate, if asked for."""
         keep = (table["protocol"] == self.protocol) & (table["activation"] == self.activation)

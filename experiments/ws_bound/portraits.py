@@ -28,7 +28,7 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
         "portraits": portrayed_points(search, chosen),
         "trajectories": trajectories(search, chosen, experiment.path_points),
         "landscapes": landscapes(search, chosen, experiment.line_points, experiment.line_half_range),
-        "boundaries": boundaries(search, chosen, experiment.boundary_points),
+        "boundaries": boundaries(search, chosen, experiment.boundary_step),
         "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, experiment.difference_step),
         "traces": numerical_traces(search, experiment.difference_step),
         "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},
@@ -101,15 +101,15 @@ def landscapes(search: Search, chosen: dict[str, int], points: int, half_range: 
     return columns
 
 
-def boundaries(search: Search, chosen: dict[str, int], points: int) -> dict[str, Any]:
+def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str, Any]:
     """The logit z on a grid around the training samples, one column per portrayed point; z > 0 is class 1.
 
     The first two inputs vary, any others are zero. The logit rather than p: it stays informative where p is flat.
     """
-    low, high = float(search.x.min()) - MARGIN, float(search.x.max()) + MARGIN
-    line = torch.linspace(low, high, points, dtype=search.x.dtype)
-    grid = torch.zeros(points * points, search.x.shape[1], dtype=search.x.dtype)
+    low, high = (search.x.min() - MARGIN).floor(), (search.x.max() + MARGIN).ceil()
+    line = torch.arange(float(low), float(high) + step / 2, step, dtype=search.x.dtype)
     plane = torch.cartesian_prod(line, line)
+    grid = torch.zeros(len(plane), search.x.shape[1], dtype=search.x.dtype)
     grid[:, :2] = plane[:, : grid.shape[1]]
     columns: dict[str, Any] = {"x1": plane[:, 0], "x2": plane[:, 1]}
     for name, start in chosen.items():

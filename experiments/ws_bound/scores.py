@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
-from experiments.ws_bound.rank_tests import statistics
+from experiments.ws_bound.rank_tests import corrected
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
     import pandas as pd
 
-    tests = {(s.name, s.group): s for s in statistics(experiment, tables)}
+    tests = corrected(experiment, tables)
     rows: list[dict[str, Any]] = []
     for variant in variants(experiment, tables, paper_only=True):
         rows += [{"protocol": variant.protocol, **row} for row in _counts(experiment, tables, variant)]
@@ -62,8 +62,8 @@ def notes(experiment: WsBound, tables: Tables) -> list[str]:
         if not points.empty:
             relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
             found.append(
-                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
-                f"differences with h = {experiment.difference_step:g} (relative {relative:.2g}), not of the closed form."
+                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is the error of "
+                f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
             )
     return [line for line in found if line]
 
@@ -81,11 +81,17 @@ def _nearest_rate(tables: Tables) -> str:
 
 
 def _stability(tables: Tables) -> str:
-    search = tables["search"]
-    beyond, converged = int(search["beyond_limit"].sum()), int(search["converged"].sum())
+    scan = tables["search"]
+    scan = scan[scan["protocol"] == "printed"]
+    if scan.empty:
+        return ""
+    beyond, converged = int(scan["beyond_limit"].sum()), int(scan["converged"].sum())
+    fast = scan[scan["rate"] == scan["rate"].max()]
+    hovering = (fast["lambda_max_not_converged"] / fast["stability_limit"]).median()
     return (
-        f"{beyond} of {converged} converged points have λ₁ > 2/η, beyond which gradient descent is unstable: a large "
-        "learning rate removes sharp points from what can be found."
+        f"Gradient descent is unstable where λ₁ > 2/η. Of {converged} points that converge in the scan {beyond} lie "
+        f"beyond (they meet the stop rule in passing), and at the largest rate the starts that do not converge hover "
+        f"at {hovering:.2f} times 2/η: large rates take the sharp points out of what can be found."
     )
 
 

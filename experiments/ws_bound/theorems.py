@@ -20,7 +20,9 @@ SEMIDEFINITE = 1e-10
 """A spectrum counts as positive semi-definite when λ_D >= −SEMIDEFINITE λ_1."""
 CHUNK = 100
 """Points whose I × I matrices (Theorem 6) are held in memory at once."""
-SCALES = tuple(2.0**k for k in range(17))
+SCALES = tuple(2.0 ** (k / 2) for k in range(25))
+SMALLEST = {"scaled": 1e-30, "cancelling": 1e-16}
+"""Errors at which a path ends; weights of 1/√error beyond 1e8 would swamp the rest of z in float64."""
 
 
 def theorem_slack(search: Search) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def vanishing_error(search: Search) -> dict[str, Any]:
     """
     theta = search.ends.theta[search.ranked[-1]] if len(search.unique) else search.starts[0]
     W, V = (part.clone() for part in tl.split(theta, search.x.shape[1]))
-    paths = ["scaled", "cancelling"] if len(W) >= 3 else ["scaled"]
+    paths = list(SMALLEST) if len(W) >= 3 else ["scaled"]
     columns: dict[str, list[Any]] = {"path": [], "scale": [], "error_max": [], "lambda_sup": [], "lambda_max": []}
     for path in paths:
         if path == "cancelling":
@@ -122,7 +124,7 @@ def vanishing_error(search: Search) -> dict[str, Any]:
         for scale in SCALES:
             point = tl.join(W, scale * V)
             error = (tl.predict(point, search.x, search.activation) - q).abs().max()
-            if error == 0:  # p and q agree to the last bit: nothing is left to follow
+            if error < SMALLEST[path]:
                 break
             if path == "cancelling":
                 point[-len(W)], point[-len(W) + 1] = error.rsqrt(), -error.rsqrt()

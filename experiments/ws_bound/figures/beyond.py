@@ -51,7 +51,7 @@ def scan(experiment: WsBound, tables: Tables) -> Figure:
         _ranged(axes[0, 2], part.groupby("rate")["lambda_max_largest"], label, f"N = {hidden}")
     rates = sorted(rows["rate"].unique())
     axes[0, 2].plot(rates, [2 / rate for rate in rates], color="black", linestyle="--", label="stability limit 2/η")
-    for ax, text in zip(axes[0], ("share of starts that converge", "share of starts that are unique points",
+    for ax, text in zip(axes[0], ("share of starts", "share of starts",
                                   r"largest $\lambda_1$ found"), strict=True):  # fmt: skip
         draw.log_axis(ax, "x")
         ax.set_xticks(rates, [f"{rate:g}" for rate in rates], minor=False)
@@ -121,7 +121,8 @@ def activations(experiment: WsBound, tables: Tables) -> Figure:
         ratio[place] = {k: p["lambda_sup"] / p["lambda_max"] for k, p in parts.items()}
         bound[place] = {k: p["lambda_sup"] for k, p in parts.items()}
     for ax, samples, text in ((axes[0, 0], ratio, r"$\lambda_{\mathrm{sup}} / \lambda_1$"), (axes[0, 1], bound, BOUND)):
-        boxes(ax, samples, labels)
+        handles = boxes(ax, samples, labels)
+        ax.legend(handles=handles, loc="upper left")
         ax.set_xticks(range(len(names)), names)
         ax.set_ylabel(text)
     draw.log_axis(axes[0, 1], "y")

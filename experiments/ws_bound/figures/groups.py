@@ -6,22 +6,26 @@ from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
-from experiments.ws_bound.rank_tests import statistics
+from experiments.ws_bound.rank_tests import corrected
 from runner import figures as draw
-from runner.stats import Statistic, correct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     from experiments.ws_bound import WsBound
+    from runner.stats import Statistic
 
 
-def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mapping[str, str]) -> None:
-    """Boxes of two or more labels side by side in every data set; whiskers from the 10th to the 90th percentile."""
+def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mapping[str, str]) -> list[Patch]:
+    """Boxes of two labels side by side in every data set; whiskers from the 10th to the 90th percentile.
+
+    Returns the handles of a legend.
+    """
     from matplotlib.patches import Patch
 
     labels = list(names)
@@ -33,17 +37,19 @@ def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mappi
                                showfliers=False, patch_artist=True, manage_ticks=False,
                                medianprops={"color": "black", "linewidth": 1.8})  # fmt: skip
             drawn["boxes"][0].set(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None)
-    handles = [Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
-               for slot, label in enumerate(labels)]  # fmt: skip
-    ax.legend(handles=handles, loc="best")
     ax.set_xticks(range(len(samples)), [str(seed) for seed in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
+    return [Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
+            for slot, label in enumerate(labels)]  # fmt: skip
 
 
 def p_line(tests: Sequence[Statistic]) -> str:
-    """Holm-adjusted p-values in the order of the data sets, three in a line."""
-    texts = ["–" if t.p_holm != t.p_holm else "< 1e-4" if t.p_holm < 1e-4 else f"{t.p_holm:.2g}" for t in tests]
-    return "Holm p: " + ", ".join(texts)
+    """p-values in the order of the data sets, as they are and after Holm's correction within the figure."""
+
+    def texts(values: Iterable[float]) -> str:
+        return ", ".join("–" if p != p else "< 1e-4" if p < 1e-4 else f"{p:.2g}" for p in values)
+
+    return f"p: {texts(t.p for t in tests)}\nHolm: {texts(t.p_holm for t in tests)}"
 
 
 def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
@@ -66,7 +72,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
 def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
     """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
     sizes = experiment.dataset.test
-    tests = _tests(experiment, tables)
+    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(len(variants), len(sizes), sharey="row")
     titles = []
     for row, variant in zip(axes, variants, strict=True):
@@ -77,18 +83,19 @@ def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Varia
                 low, high = split_low_high(rows, experiment.low_share)
                 samples[seed] = {"low": low[f"f1_test{size}"], "high": high[f"f1_test{size}"]}
                 found.append(tests[(f"F1 on {size}, low - high", f"{variant.group} seed={seed}")])
-            boxes(ax, samples, {"low": "low bound (90 %)", "high": "high bound (10 %)"})
+            handles = boxes(ax, samples, {"low": "low bound (90 %)", "high": "high bound (10 %)"})
             ax.set_xlabel(f"data set (seed)\n{p_line(found)}")
             titles.append(f"{variant.protocol}, η = {variant.rate:g}, {size} test samples")
         row[0].set_ylabel("macro F1 on test data")
     draw.letter(axes, titles)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
 def width(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
     """Fig. 11: the bound of the narrow and the wide network, data set by data set."""
     narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
-    tests = _tests(experiment, tables)
+    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(1, len(variants), sharey=True)
     titles = []
     for ax, variant in zip(axes[0], variants, strict=True):
@@ -97,15 +104,12 @@ def width(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
             samples[seed] = {f"N={n}": rows.loc[rows["hidden"] == n, "lambda_sup"] for n in (narrow, wide)}
             test = tests.get((f"bound, N={wide} - N={narrow}", f"{variant.group} seed={seed}"))
             found += [test] if test is not None else []
-        boxes(ax, samples, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
+        handles = boxes(ax, samples, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
         ax.set_xlabel(f"data set (seed)\n{p_line(found)}")
         titles.append(f"{variant.protocol}, η = {variant.rate:g}")
     for ax in axes[0]:
         draw.log_axis(ax, "y")
     axes[0, 0].set_ylabel(BOUND)
     draw.letter(axes, titles)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
-
-
-def _tests(experiment: WsBound, tables: Tables) -> dict[tuple[str, str], Statistic]:
-    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}

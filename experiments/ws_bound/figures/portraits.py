@@ -26,9 +26,10 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
     """Figs. 3 and 4: decision boundary and loss along all eigenvectors of the two sharpest or flattest points."""
     points = first_seed(variant.rows(tables["portraits"]))
     points = points[points["point"].str.startswith(side)]
-    figure, axes = draw.new_figure(2, len(points), sharey="row")
-    titles = [rf"{p.point.replace('_', ' ')}: $\lambda_{{\mathrm{{sup}}}}$ = {p.lambda_sup:.2f}, "
-              rf"$\lambda_1$ = {p.lambda_max:.2f}" for p in points.itertuples()]  # fmt: skip
+    figure, axes = draw.new_figure(2, len(points), sharey="row", height=6.6)
+    bound = r"$\lambda_{\mathrm{sup}}$"
+    titles = [f"{p.point.replace('_', ' ')}: {bound} = {p.lambda_sup:.2f}" for p in points.itertuples()]
+    titles += [rf"loss, $\lambda_1$ = {p.lambda_max:.2f}" for p in points.itertuples()]
     grid = first_seed(variant.rows(tables["boundaries"]))
     samples = first_seed(variant.rows(tables["samples"]))
     lines = first_seed(variant.rows(tables["landscapes"]))
@@ -37,10 +38,10 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
         _loss_lines(axes[1, column], lines, name)
     axes[0, 0].set_ylabel(r"input $x_2$")
     axes[1, 0].set_ylabel(r"loss $L(\theta^* + \alpha u_d)$ (nats)")
-    draw.legend(axes[0, -1], outside=True)
     bar = figure.colorbar(_direction_colours(lines["direction"].max()), ax=axes[1, -1])
     bar.set_label("eigenvector $d$ (1: largest eigenvalue)")
     draw.letter(axes, titles)
+    draw.shared_legend(figure)
     figure.suptitle(f"{variant.protocol}, η = {variant.rate:g}, data set (seed) {points['seed'].iloc[0]}", fontsize=9)
     return figure
 
@@ -72,9 +73,8 @@ def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str) -> None:
         sharpest = direction == 1
         ax.plot(line["alpha"], line[name], color="black" if sharpest else colours.to_rgba(direction),
                 linewidth=2 if sharpest else 1, linestyle="--" if sharpest else "-",
-                label=r"$u_1$" if sharpest else None)  # fmt: skip
+                label=r"along $u_1$" if sharpest else None)  # fmt: skip
     ax.set_xlabel(r"step $\alpha$ along eigenvector $u_d$")
-    draw.legend(ax)
 
 
 def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
@@ -104,13 +104,15 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
 
 def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
     """Fig. 8: analytic and numerical Hessian of the sharpest point, and their difference; lines bound the blocks."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = first_seed(variant.rows(tables["hessian_entries"]))
     rows = rows[rows["point"] == "sharpest_1"]
     figure, axes = draw.new_figure(1, 3)
     parts = {
         "analytic": rows["analytic"],
-        "numerical, three-point differences": rows["numerical"],
-        "analytic - numerical": rows["analytic"] - rows["numerical"],
+        "three-point differences": rows["numerical"],
+        "analytic − differences": rows["analytic"] - rows["numerical"],
     }
     edge = int(rows["row"].max()) - experiment.portrait_hidden - 0.5
     for ax, values in zip(axes[0], parts.values(), strict=True):
@@ -119,6 +121,8 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
         ax.axhline(edge, color="black", linewidth=1.6)
         ax.axvline(edge, color="black", linewidth=1.6)
         ax.set_xlabel("parameter ($w$, then $v$)")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].set_ylabel("parameter ($w$, then $v$)")
     draw.letter(axes, list(parts))
     return figure

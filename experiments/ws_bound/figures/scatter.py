@@ -69,7 +69,7 @@ def traces(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> 
         draw.identity_line(ax)
         ax.set_xlabel(f"{label}, closed form")
         ax.set_ylabel(f"{label}, three-point differences")
-        draw.legend(ax)
+        ax.legend(loc="lower right")
     draw.letter(axes, ["Theorem 2", "Theorem 5"])
     return figure
 
@@ -92,7 +92,7 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
 
 def _correlations(points: pd.DataFrame, column: str) -> str:
     values = [f"{rows[column].corr(rows['lambda_sup'], method='spearman'):+.2f}" for _, rows in by_seed(points)]
-    return f"Spearman's ρ per data set: {', '.join(values)}"
+    return f"Spearman's ρ per data set: {', '.join(values)}".replace("-", "−")
 
 
 def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
@@ -101,7 +101,7 @@ def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]
     titles = []
     for row, variant in zip(axes, variants, strict=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)
-        for ax, part in zip(row, ("all points", "enlarged: lower three quarters"), strict=True):
+        for ax, part in zip(row, ("all points", "enlarged"), strict=True):
             dots(ax, points["RtR_norm_sq"], points["lambda_sup"], f"N={experiment.portrait_hidden}")
             ax.set_xlabel(r"$\|R^\top R\|_F^2$")
             titles.append(f"{variant.protocol}, η = {variant.rate:g}, {part}")
