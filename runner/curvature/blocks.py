@@ -89,7 +89,7 @@ def collect(
     scale = None if per_example else 1 / len(x)
     with torch.no_grad():
         for start in range(0, len(x), chunk):
-            router = Router(dag, x[start : start + chunk], y[start : start + chunk], reach)
+            router = Router(dag, x[start : start + chunk], y[start : start + chunk], reach, second=tensor)
             if tensor:
                 emit_tensor_part(router, _adder(parts.tensor), scale)
             else:

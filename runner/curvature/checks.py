@@ -56,6 +56,7 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
         raise ValueError(
             f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
         )
+    dag.loss.check_shape(dag.loss.fn(output, y), output)
     twice = [dag.loss.fn(output, y).mean().item() for _ in range(2)]
     if not _close(twice[0], twice[1], output.dtype):
         raise ValueError(
@@ -133,7 +134,7 @@ def plan_chunk(
         raise ValueError(
             f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
             "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "
-            "for R and C, spectral_norm (power iteration) for D, lanczos_extremes for eigenvalues"
+            "for R and C, spectral_norms (power iteration) for D, lanczos_extremes for eigenvalues"
         )
     return chunk
 

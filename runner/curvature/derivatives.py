@@ -7,7 +7,8 @@ differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,20 @@ class Evaluation:
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
         return self.values[name][0].numel()
+
+
+@contextmanager
+def second_derivatives(where: str) -> Iterator[None]:
+    """Turns torch's error about an operation without a second derivative into a ValueError that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
+            raise ValueError(
+                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}). For fused "
+                "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out"
+            ) from error
+        raise
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
@@ -129,16 +144,8 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         )
     if not second:
         return found
-    try:
+    with second_derivatives(f"node {node.name!r}"):
         columns = replicated_jacobian(gradient, inputs, sum(sizes))
-    except RuntimeError as error:
-        if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
-            raise ValueError(
-                f"node {node.name!r} uses an operation without a second derivative "
-                f"({str(error).splitlines()[0]}). For fused attention, run under "
-                "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out"
-            ) from error
-        raise
     for q, column in zip(wanted, columns, strict=True):
         # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then stays exactly zero.
         if column is None or not column.any():

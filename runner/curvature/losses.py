@@ -27,18 +27,22 @@ class Loss:
 
     def per_example(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each example, shape (B,). A callable that returns the mean is evaluated one example at a time."""
-        value = self.fn(output, target)
-        if value.shape == (output.shape[0],):
+        value = self.check_shape(self.fn(output, target), output)
+        if value.dim() == 1:
             return value
-        if value.dim() == 0:
-            if output.shape[0] == 1:
-                return value.reshape(1)
-            rows = [self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])]
-            return torch.stack(rows)
-        raise ValueError(
-            f"the loss returned shape {tuple(value.shape)} for {output.shape[0]} examples: "
-            f"return one value per example, shape ({output.shape[0]},), or their mean, shape ()"
-        )
+        if output.shape[0] == 1:
+            return value.reshape(1)
+        return torch.stack([self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])])
+
+    @staticmethod
+    def check_shape(value: Tensor, output: Tensor) -> Tensor:
+        """The value itself. Raises ValueError unless it is one per example or a scalar."""
+        if value.shape not in ((), (output.shape[0],)):
+            raise ValueError(
+                f"the loss returned shape {tuple(value.shape)} for {output.shape[0]} examples: "
+                f"return one value per example, shape ({output.shape[0]},), or their mean, shape ()"
+            )
+        return value
 
     def summed(self, output: Tensor, target: Tensor) -> Tensor:
         """Sum over the examples, without a loop when the callable returns the mean (used for derivatives)."""

@@ -74,8 +74,9 @@ class Reach:
 class Router:
     """Routes one batch. `rows` and `gauss_newton_factors` give the per-example results."""
 
-    def __init__(self, dag: Dag, x: Tensor, y: Tensor, reach: Reach) -> None:
-        self.dag, self.reach = dag, reach
+    # second=False leaves second derivatives out: Gauss-Newton needs none.
+    def __init__(self, dag: Dag, x: Tensor, y: Tensor, reach: Reach, second: bool = True) -> None:
+        self.dag, self.reach, self.second = dag, reach, second
         self.evaluation: Evaluation = evaluate(dag, x)
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
@@ -90,7 +91,7 @@ class Router:
             self.delta[v] = sum(pulled[1:], pulled[0]).squeeze(1)
         parents = self.reach.parents[v]
         if parents:
-            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta[v], parents)
+            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta[v], parents, self.second)
 
     def derive_all(self) -> None:
         """Local derivatives of every needed node, without routing."""
@@ -216,7 +217,7 @@ class Router:
     def jacobian(self, q: str, w: str) -> Tensor | None:
         """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity) or w is no
         ancestor of q."""
-        if self.reach.index[w] >= self.reach.index[q]:
+        if self.reach.index[w] >= self.reach.index[q] or q not in self.reach.parents:
             return None
         if (q, w) not in self._jacobians:
             total: Tensor | None = None

@@ -1,0 +1,148 @@
+"""Parametric blocks against dense autodiff in the parameters, with and without weight sharing."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from runner.curvature import Dag, Node, parameter_hessian, parametric_blocks, parametric_terms
+from tests.curvature.cases import block, make
+
+MODULE_GRAPHS = ["chain", "chain_layer_norm", "residual", "diamond_sum", "diamond_cat", "shared_weights", "attention"]
+
+
+class Network(nn.Module):
+    """All module nodes as one network; `copies` gives every node parameters of its own."""
+
+    def __init__(self, case, copies: bool):
+        super().__init__()
+        import copy
+
+        self.case = case
+        self.fns = nn.ModuleDict(
+            {
+                name: copy.deepcopy(node.fn) if copies else node.fn
+                for name, node in case.dag.nodes.items()
+                if isinstance(node.fn, nn.Module)
+            }
+        )
+
+    def forward(self, x, y):
+        values = {"input": x}
+        for name in self.case.dag.order:
+            node = self.case.dag.nodes[name]
+            fn = self.fns[name] if hasattr(self.fns, name) else node.fn
+            values[name] = fn(*(values[p] for p in node.parents))
+        return self.case.dag.loss.per_example(values[self.case.dag.output], y).mean()
+
+
+def dense(case, copies: bool):
+    """Hessian of the mean loss in all parameters, and the names in its order."""
+    network = Network(case, copies)
+    parameters = dict(network.named_parameters())
+    shapes = {key: p.shape for key, p in parameters.items()}
+    sizes = [p.numel() for p in parameters.values()]
+
+    def loss(flat):
+        pieces = dict(zip(shapes, flat.split(sizes), strict=True))
+        return functional_call(network, {k: p.view(shapes[k]) for k, p in pieces.items()}, (case.x, case.y))
+
+    flat = torch.cat([p.detach().flatten() for p in parameters.values()])
+    return torch.autograd.functional.hessian(loss, flat), [k.removeprefix("fns.") for k in shapes], sizes
+
+
+@pytest.mark.parametrize("activation", ["smooth", "relu"])
+@pytest.mark.parametrize("graph", MODULE_GRAPHS)
+def test_blocks_of_node_parameters(graph, activation):
+    case = make(graph, activation)
+    expected, names, sizes = dense(case, copies=True)
+    found = parametric_blocks(case.dag, case.x, case.y)
+    spans, start = {}, 0
+    for name, size in zip(names, sizes, strict=True):
+        spans.setdefault(name.split(".")[0], []).append(torch.arange(start, start + size))
+        start += size
+    rows = {v: torch.cat(r) for v, r in spans.items()}
+    assert {v for v, _ in found} == set(rows)
+    scale = float(expected.abs().max())
+    for (v, w), found_block in found.items():
+        difference = found_block - expected[rows[v]][:, rows[w]]
+        assert float(difference.abs().max()) < 1e-10 * scale
+
+
+@pytest.mark.parametrize("graph", MODULE_GRAPHS)
+def test_hessian_in_all_distinct_parameters(graph):
+    case = make(graph)
+    expected, names, sizes = dense(case, copies=False)
+    found = parameter_hessian(case.dag, case.x, case.y)
+    order = torch.cat([torch.arange(found.spans[name].start, found.spans[name].stop) for name in names])
+    assert len(order) == sum(sizes) == len(found.matrix)
+    difference = found.matrix[order][:, order] - expected
+    assert float(difference.abs().max()) < 1e-10 * float(expected.abs().max())
+
+
+def test_shared_weights_appear_once():
+    case = make("shared_weights")
+    assert [name for name in parameter_hessian(case.dag, case.x, case.y).spans if name.startswith("s")] == [
+        "s1.0.weight",
+        "s1.0.bias",
+    ]
+
+
+def test_parameters_of_plain_functions():
+    torch.manual_seed(0)
+    weight = torch.randn(3, 3, dtype=torch.float64)
+    x, y = torch.randn(2, 3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+
+    def layer(h, w):
+        return torch.tanh(h @ w)
+
+    dag = Dag([Node("a", ("input",), layer, {"w": weight}), Node("b", ("a",), layer, {"w": weight})], loss="mse")
+    expected = torch.autograd.functional.hessian(
+        lambda flat: (layer(layer(x, flat.view(3, 3)), flat.view(3, 3)) - y).square().mean(1).mean(), weight.flatten()
+    )
+    found = parameter_hessian(dag, x, y)
+    assert list(found.spans) == ["a.w"]
+    assert torch.allclose(found.matrix, expected, atol=1e-12)
+
+
+def test_a_parameter_that_is_not_used_has_zero_rows():
+    weight, idle = torch.ones(3, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    dag = Dag([Node("a", ("input",), lambda h, w, idle: torch.sin(h * w), {"w": weight, "idle": idle})], loss="mse")
+    x = torch.randn(2, 3, dtype=torch.float64)
+    matrix = parameter_hessian(dag, x, torch.zeros_like(x)).matrix
+    assert matrix.shape == (5, 5) and not matrix[3:].any() and matrix[:3, :3].any()
+
+
+def test_terms_have_their_places():
+    case = make("chain")
+    terms = parametric_terms(case.dag, case.x, case.y)
+    assert terms["b", "b"].own.abs().max() > 0 and not terms["a", "b"].own.any()
+    assert not terms["a", "c"].below.any() and terms["a", "c"].above.any(), "a lies above c"
+    assert terms["c", "a"].below.any() and not terms["c", "a"].above.any()
+    assert not terms["b", "b"].below.any()
+
+
+def test_piecewise_linear_networks_keep_the_mixed_terms():
+    """Remark 16: H[theta_v, theta_w] is not its Gauss-Newton part although the inter-layer tensor part is zero."""
+    case = make("chain", "relu")
+    terms = parametric_terms(case.dag, case.x, case.y)
+    assert terms["a", "b"].above.abs().max() > 1e-3 * terms["a", "b"].routed.abs().max()
+    assert not terms["a", "a"].own.any()
+
+
+def test_nodes_without_parameters_are_refused():
+    case = make("skip")
+    with pytest.raises(ValueError, match=r"\['d', 'out'\] have no parameters"):
+        parametric_blocks(case.dag, case.x, case.y, ["a", "d", "out"])
+    with pytest.raises(ValueError, match="no node has parameters"):
+        parametric_blocks(Dag([Node("a", ("input",), torch.tanh)], loss="mse"), case.x, case.x)
+
+
+def test_a_subset_of_nodes():
+    torch.manual_seed(0)
+    dag = Dag([Node("a", ("input",), block(5, 4, nn.SiLU)), Node("b", ("a",), block(4, 3, nn.SiLU))])
+    case = make("chain")
+    y = case.y % 3
+    full, part = parametric_blocks(dag, case.x, y), parametric_blocks(dag, case.x, y, ["b"])
+    assert set(part) == {("b", "b")}
+    assert torch.allclose(full["b", "b"], part["b", "b"], atol=1e-15)
