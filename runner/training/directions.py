@@ -47,8 +47,8 @@ class LossGradient:
 
     def bind(self, width: int) -> Step:
         samples, columns = self.x.shape[0], self.x.shape[1] + 1
-        inputs, target = with_bias(self.x), self.q[:, None]
-        inputs_t, ones = inputs.t().contiguous(), torch.ones(1, samples, dtype=self.x.dtype)
+        inputs_t, target = with_bias(self.x.t()).contiguous(), self.q[:, None]
+        inputs, ones = inputs_t.t().contiguous(), torch.ones(1, samples, dtype=self.x.dtype)
         evaluate = get_activation(self.activation).value_and_slope_
         buffers: list[Tensor] = []
 

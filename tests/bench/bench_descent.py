@@ -1,4 +1,6 @@
-"""Descent of all starts together against the same descent start by start in torch (autograd), one thread.
+"""Descent of all starts together against the same descent start by start in torch (autograd).
+
+Processor time of one thread, which a busy machine does not stretch.
 
 Operation count of one step for S starts, I samples, N hidden units, M inputs: S I (N + 1) logistic functions and
 S I (2 N M + 4 N) multiply-adds. At S = 500, I = 50, N = 3: 1e5 logistic functions and 6e5 multiply-adds, about 0.3 ms,
@@ -50,12 +52,12 @@ def main():
     torch.set_num_threads(1)
     for width in (3, 10):
         theta0, x, q = problem(width)
-        begin = time.perf_counter()
+        begin = time.process_time()
         descend(theta0, LossGradient(x, q), rate=RATE, max_steps=STEPS, stop_ratios=(0.005, 0.001))
-        ours = time.perf_counter() - begin
-        begin = time.perf_counter()
+        ours = time.process_time() - begin
+        begin = time.process_time()
         start_by_start(theta0[:OPPONENT_STARTS], x, q, width, OPPONENT_STEPS)
-        each = (time.perf_counter() - begin) / (OPPONENT_STARTS * OPPONENT_STEPS)
+        each = (time.process_time() - begin) / (OPPONENT_STARTS * OPPONENT_STEPS)
         opponent = each * STARTS * STEPS
         print(
             f"descent N={width}, {STARTS} starts x {STEPS} steps: ours {ours * 1e3:.0f} ms, "

@@ -58,11 +58,11 @@ def _logistic_ladder(s: Tensor, order: int) -> Derivatives:
     """The logistic function, given its value s, and its derivatives up to `order`."""
     out = [s]
     if order >= 1:
-        out.append(s - s * s)
+        out.append(torch.addcmul(s, s, s, value=-1))
     if order >= 2:
-        out.append((1 - 2 * s) * out[1])
+        out.append(torch.addcmul(out[1], s, out[1], value=-2))
     if order >= 3:
-        out.append((1 - 6 * out[1]) * out[1])
+        out.append(torch.addcmul(out[1], out[1], out[1], value=-6))
     return tuple(out)
 
 

@@ -13,6 +13,15 @@ unknown activations raise ValueError.
 """
 
 from runner.curvature.closed_form.activations import ACTIVATIONS, Activation, get_activation
+from runner.curvature.closed_form.three_layer_gradient import (
+    contraction_gradient,
+    lower_bound_gradient,
+    mean_gradient,
+    std_gradient,
+    trace_gradient,
+    trace_of_square_gradient,
+    upper_bound_gradient,
+)
 from runner.curvature.closed_form.three_layer_hessian import (
     hessian,
     lower_bound,
@@ -51,6 +60,7 @@ __all__ = [
     "ACTIVATIONS",
     "Activation",
     "Parameters",
+    "contraction_gradient",
     "get_activation",
     "gradient",
     "hessian",
@@ -61,21 +71,27 @@ __all__ = [
     "join",
     "loss",
     "lower_bound",
+    "lower_bound_gradient",
     "mean_and_std",
+    "mean_gradient",
     "normalized_input_gram",
     "normalized_input_trace",
     "numerical_hessian",
     "parameter_count",
     "predict",
     "split",
+    "std_gradient",
     "trace",
+    "trace_gradient",
     "trace_of_square",
     "trace_of_square_bound",
     "trace_of_square_double_sum",
     "trace_of_square_frobenius",
+    "trace_of_square_gradient",
     "trace_parts",
     "trace_vv_bound",
     "trace_ww_bound",
     "traces",
     "upper_bound",
+    "upper_bound_gradient",
 ]

@@ -40,8 +40,8 @@ def trace_of_square_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str =
     state = forward(theta, x, q, activation, 2)
     phi, psi, _ = double_sum_terms(state)
     r = state.hidden[0]
-    kernel = (state.inputs @ state.inputs.transpose(-2, -1)).square().sum()
-    hidden = (1 + r @ r.transpose(-2, -1)).square().sum((-2, -1))
+    kernel = (state.inputs.t() @ state.inputs).square().sum()
+    hidden = (1 + r.transpose(-2, -1) @ r).square().sum((-2, -1))
     return psi.square().sum((-2, -1)) + (1 + phi.amax((-2, -1))) * kernel + hidden / 16
 
 

@@ -23,10 +23,11 @@ class Parameters(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Everything the closed forms read, evaluated once. I samples, N hidden units.
+    """Everything the closed forms read, evaluated once. I samples, innermost: every loop over them is contiguous.
 
-    inputs: h(x), (I, M+1). weights: Ṽ, (..., N). hidden: (f(y), f'(y), ...), each (..., I, N).
-    error: delta = p − q, (..., I). variance: s'(z) = p (1 − p), (..., I). slope: dz/dy = f'(y) ∘ Ṽ, (..., I, N).
+    inputs: h(x), (M+1, I). weights: Ṽ as a column, (..., N, 1). hidden: (f(y), f'(y), ...), each (..., N, I).
+    error: delta = p − q, (..., I). variance: s'(z) = p (1 − p), (..., I). third: s''(z) = p (1 − p) (1 − 2p), (..., I).
+    slope: dz/dy = f'(y) ∘ Ṽ, (..., N, I).
     """
 
     inputs: Tensor
@@ -34,6 +35,7 @@ class Forward(NamedTuple):
     hidden: tuple[Tensor, ...]
     error: Tensor
     variance: Tensor
+    third: Tensor
     slope: Tensor
 
 
@@ -94,18 +96,18 @@ def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
     hidden_width(theta.shape[-1], x.shape[1])
 
 
-def with_bias(x: Tensor) -> Tensor:
-    """h(x): x (..., M) with a leading 1, (..., M+1)."""
-    return torch.cat([torch.ones_like(x[..., :1]), x], dim=-1)
+def with_bias(rows: Tensor) -> Tensor:
+    """h(·) of every column: (..., M, I) with a row of ones in front, (..., M+1, I)."""
+    return torch.cat([torch.ones_like(rows[..., :1, :]), rows], dim=-2)
 
 
-def _logit(theta: Tensor, x: Tensor, activation: str, order: int) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
-    """(h(x), (f(y), ..., f^(order)(y)), z)."""
+def _logit(theta: Tensor, x: Tensor, activation: str, order: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
+    """(h(x), V, (f(y), ..., f^(order)(y)), z)."""
     W, V = split(theta, x.shape[1])
-    inputs = with_bias(x)
-    hidden = get_activation(activation).derivatives(inputs @ W.transpose(-2, -1), order)
-    z = (hidden[0] @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
-    return inputs, hidden, z
+    inputs = with_bias(x.t())
+    hidden = get_activation(activation).derivatives(W @ inputs, order)
+    z = (V[..., None, 1:] @ hidden[0]).squeeze(-2) + V[..., :1]
+    return inputs, V, hidden, z
 
 
 def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) -> Forward:
@@ -115,29 +117,30 @@ def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) ->
     is the limit of Theorem 7.
     """
     check_data(theta, x, q)
-    inputs, hidden, z = _logit(theta, x, activation, order)
+    inputs, V, hidden, z = _logit(theta, x, activation, order)
     p, miss = torch.sigmoid(z), torch.sigmoid(-z)
-    weights = split(theta, x.shape[1]).V[..., 1:]
+    variance, weights = p * miss, V[..., 1:, None]
     return Forward(
         inputs=inputs,
         weights=weights,
         hidden=hidden,
         error=(1 - q) * p - q * miss,
-        variance=p * miss,
-        slope=hidden[1] * weights[..., None, :],
+        variance=variance,
+        third=variance * (miss - p),
+        slope=hidden[1] * weights,
     )
 
 
 def predict(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
     """p(theta; x), the probability of class 1, (..., I) (WS bound, Eq. 2). Class 1 is p > 0.5."""
     check_data(theta, x)
-    return torch.sigmoid(_logit(theta, x, activation, 0)[2])
+    return torch.sigmoid(_logit(theta, x, activation, 0)[3])
 
 
 def hidden_representation(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
     """Rᵀ = [r_1 ... r_I]ᵀ, (..., I, N): row i is the hidden layer on sample i."""
     check_data(theta, x)
-    return _logit(theta, x, activation, 0)[1][0]
+    return _logit(theta, x, activation, 0)[2][0].transpose(-2, -1)
 
 
 def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
@@ -150,7 +153,7 @@ def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoi
 def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """L = Σ_i −q_i log p_i − (1 − q_i) log(1 − p_i), (...,): a sum, not a mean (WS bound, Eqs. 4, 5)."""
     check_data(theta, x, q)
-    z = _logit(theta, x, activation, 0)[2]
+    z = _logit(theta, x, activation, 0)[3]
     zero = torch.zeros_like(z)
     # Both terms written as log(1 + e^±z) keep a nearly perfect fit's loss from rounding to zero.
     return (q * torch.logaddexp(-z, zero) + (1 - q) * torch.logaddexp(z, zero)).sum(-1)
@@ -159,7 +162,7 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Te
 def gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """∂L/∂theta = Σ_i delta_i [h(x_i) ⊗ F'(y_i) Ṽᵀ ; h(r_i)], (..., D) (WS bound, Prop. 2)."""
     state = forward(theta, x, q, activation, 1)
-    weighted = state.error[..., None]
-    columns = state.inputs.transpose(-2, -1) @ (weighted * state.slope)
-    output = (state.hidden[0] * weighted).sum(-2)
-    return torch.cat([columns.flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1)
+    weighted = state.error[..., None, :]
+    rows = (weighted * state.slope) @ state.inputs.t()
+    output = (state.hidden[0] * weighted).sum(-1)
+    return torch.cat([rows.transpose(-2, -1).flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1)

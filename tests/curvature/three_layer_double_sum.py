@@ -1,0 +1,74 @@
+"""Theorems 4 and 5 of the HSR paper in their best matrix form: sums over pairs as products with I × I matrices.
+
+The reference of the tests and the opponent of the benchmark. O(I² (8 N + M)) operations, in place where possible; tr H²
+falls out of the same products. The printed root Φ_11^{1/2} is
+taken with its sign, Ṽ F'(y_j) F'(y_i) Ṽᵀ; for GELU the sum can be negative.
+"""
+
+import math
+
+import torch
+
+from runner.curvature.bounds import spectrum_moments
+from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.closed_form.three_layer_model import forward
+
+
+def value_and_gradient(theta, x, q, activation="sigmoid", block=None):
+    """(tr H², ∇ tr H²) for one theta (D,): the double sums over i and j done as (I, I) @ (I, N) products.
+
+    block: how many rows of the I × I matrices at a time, None for all of them.
+    """
+    state = forward(theta, x, q, activation, 3)
+    f, f1, f2, f3 = (part.T.contiguous() for part in state.hidden)
+    v, a, inputs = state.weights[:, 0], state.slope.T.contiguous(), state.inputs.T.contiguous()
+    s, delta, s2 = state.variance[:, None], state.error[:, None], state.third[:, None]
+    bend, tilt = delta * f2 * v, delta * f1
+    units = f.shape[1]
+    by_kernel2, by_kernel = torch.cat([bend, s * a * a], 1), torch.cat([tilt, s * a * f], 1)
+    with_scale, with_hidden = torch.cat([s * a, s], 1), torch.cat([s * f, s], 1)
+
+    value, by_y, by_z, by_v = 0.0, [], [], []
+    for start in range(0, len(f), block or len(f)):
+        rows = slice(start, start + (block or len(f)))
+        kernel, slopes, hidden = inputs[rows] @ inputs.T, a[rows] @ a.T, 1 + f[rows] @ f.T
+        kernel2, crossed = kernel.square(), kernel * slopes
+        bent, squared = (kernel2 @ by_kernel2).split(units, 1)
+        tilted, mixed = (kernel @ by_kernel).split(units, 1)
+        inner = hidden @ with_hidden[:, :units]
+        by_crossed = crossed @ with_hidden[:, :units]
+        phi_1 = crossed.square() @ s
+        sharp = kernel2.mul_(slopes) @ with_scale[:, :units]
+        psi_1 = crossed.mul_(hidden) @ s
+        weighted = kernel.mul_(hidden) @ with_scale[:, :units]
+        omega = hidden.square_() @ s
+
+        fi, f1i, f2i, f3i, ai = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
+        si, di, s2i, bi = s[rows], delta[rows], s2[rows], f2[rows] * v
+        phi = s2i * (phi_1 + (ai * ai * bent).sum(1, True)) + si * (bi * (squared + bent)).sum(1, True)
+        psi = s2i * (psi_1 + (fi * ai * tilted).sum(1, True)) + si * (f1i * (mixed + tilted)).sum(1, True)
+        z = phi + 2 * psi + s2i * omega
+        y = 2 * si * (bi * sharp + f1i * bi * v * bent) + di * f3i * v * (squared + bent)
+        y += 2 * si * (f1i * by_crossed + bi * weighted + (f1i * f1i + f2i * fi) * v * tilted)
+        y += 2 * (di * f2i * (mixed + tilted) + si * f1i * inner)
+        by_y.append(y + z * ai)
+        by_z.append(z)
+        by_v.append(z * fi + 2 * si * f1i * (sharp + weighted + fi * tilted) + (3 * si * f1i * ai + di * f2i) * bent)
+        value += (si * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * si * ai * ai + di * bi) * bent).sum()
+        value += 2 * ((2 * si * ai * fi + di * f1i) * tilted).sum()
+    y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
+    return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
+
+
+def trace_of_square_gradient(theta, x, q, activation="sigmoid"):
+    """∇ tr H² (HSR, Theorems 4, 5)."""
+    return value_and_gradient(theta, x, q, activation)[1]
+
+
+def upper_bound_gradient(theta, x, q, activation="sigmoid", block=None):
+    """∇λ_sup for one theta (D,) by HSR, Eqs. 17–19."""
+    dimension = len(theta)
+    square, by_square = value_and_gradient(theta, x, q, activation, block)
+    mean, std = spectrum_moments(dimension, tl.trace(theta, x, q, activation), square)
+    by_mean = tl.mean_gradient(theta, x, q, activation)
+    return by_mean + math.sqrt(dimension - 1) * (by_square / (2 * std * dimension) - mean / std * by_mean)
