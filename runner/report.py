@@ -104,11 +104,15 @@ def write_report(
     derived, notes = _derive(experiment, tables_by_name, manifest, reference, failures)
     for table, frame in derived.items():
         tables.write(frame, directory / f"{table}.csv")
+    no_documents: dict[str, str] = {}
+    documents = failures.guard("documents", lambda: experiment.documents(tables_by_name), no_documents)
+    for document, text in documents.items():
+        tables.write_bytes(directory / Path(document).name, text.encode())
     warnings = warnings_of(manifest, missing)
     drawn = _draw(directory / "figures", experiment, tables_by_name, stamp(name, manifest, warnings), failures)
 
     files = {f"{t}.csv": len(frame) for t, frame in {**tables_by_name, **derived}.items()}
-    artifacts = [*files, *(f"figures/{path.name}" for path in drawn)]
+    artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
     counts = Counter(derived["claims"]["verdict"])
     summary = ReportSummary(

@@ -48,6 +48,9 @@ class Toy(Experiment):
             "keys": {"stream": [str(values)]},
         }
 
+    def documents(self, tables):
+        return {"toy.md": f"# Toy\n\n{len(tables['numbers'])} numbers\n"}
+
     def claims(self, tables):
         mean = tables["numbers"]["value"].mean()
         return [Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")]
