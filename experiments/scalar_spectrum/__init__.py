@@ -48,6 +48,7 @@ class ScalarSpectrum(Experiment):
     network: list[str] = grid()
     scaled_width: list[int] = grid()
     rate: list[float] = grid()
+    left: list[float] = grid()
     width: list[int] = grid()
     start: list[str] = grid()
     factor: list[float] = grid()
@@ -102,9 +103,10 @@ class ScalarSpectrum(Experiment):
             found.append(Cell({"part": "bias"}, 0.5))
         if "pairs" in self.part:
             found += [
-                Cell({"part": "pairs", "network": network, "rate": rate}, 2.5 * self.pair_steps / 600)
+                Cell({"part": "pairs", "network": network, "rate": rate, "left": left}, 2.5 * self.pair_steps / 600)
                 for network in self.network
                 for rate in self.rate
+                for left in self.left
             ]
         if "edge" in self.part:
             found += [
@@ -145,9 +147,9 @@ class ScalarSpectrum(Experiment):
     def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
         from experiments.scalar_spectrum.claims import measured
 
-        return measured(tables)
+        return measured(self, tables)
 
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         from experiments.scalar_spectrum.claims import notes
 
-        return notes(tables)
+        return notes(self, tables)

@@ -1,1 +1,300 @@
-def figures(tables): return {}
+"""Figures of the scalar-spectrum experiment, from saved tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from runner.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
+NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
+
+
+def figures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
+    """Figures by name, for the tables at hand."""
+    makers: dict[str, tuple[str, Callable[[Mapping[str, pd.DataFrame]], Figure]]] = {
+        "fig1_data_scaling": ("scaling", data_scaling),
+        "fig2_relu_cells": ("relu_cells", relu_cells),
+        "phases": ("pairs", phases),
+        "bias_outliers": ("bias", bias_outliers),
+        "edge_of_stability": ("edge", edge_of_stability),
+        "edge_final_sharpness": ("edge", edge_final),
+    }
+    found: dict[str, Callable[[], Figure]] = {
+        name: partial(make, tables) for name, (table, make) in makers.items() if len(tables.get(table, ()))
+    }
+    for left in sorted(tables["pairs"]["left"].unique()) if len(tables.get("pairs", ())) else ():
+        name = "fig3_outlier_pairs" if left == 1 else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
+        found[name] = partial(outlier_pairs, tables, left)
+    return dict(sorted(found.items()))
+
+
+def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["seed"] == frame["seed"].min()]
+
+
+def _expand(group: pd.DataFrame) -> np.ndarray:
+    """Eigenvalues as often as they occur, descending."""
+    return np.sort(np.repeat(group["eigenvalue"].to_numpy(), group["multiplicity"].to_numpy()))[::-1]
+
+
+def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with σ²."""
+    frame = tables["scaling"]
+    widths = sorted(frame["scaled_width"].unique())
+    figure, axes = new_figure(1, len(widths) + 1, height=3.3)
+    for ax, width in zip(axes[0], widths, strict=False):
+        part = _first_seed(frame[(frame["scaled_width"] == width) & (frame["targets"] == "fixed")])
+        for i, (sigma, group) in enumerate(part.groupby("sigma")):
+            values = _expand(group)
+            ax.plot(np.arange(1, len(values) + 1), values, marker=MARKERS[i % 8], color=COLOURS[i % 8], linewidth=0.8,
+                    markersize=3.5, label=f"σ = {sigma:g}")  # fmt: skip
+        ax.set_yscale("symlog", linthresh=0.01)
+        ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
+        ax.set_xlabel("index of eigenvalue")
+        ax.set_ylabel("Hessian eigenvalue (symlog)")
+    _per_variance(axes[0][-1], frame)
+    letter(axes, [f"width m = {width}" for width in widths] + ["eigenvalue / σ²"])
+    shared_legend(figure, columns=5)
+    return figure
+
+
+def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
+    """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ²."""
+    value = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
+    value = value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
+    if 1.0 not in value.columns:
+        value[1.0] = value.iloc[:, 0]
+    share = value.div(value[1.0], axis=0).groupby(["targets", "kind"]).median()
+    for (targets, kind), line in share.iterrows():
+        i = int(kind == "bulk")
+        ax.plot(line.index, line, color="black" if i else "0.55", marker=MARKERS[5 + i], markersize=5,
+                linestyle="-" if targets == "fixed" else "--", markerfacecolor="none" if targets == "scaled" else None,
+                label=f"{'bulk' if i else 'largest'}, targets {targets}")  # fmt: skip
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
+    ticks = [tick for tick in (0.25, 0.5, 1, 2, 4, 8, 16) if share.min().min() / 2 < tick < 2 * share.max().max()]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set_xlabel("σ of the inputs")
+    ax.set_ylabel("relative to σ = 1, median of runs")
+
+
+def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the cell."""
+    frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
+    figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    ax = axes[0, 0]
+    for cell, part in frame.groupby("cell"):
+        colour, marker = CELL[str(cell)]
+        ax.vlines(part["index"] + 1, 0, part["eigenvalue"], color=colour, linewidth=1)
+        ax.plot(part["index"] + 1, part["eigenvalue"], marker, color=colour, markersize=6, label=NAMES[str(cell)])
+    ax.plot(frame["index"] + 1, frame["dense"], "+", color="black", markersize=4, label="dense eigensolver")
+    negative = int((frame["eigenvalue"] >= 0).sum())
+    ax.axvline(negative + 0.5, color="0.4", linestyle=":")
+    ax.axhline(0, color="0.6", linewidth=0.8)
+    ax.set_xticks(range(1, len(frame) + 1, 3))
+    ax.set_xlabel("index of eigenvalue (dotted: change of sign)")
+    ax.set_ylabel("Hessian eigenvalue")
+    ax = axes[0, 1]
+    for (cell, kind), part in density.groupby(["cell", "kind"]):
+        top = part.groupby("copies").agg({"share": "first", "eigenvalue": "max"}).sort_values("share")
+        colour, marker = CELL[str(cell)]
+        slope = float(top["eigenvalue"].iloc[-1] / top["share"].iloc[-1])
+        ax.plot([0, 1], [0, slope], color=colour, linestyle="-" if kind == "outlier" else ":", linewidth=1)
+        ax.plot(top["share"], top["eigenvalue"], marker, color=colour, markersize=6,
+                markerfacecolor=colour if kind == "outlier" else "none")  # fmt: skip
+    ax.plot([], [], "o-", color="0.3", label="(b) larger outlier")
+    ax.plot([], [], "o:", color="0.3", markerfacecolor="none", label="(b) positive bulk")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, None)
+    ax.set_xlabel("share of the samples in the cell, n±/n")
+    ax.set_ylabel("eigenvalue")
+    letter(axes, ["spectrum by cell", "proportional to the cell's density"])
+    shared_legend(figure)
+    return figure
+
+
+def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
+    """Fig. 3: both outliers through training, linear and ReLU (positive cell), low and high rate, on one wedge."""
+    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
+    frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)].sort_values("step")
+    panels = [(n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())]
+    figure, axes = new_figure(2, len(panels), width=2.9 * len(panels) + 0.4, height=4.9, sharex="col")
+    for column, (network, rate) in enumerate(panels):
+        part = frame[(frame["network"] == network) & (frame["rate"] == rate)]
+        upper, lower = axes[0, column], axes[1, column]
+        for i, (_, run) in enumerate(part.groupby("seed")):
+            shown = {"linewidth": 1.6 if i == 0 else 0.6, "alpha": 1.0 if i == 0 else 0.6}
+            upper.plot(run["step"], run["first"], color=COLOURS[0], label="first outlier λ1", **shown)
+            lower.plot(run["step"], run["second"], color=COLOURS[1], label="second outlier λ2", **shown)
+            if i == 0:
+                upper.plot(run["step"], run["trace"], color="black", linestyle="--", linewidth=1, label="tr H")
+        lower.axhline(0, color="0.3", linestyle=":", linewidth=1)
+        lower.set_xlabel("step")
+        if float(part["step"].max()) > 200 and rate == max(frame["rate"]):
+            lower.set_xlim(0, 150)  # the rest is zero
+    axes[0, 0].set_ylabel("λ1 and trace")
+    axes[1, 0].set_ylabel("λ2")
+    for ax, (network, rate) in zip(axes[0], panels, strict=True):
+        cell = ", positive cell" if network == "relu" else ""
+        ax.set_title(f"{NAMES[network]}{cell}, rate {rate:g}", loc="left")
+    shared_legend(figure)
+    return figure
+
+
+def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of θ*."""
+    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
+    frame = frame[(frame["status"] == "ok") & (frame["target"].abs() > 1e-6)]
+    frame = frame.assign(share=frame["slope"] / frame["target"])
+    frame = frame[
+        (frame["network"] == "relu") & (frame["left"] == frame["left"].max()) & frame["share"].between(-0.6, 1.8)
+    ]
+    figure, axes = new_figure(1, 2, width=8.0, height=3.4, sharey=True)
+    for ax, cell in zip(axes[0], ("+", "-"), strict=True):
+        part = frame[frame["cell"] == cell]
+        colour, marker = CELL[cell]
+        ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
+        ax.axhline(0, color="0.3", linewidth=0.8)
+        for _, run in part.groupby(["rate", "seed"]):
+            run = run.sort_values("step")
+            ax.plot(run["share"], run["second"], marker, color=colour, markersize=2.2, alpha=0.5, linestyle="none")
+        ax.set_xlim(-0.6, 1.8)
+        ax.set_xticks([-0.5, 0, 1 / 3, 1, 1.5], ["−0.5", "0", "1/3", "1", "1.5"])
+        for x, name in ((-0.13, "early"), (2 / 3, "late"), (1.4, "divergent")):
+            ax.text(x, 0.97, name, transform=ax.get_xaxis_transform(), ha="center", va="top")
+        ax.set_xlabel("⟨w,v⟩ / θ*")
+    low, high = axes[0, 0].get_ylim()
+    axes[0, 0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
+    axes[0, 0].set_ylabel("second outlier λ2")
+    letter(axes, ["positive cell, θ* > 0", "negative cell, θ* < 0"])
+    return figure
+
+
+def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """The five outliers of the network with bias beside Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
+    exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
+    figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    ax = axes[0, 0]
+    for rank, part in exact.groupby("rank"):
+        ax.plot(part["mix"], part["eigenvalue"], "o", color=COLOURS[0], markersize=4,
+                label="outliers (5×5 problem)" if rank == 0 else None)  # fmt: skip
+    for member, dashes, colour in (("pair", "--", COLOURS[1]), ("triple", ":", "black")):
+        part = theorem[theorem["member"] == member]
+        lines = np.array([np.sort(g["theorem"].to_numpy()) for _, g in part.groupby("mix")]).T
+        for i, line in enumerate(lines):
+            ax.plot(sorted(part["mix"].unique()), line, linestyle=dashes, color=colour,
+                    label=f"Theorem 6, {member}" if i == 0 else None)  # fmt: skip
+    bounds = theorem.drop_duplicates("mix").sort_values("mix")
+    ax.fill_between(
+        bounds["mix"], bounds["lower"], bounds["upper"], color="0.92", label="bounds of the triple", zorder=0
+    )
+    ax.set_ylabel("Hessian eigenvalue")
+    ax = axes[0, 1]
+    gap = tables["bias"].groupby(["seed", "mix"])["gap"].max().reset_index()
+    for i, (_, run) in enumerate(gap.groupby("seed")):
+        ax.plot(run["mix"], run["gap"].clip(lower=1e-17), color=COLOURS[1], marker=MARKERS[1], markersize=3,
+                linewidth=1.4 if i == 0 else 0.6)  # fmt: skip
+    error = tables["bias"].groupby("mix")["dense_error"].max()
+    ax.plot(error.index, error.clip(lower=1e-17), color=COLOURS[0], marker=MARKERS[0], markersize=3)
+    ax.text(0.5, 0.8, "Theorem 6, one line a seed", transform=ax.transAxes, ha="center", color=COLOURS[1])
+    ax.text(0.5, 0.2, "5×5 problem, all seeds", transform=ax.transAxes, ha="center", color=COLOURS[0])
+    ax.set_yscale("log")
+    ax.set_ylabel("error / largest eigenvalue")
+    for ax in axes[0]:
+        ax.set_xlabel("b turned from orthogonal (0) to parallel to v (1)")
+    letter(axes, ["five outliers", "error against a dense eigensolver"])
+    shared_legend(figure)
+    return figure
+
+
+def _ratio(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(ratio=frame["sharpness"] * frame["rate"] / 2).sort_values("step")
+
+
+def _ratio_axis(ax: Axes, low: float, high: float) -> None:
+    """Logarithmic axis of sharpness over 2/rate with plain numbers."""
+    from matplotlib.ticker import NullLocator
+
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    ax.set_yticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylabel("sharpness · rate / 2")
+
+
+def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Sharpness over 2/rate along gradient descent at the largest width, from small and from large weights."""
+    frame = _first_seed(_ratio(tables["edge"]))
+    frame = frame[frame["width"] == frame["width"].max()]
+    networks, factors = sorted(frame["network"].unique()), sorted(frame["factor"].unique())
+    starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
+    figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
+    for row, network in enumerate(networks):
+        for column, start in enumerate(starts):
+            ax = axes[row, column]
+            part = frame[(frame["network"] == network) & (frame["start"] == start)]
+            for i, factor in enumerate(factors):
+                if start == "small" and 1.2 < factor < 2:
+                    continue  # chaotic: their ranges are in the figure of final sharpness
+                run = part[part["factor"] == factor]
+                shown = run[run["ratio"] < 6]
+                ax.plot(shown["step"], shown["ratio"], color=COLOURS[i % 8], linewidth=1,
+                        linestyle=DASHES[i % 8] if factor < 1 else "-", marker=MARKERS[i % 8], markevery=5,
+                        markersize=3.5, label=f"factor {factor:g}")  # fmt: skip
+                if len(shown) < len(run):
+                    ax.plot(shown["step"].iloc[-1:], [5.5], marker=MARKERS[i % 8], color=COLOURS[i % 8], markersize=6)
+            ax.axhline(1, color="black", linestyle=":", linewidth=1)
+            ax.set_xlim(0, 40)
+            _ratio_axis(ax, 0.12, 7)
+            if row == len(networks) - 1:
+                ax.set_xlabel("step")
+    width = int(frame["width"].max())
+    titles = [f"{NAMES[n]}, {s} start, m = {width:,}" for n in networks for s in starts]
+    letter(axes, titles)
+    shared_legend(figure, columns=7)
+    return figure
+
+
+def edge_final(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Range of sharpness over 2/rate in the last steps of every run, against the factor, by width."""
+    from experiments.scalar_spectrum.claims import edge_runs
+
+    runs = edge_runs(tables["edge"])
+    networks, widths = sorted(runs["network"].unique()), sorted(runs["width"].unique())
+    factors = sorted(runs["factor"].unique())
+    starts = [s for s in ("small", "large") if (runs["start"] == s).any()]
+    figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
+    for row, network in enumerate(networks):
+        for column, start in enumerate(starts):
+            ax = axes[row, column]
+            part = runs[(runs["network"] == network) & (runs["start"] == start)]
+            for i, width in enumerate(widths):
+                look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none", "markersize": 4}
+                of = part[part["width"] == width]
+                seeds = of["seed"].rank(method="dense") - 1
+                x = of["factor"].map(factors.index) + 0.26 * (i - (len(widths) - 1) / 2) + 0.03 * (seeds - 2)
+                alive = ~of["diverged"]
+                ax.vlines(x[alive], of["low"][alive], of["high"][alive], color=COLOURS[i], linewidth=1)
+                ax.plot(x[alive], of["high"][alive], **look, label=f"m = {width:,}")
+                ax.plot(x[~alive], np.full((~alive).sum(), 7.0), **{**look, "markerfacecolor": "none"})
+            ax.axhline(1, color="black", linestyle=":", linewidth=1)
+            ax.text(0.01, 0.975, "diverged", transform=ax.transAxes, fontsize=7, va="top")
+            _ratio_axis(ax, 0.12, 9)
+            ax.set_xticks(range(len(factors)), [f"{f:g}" for f in factors])
+            if row == len(networks) - 1:
+                ax.set_xlabel("factor: rate over 2/sharpness of the reference")
+    letter(axes, [f"{NAMES[n]}, {s} start" for n in networks for s in starts])
+    shared_legend(figure)
+    return figure

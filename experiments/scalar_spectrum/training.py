@@ -105,7 +105,8 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Both outliers of each cell along training on the wedge, with phase, trace and the bound of the smallest value."""
     m, kind, rate = setup.pair_width, str(cell.params["network"]), float(cell.params["rate"])
     generator = ctx.numpy_generator("scalar_spectrum.wedge")
-    x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
+    data = wedge(setup.samples, generator, left=float(cell.params["left"]), noise=setup.wedge_noise)
+    x, y = (torch.from_numpy(a) for a in data)
     network = Network(kind, x, y)
     stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
     # torch's default for Linear(1, m) and Linear(m, 1): uniform up to 1/sqrt(fan in)
@@ -123,12 +124,14 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     """One row per cell, also for a cell without neurons."""
     w, v = state.w, state.v
     spectrum = network.spectrum(w, v)
+    output = relu_output if network.relu else linear_output
+    # From the residuals, not the moments: these lose half the digits of a loss near zero, and the bound is its root.
+    loss = 0.5 * ((output(network.x, v, w) - network.y) ** 2).mean()
     error = float("nan")
     if state.step % setup.dense_every == 0:
-        output = relu_output if network.relu else linear_output
         error = relative_gap(spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y))
-    bound = float(scalar.smallest_eigenvalue_bound(torch.tensor(state.loss, dtype=torch.float64), network.all.xx))
-    shared = {"step": state.step, "loss": state.loss, "smallest": float(spectrum.smallest), "bound": bound,
+    bound = float(scalar.smallest_eigenvalue_bound(loss, network.all.xx))
+    shared = {"step": state.step, "loss": float(loss), "smallest": float(spectrum.smallest), "bound": bound,
               "dense_error": error}  # fmt: skip
     rows = []
     for name, mask in network.neurons(v).items():
