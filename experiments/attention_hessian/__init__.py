@@ -70,7 +70,12 @@ class AttentionHessian(Experiment):
                     if ascent and tokens * width > self.ascent_entries:
                         continue
                     for radius in self.ascent_radius if ascent else self.radius:
-                        params = {"search": search, "tokens": tokens, "width": width, "radius": radius}
+                        params: dict[str, str | int | float] = {
+                            "search": search,
+                            "tokens": tokens,
+                            "width": width,
+                            "radius": radius,
+                        }
                         found.append(Cell(params, self._seconds(tokens * width, ascent), 0.4))
         return found
 

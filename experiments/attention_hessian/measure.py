@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -51,11 +51,11 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
     }
 
 
-def _columns(rows: list[dict[str, object]]) -> Table:
+def _columns(rows: list[dict[str, Any]]) -> Table:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict[str, object]:
+def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:
     bound = BOUNDS[name]
     constant = bound.printed(n, d, radius)
     sharper = bound.sharper(n, d, radius) if bound.sharper else math.nan
@@ -132,7 +132,7 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     return best
 
 
-def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float) -> dict[str, object]:
+def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:
     """Smallest gamma that makes the regularised Hessian semi-definite at every instance, beside the paper's."""
     smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
     return {
@@ -142,7 +142,7 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radiu
     }
 
 
-def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, object]:
+def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Any]:
     """Largest relative error of the closed-form Hessian and of its product against automatic differentiation."""
     hessian_error = product_error = 0.0
     for xi, wi, vi, bi in zip(x, w, v, b, strict=True):
