@@ -41,10 +41,11 @@ def claims(tables: Tables) -> list[Claim]:
         if name not in worst.index:
             found.append(Claim(name, bound.symbol, bound.place, "undecided", detail="no cell measured it"))
             continue
-        row = worst.loc[name]
+        row = worst.loc[name].to_dict()
         holds = bool(row["ratio"] <= 1 + ROUNDING)
         count = int(bounds.loc[bounds["bound"] == name, "instances"].sum())
-        detail = f"{count} instances; worst at n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
+        place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
+        detail = f"{count} instances; worst at {place}"
         if holds and math.isfinite(row["sharper_constant"]):
             detail += "; a constant below the printed one is proved"
         elif holds and name in ("H.9", "H.10"):
@@ -134,8 +135,9 @@ def notes(tables: Tables) -> list[str]:
         table = tables["convexity"]
         excess = table["admissible_gamma"] / table["needed_gamma"].where(table["needed_gamma"] > 0)
         found.append(
-            f"The gamma that Theorem J.1 asks for, 42 n d R^8, is {excess.min():.3g} to {excess.max():.3g} times what makes "
-            f"the Hessian semi-definite at the instances drawn; {table['share_indefinite'].mean():.0%} of them are indefinite."
+            f"The gamma that Theorem J.1 asks for, 42 n d R^8, is {excess.min():.3g} to {excess.max():.3g} times what "
+            f"makes the Hessian semi-definite at the instances drawn; {table['share_indefinite'].mean():.0%} of them "
+            "are indefinite."
         )
     if "accuracy" in tables and len(tables["accuracy"]):
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()

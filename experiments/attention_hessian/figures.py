@@ -72,12 +72,10 @@ def tightness(bounds: pd.DataFrame) -> Figure:
 
 
 def _middle_size(table: pd.DataFrame) -> tuple[int, int]:
-    """The largest square-like size that all rows of a random search share: n = d nearest to 4."""
-    sizes = sorted(
-        {(n, d) for n, d in zip(table["tokens"], table["width"], strict=True)},
-        key=lambda s: abs(s[0] - 4) + abs(s[1] - 4),
-    )
-    return sizes[0]
+    """The measured size nearest to n = d = 4."""
+    sizes = set(zip(table["tokens"], table["width"], strict=True))
+    n, d = min(sizes, key=lambda size: (abs(size[0] - 4) + abs(size[1] - 4), size))
+    return int(n), int(d)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, by: str) -> None:
@@ -90,7 +88,10 @@ def _lines(ax: Axes, table: pd.DataFrame, by: str) -> None:
 
 
 def growth(bounds: pd.DataFrame) -> Figure:
-    """Measured / bound against R at one size, and against n d at the smallest R: falling lines mean too large an exponent."""
+    """Measured / bound against R at one size, and against n d at the smallest R.
+
+    A falling line means that the bound's exponent is too large.
+    """
     figure, axes = new_figure(1, 2, width=8.2, height=4.0)
     random = bounds[(bounds["search"] != "ascent") & (bounds["status"] == "ok")]
     n, d = _middle_size(random)
