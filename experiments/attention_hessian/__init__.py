@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from runner.experiment import Cell, Claim, Context, Experiment, SettingError, Table, grid, one_of, positive
+from runner.experiment import Cell, Claim, Context, Experiment, SettingError, Table, grid, one_of, positive, report_only
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ class AttentionHessian(Experiment):
     instances: int
     near: float
     checked: int
-    ascent_entries: int
+    ascent_entries: int = report_only(8)
     ascent_radius: list[float] = grid()
     ascent_starts: int
     ascent_steps: int
