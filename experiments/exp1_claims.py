@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from runner.experiment import Claim
 from runner.protocol import judge
 from runner.protocol.comparisons import seed_fits
-from runner.protocol.summary import first, groups, seed_values
+from runner.protocol.summary import first, groups, seed_values, variance_components
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +70,9 @@ def slopes(distances: pd.DataFrame) -> Iterator[Claim]:
             ratios = [
                 math.log10(abs(a.decay / b.decay)) for a, b in zip(by_arch["plain"], by_arch["residual"], strict=False)
             ]
+            statement = "the residual decay rate is two orders below the plain one: log10 of the ratio rounds to 2"
             yield judge.bound("residual slower than plain", ratios, low=1.5, high=2.5, group=f"L={depth} {checkpoint}",
-                              where="Section 5.1", statement="the residual decay rate is two orders below the plain one: "
-                              "log10 of the ratio rounds to 2")  # fmt: skip
+                              where="Section 5.1", statement=statement)  # fmt: skip
 
 
 def chain(networks: pd.DataFrame) -> Iterator[Claim]:
@@ -122,21 +122,18 @@ def power_note(distances: pd.DataFrame) -> str:
     if n < 2:
         return "One seed: no test between architectures or checkpoints."
     return (
-        f"With {n} seeds the smallest two-sided p is {smallest:.2g} (Mann–Whitney) and {2.0 ** (1 - n):.2g} (Wilcoxon), "
-        "so after Holm's correction over the distances of a figure no single distance can reach 0.05; read the effect "
+        f"With {n} seeds the smallest p is {smallest:.2g} (Mann–Whitney) and {2.0 ** (1 - n):.2g} (Wilcoxon): "
+        "after Holm's correction over the distances of a figure no single distance can reach 0.05; read the effect "
         "sizes (±1: the two groups do not overlap)."
     )
 
 
 def spread_note(distances: pd.DataFrame) -> list[str]:
     """How the two sources of variance compare at distance 0."""
-    from runner.protocol.summary import variance_components
-
-    ratio: Callable[[float, float], str] = lambda a, b: f"{math.sqrt(a / b):.1f}" if b > 0 else "inf"
     found = []
     for (depth, arch, checkpoint), part in groups(distances[distances["distance"] == 0], VARIANT):
-        if checkpoint in ENDS:
-            c = variance_components(part, "R")
-            if not math.isnan(c.seeds):
-                found.append(f"L = {depth} {arch} {checkpoint} {ratio(c.images, c.seeds)}")
-    return ["Std of R(0) between sets of images over that between training seeds: " + "; ".join(found) + "."] if found else []
+        c = variance_components(part, "R")
+        if checkpoint in ENDS and c.seeds > 0:
+            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.images / c.seeds):.1f}")
+    text = "Std of R(0) between sets of images over that between training seeds: " + "; ".join(found) + "."
+    return [text] if found else []

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")
+DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapunov_log_norm": r"$\lambda_1$ (Eq. 8)"}
+"""Columns of `networks` that Table 2 holds, and the second reading of λ₁."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class Exp1Resonance(InterLayer):
     reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
     plain: ClassVar[str] = "plain"
     resonance_figure: ClassVar[str] = "fig3_resonance"
+    coupling_figure: ClassVar[str] = "fig2_coupling"
+    dynamics_figure: ClassVar[str] = "table2_dynamics"
 
     depth: list[int] = grid()
     arch: list[str] = grid()
@@ -50,14 +54,14 @@ class Exp1Resonance(InterLayer):
         distances, networks, pairs = tables["distances"], tables["networks"], tables["pairs"]
         deepest = pairs[pairs["depth"] == pairs["depth"].max()]
         return {
-            "fig2_coupling": lambda: figures.decay(distances, "C", panel="depth", variant="arch"),
+            self.coupling_figure: lambda: figures.decay(distances, "C", panel="depth", variant="arch"),
             self.resonance_figure: lambda: figures.decay(
                 distances, "R", panel="depth", variant="arch", log=True, fits=self.fit_texts(distances)
             ),
             "stable_rank": lambda: figures.decay(distances, "D", panel="depth", variant="arch"),
-            "table2_dynamics": lambda: figures.against(
+            self.dynamics_figure: lambda: figures.against(
                 networks,
-                {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapunov_log_norm": r"$\lambda_1$ (Eq. 8)"},
+                DYNAMICS,
                 x="depth",
                 variant="arch",
                 text="depth $L$",
@@ -85,7 +89,7 @@ class Exp1Resonance(InterLayer):
         distances, networks = tables["distances"], tables["networks"]
         where = [*VARIANT, "checkpoint"]
         rows: list[Statistic] = []
-        for value, figure in (("C", "fig2_coupling"), ("R", self.resonance_figure)):
+        for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
             rows += comparisons.decay_fits(distances, value, keys=where, figure=figure)
             compared = distances[distances["checkpoint"] != "mid"]
             rows += comparisons.between(
@@ -94,8 +98,8 @@ class Exp1Resonance(InterLayer):
             )  # fmt: skip
             rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
             rows += comparisons.variance_rows(distances, value, keys=[*where, "distance"], figure="spread")
-        for value in ("rho", "lyapunov_1", "lyapunov_log_norm"):
-            rows += comparisons.variance_rows(networks, value, keys=where, figure="table2_dynamics")
+        for value in DYNAMICS:
+            rows += comparisons.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows
 
     def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:

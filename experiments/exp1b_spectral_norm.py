@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.exp1_resonance import Exp1Resonance
+from runner.experiment import Claim
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,3 +20,12 @@ class Exp1bSpectralNorm(Exp1Resonance):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
+    plain: ClassVar[str] = "plain_sn"
+    resonance_figure: ClassVar[str] = "figN1_resonance"
+    coupling_figure: ClassVar[str] = "coupling"
+    dynamics_figure: ClassVar[str] = "tableN2_dynamics"
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments.exp1b_claims import claims
+
+        return claims(tables)

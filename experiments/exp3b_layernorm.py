@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.exp3_gn_gap import Exp3GnGap
+from runner.experiment import Claim
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,3 +20,9 @@ class Exp3bLayerNorm(Exp3GnGap):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
     reproduces: ClassVar[str] = "Table 4"
+    norm: ClassVar[bool] = True
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments import exp3_claims
+
+        return exp3_claims.with_norm(self.gaps(tables), tables)

@@ -88,3 +88,17 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
         part["metric"], part["value"] = metric, table[column].astype(float)
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
+
+
+def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """GN-gap over all pairs, one row per keys, seed, checkpoint and set of images.
+
+    gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs: mean of Eq. 4 over
+    the pairs, which a few pairs with small ‖H^GN‖_F dominate. NaN where every ‖H^GN‖_F is 0.
+    """
+    by = [*keys, "seed", "checkpoint", "images"]
+    weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
+    sums = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]].sum().reset_index()
+    sums["gap"] = sums["tensor"] / sums["gn"].where(sums["gn"] > 0)
+    sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
+    return sums.drop(columns=["gn", "tensor", "pairs"])
