@@ -44,6 +44,9 @@ class Exp1Resonance(InterLayer):
         one_of("experiment.arch", self.arch, ARCHITECTURES)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
 
+    def cells(self) -> list[Cell]:
+        return [self.priced(Cell(params), int(params["depth"])) for params in self.combinations()]
+
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
         return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)

@@ -39,6 +39,10 @@ class Exp3GnGap(InterLayer):
         positive("experiment.probes", self.probes)
         non_negative("experiment.probe_draws", self.probe_draws)
 
+    def cells(self) -> list[Cell]:
+        estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
+        return [self.priced(Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
+
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
         return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)
