@@ -8,7 +8,6 @@ constant (curvature.closed_form.attention_bounds) is given beside the verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -25,6 +24,7 @@ from runner.curvature.closed_form.attention_bounds import (
     scale_to_norm,
 )
 from runner.training.newton import Objective, minimise
+from runner.training.recovery import recovery_objective
 
 SIZES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 3))
 RADII = (1.01, 2.0, 4.0)
@@ -174,20 +174,6 @@ def _constant_sum() -> Outcome:
     return Outcome(abs(9193 - total) / total, 0.0, 1, f"3200 + 5376 + 105 = {total}, printed 9193")
 
 
-def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float, d: int) -> Objective:
-    """L(X) + gamma |vec X|^2 as a function of vec X, for Newton's method; W, V, B of one instance."""
-
-    def at(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda flat: function(att.unvec(flat, d), w, v, b, gamma)
-
-    return Objective(
-        at(att.loss),
-        lambda flat: att.vec(at(att.gradient)(flat)),
-        at(att.hessian),
-        lambda flat, p: att.vec(att.hessian_vector_product(att.unvec(flat, d), w, v, b, att.unvec(p, d), gamma)),
-    )
-
-
 def admissible_gamma(n: int, d: int, radius: float) -> float:
     """gamma = 42 n d R^8, the regularisation that Theorem J.1 asks for with the constant of Lemma I.3."""
     return 42.0 * n * d * radius**8
@@ -196,7 +182,7 @@ def admissible_gamma(n: int, d: int, radius: float) -> float:
 def _regularised(n: int, d: int, radius: float) -> tuple[Tensor, Tensor, Objective]:
     """vec X of the data, vec X* and the objective at the admissible gamma, B = attention of the data."""
     x, _, w, v, _ = (m[0] for m in draw(n, d, radius, 1, frobenius=True))
-    objective = recovery_objective(w, v, att.outputs(x, w, v), admissible_gamma(n, d, radius), d)
+    objective = recovery_objective(w, v, att.outputs(x, w, v), admissible_gamma(n, d, radius))
     trace = minimise(objective, att.vec(x).unsqueeze(0), "line search", tolerance=1e-9)
     return att.vec(x), trace.points[-1, 0], objective
 
