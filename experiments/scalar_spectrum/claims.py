@@ -198,7 +198,22 @@ def _pairs(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
             for name, (statement, test) in (LOW if rate == rates[0] else HIGH).items():
                 votes = pd.Series([test(second) for second in runs.values()], dtype=bool)
                 found.append(_voted(setup, name, statement, "Section 2, Fig. 3", votes, len(runs), group))
+    found.append(_damping(setup, frame[frame["rate"] == rates[0]]))
     return sorted(found, key=lambda claim: (claim.group, claim.name))
+
+
+def _damping(setup: ScalarSpectrum, frame: pd.DataFrame) -> Claim:
+    """When a low rate is low enough for the second outlier to reach zero from above: an overdamped heavy ball."""
+    votes = []
+    for _, run in frame.groupby(["network", "left", "seed"]):
+        if run["phase"].iloc[0] == "early":
+            overdamped = run["trace"].iloc[-1] < (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
+            votes.append(LOW["turns_positive"][1](run["second"].to_numpy()) == overdamped)
+    statement = "from the early phase, λ2 reaches zero from above exactly when λ1 < (1 − √momentum)²/rate at the end"
+    series = pd.Series(votes, dtype=bool)
+    return _voted(
+        setup, "damping", statement, "Section 2, condition added", series, frame["seed"].nunique(), "low rate"
+    )
 
 
 def wedge_name(left: float) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+from runner.figures import COLOURS, DASHES, MARKERS, letter, new_figure, shared_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,20 +74,25 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     value = value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
     if 1.0 not in value.columns:
         value[1.0] = value.iloc[:, 0]
-    share = value.div(value[1.0], axis=0).groupby(["targets", "kind"]).median()
-    for (targets, kind), line in share.iterrows():
+    share = value.div(value[1.0], axis=0)
+    for (targets, kind), runs in share.groupby(["targets", "kind"]):
         i = int(kind == "bulk")
-        ax.plot(line.index, line, color="black" if i else "0.55", marker=MARKERS[5 + i], markersize=5,
-                linestyle="-" if targets == "fixed" else "--", markerfacecolor="none" if targets == "scaled" else None,
-                label=f"{'bulk' if i else 'largest'}, targets {targets}")  # fmt: skip
+        look = {"color": "black" if i else "0.55", "marker": MARKERS[5 + i], "markersize": 4, "linewidth": 0.8,
+                "linestyle": "-" if targets == "fixed" else "--",
+                "markerfacecolor": "none" if targets == "scaled" else None}  # fmt: skip
+        for k, (_, run) in enumerate(runs.iterrows()):
+            label = f"{'bulk' if i else 'largest'}, targets {targets}"
+            ax.plot(run.index, run, **look, label=label if k == 0 else None)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
-    ticks = [tick for tick in (0.25, 0.5, 1, 2, 4, 8, 16) if share.min().min() / 2 < tick < 2 * share.max().max()]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ticks = [
+        tick for tick in (1 / 64, 1 / 16, 0.25, 1, 4, 16, 64) if share.min().min() / 2 < tick < 2 * share.max().max()
+    ]
+    ax.set_yticks(ticks, [f"{tick:.2g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_xlabel("σ of the inputs")
-    ax.set_ylabel("relative to σ = 1, median of runs")
+    ax.set_ylabel("relative to σ = 1, one line a run")
 
 
 def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:

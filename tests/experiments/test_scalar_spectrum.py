@@ -1,0 +1,164 @@
+"""The scalar_spectrum experiment: its measurements against dense solvers, its claims on tables made to break them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from experiments.scalar_spectrum import ScalarSpectrum
+from experiments.scalar_spectrum.claims import HIGH, LOW, claims, edge_runs, measured, notes
+from experiments.scalar_spectrum.figures import figures
+from experiments.scalar_spectrum.training import Network, descend
+from runner.config import build_job
+from runner.curvature.closed_form import scalar
+from runner.experiment import Context, SettingError
+from runner.tables import frame
+
+SHORT = [
+    "experiment.width=[4]", "experiment.factor=[0.5,1.05,1.5,2.2]", "experiment.edge_steps=60",
+    "experiment.pair_steps=60", "experiment.mix_points=3", "experiment.dense_every=20",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def setup() -> ScalarSpectrum:
+    torch.set_num_threads(1)
+    found = build_job(["experiment=scalar_spectrum", *SHORT]).experiment
+    assert isinstance(found, ScalarSpectrum)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tables(setup: ScalarSpectrum) -> dict[str, pd.DataFrame]:
+    """All cells of two seeds, merged as the runner does."""
+    merged: dict[str, list[pd.DataFrame]] = {}
+    for seed in (1, 2):
+        for cell in setup.cells():
+            for name, table in setup.measure(cell, Context(seed=seed)).items():
+                merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in merged.items()}
+
+
+def test_every_closed_form_agrees_with_its_dense_solver(tables: dict[str, pd.DataFrame]) -> None:
+    for name in ("scaling", "bias", "pairs"):
+        assert tables[name]["dense_error"].max() < 1e-10
+    cells = tables["relu_cells"]
+    assert np.allclose(cells["eigenvalue"], cells["dense"], atol=1e-10)
+    assert tables["edge_runs"]["residual"].max() < 1e-10
+
+
+def test_cell_counts_match_the_reference(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
+    found = measured(setup, tables)
+    assert found is not None
+    values = found.groupby(["metric", "cell"])["value"].unique().map(list).to_dict()
+    assert values == {
+        ("bulk_multiplicity", "+"): [5], ("bulk_multiplicity", "-"): [3],
+        ("outliers", "+"): [2], ("outliers", "-"): [2], ("outliers", "bias"): [5],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["linear", "relu"])
+def test_descent_follows_the_automatic_gradient(kind: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y, w, v = (torch.randn(n, generator=generator, dtype=torch.float64) for n in (9, 9, 4, 4))
+    network = Network(kind, x, y)
+    states = list(descend(network, w, v, 0.05, 0.9, 5, 1e9))
+    velocity = torch.zeros(8, dtype=torch.float64)
+    theta = torch.cat([v, w])
+    for state in states:
+        assert torch.allclose(torch.cat([state.v, state.w]), theta, atol=1e-12)
+        leaf = theta.clone().requires_grad_()
+        hidden = torch.outer(x, leaf[:4])
+        output = (torch.relu(hidden) if kind == "relu" else hidden) @ leaf[4:]
+        loss = 0.5 * ((output - y) ** 2).mean()
+        assert abs(state.loss - float(loss.detach())) < 1e-12
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        velocity = 0.9 * velocity + gradient
+        theta = theta - 0.05 * velocity
+    spectrum = (scalar.relu_spectrum if kind == "relu" else scalar.linear_spectrum)(w, v, x, y)
+    assert states[0].sharpness == pytest.approx(float(spectrum.sharpness), rel=1e-12)
+
+
+def test_claims_say_what_holds(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
+    verdicts = {(claim.name, claim.group): claim.verdict for claim in claims(setup, tables)}
+    assert len(verdicts) == len(claims(setup, tables))  # name and group tell claims apart
+    for name in ("relu_closed_form", "density", "theorem6", "theorem6_multiplicities", "triple_bounds",
+                 "bias_closed_form", "settled_below_threshold", "live_meter"):  # fmt: skip
+        assert verdicts[name, ""] == "confirmed"
+    assert verdicts["proportional", "targets fixed"] == "refuted"
+    assert verdicts["proportional", "targets scaled"] == "confirmed"
+    assert verdicts["phases", "θ* > 0"] == "confirmed"
+    assert verdicts["phases", "θ* < 0"] == "refuted"
+    assert verdicts["phases_corrected", "any θ*"] == "confirmed"
+
+
+def test_claims_about_random_starts_need_seeds(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
+    voted = {"starts_negative", "turns_positive", "drops_first", "wiggles", "ends_negative", "damping", "catapult"}
+    found = [claim for claim in claims(setup, tables) if claim.name in voted]
+    assert found and all(claim.verdict == "undecided" for claim in found)
+    enough = dataclasses.replace(setup, runs=2)
+    assert any(claim.verdict != "undecided" for claim in claims(enough, tables) if claim.name in voted)
+
+
+def test_claims_can_be_refuted(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
+    broken = {name: table.copy() for name, table in tables.items()}
+    broken["relu_cells"]["eigenvalue"] *= 1 + 1e-8
+    broken["bias"]["gap"] += 1e-6
+    broken["bias"]["zeros"] += 1
+    broken["pairs"]["smallest"] = broken["pairs"]["bound"] - 1
+    broken["edge_runs"]["residual"] = 1e-3
+    settled = edge_runs(tables["edge"]).query("settled").iloc[0]
+    rows = np.logical_and.reduce(
+        [broken["edge"][key] == settled[key] for key in ("network", "width", "start", "factor", "seed")]
+    )
+    broken["edge"].loc[rows, "sharpness"] *= 10
+    verdicts = {claim.name: claim.verdict for claim in claims(setup, broken)}
+    for name in ("relu_closed_form", "theorem6", "theorem6_multiplicities", "smallest_bound", "live_meter",
+                 "settled_below_threshold"):  # fmt: skip
+        assert verdicts[name] == "refuted", name
+
+
+def test_tests_of_a_second_outlier() -> None:
+    step = np.arange(200)
+    from_above = 0.3 * np.exp(-step / 30) - 0.8 * np.exp(-step / 10)
+    wiggling = -0.5 * np.exp(-step / 30) * np.cos(step / 3)
+    wiggling[1] = -0.6
+    assert LOW["starts_negative"][1](from_above) and LOW["turns_positive"][1](from_above)
+    assert not LOW["turns_positive"][1](wiggling) and not LOW["turns_positive"][1](-from_above)
+    assert HIGH["drops_first"][1](wiggling) and not HIGH["drops_first"][1](from_above)
+    assert HIGH["wiggles"][1](wiggling) and not HIGH["wiggles"][1](from_above)
+    assert HIGH["ends_negative"][1](-np.abs(from_above)) and not HIGH["ends_negative"][1](from_above)
+
+
+def test_edge_runs_tell_settled_oscillating_and_diverged(tables: dict[str, pd.DataFrame]) -> None:
+    runs = edge_runs(tables["edge"])
+    linear = runs[(runs["network"] == "linear") & (runs["start"] == "small")].groupby("factor")
+    assert linear["settled"].all()[0.5] and not linear["settled"].any()[1.05]
+    assert linear["diverged"].all()[2.2] and not linear["diverged"].any()[1.05]
+
+
+def test_figures_and_notes_from_any_part(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
+    drawn = figures(tables)
+    assert len(drawn) == 8
+    for make in drawn.values():
+        make().draw_without_rendering()
+    assert len(notes(setup, tables)) == 4
+    assert figures({}) == {} and claims(setup, {}) == [] and notes(setup, {}) == [] and measured(setup, {}) is None
+
+
+def test_same_seed_same_table(setup: ScalarSpectrum) -> None:
+    for cell in (setup.cells()[0], setup.cells()[-2]):
+        first, second = (setup.measure(cell, Context(seed=3)) for _ in range(2))
+        assert repr(first) == repr(second)
+
+
+@pytest.mark.parametrize(
+    "change", [{"part": ["edges"]}, {"samples": 3}, {"share": 0.0}, {"scales": []}, {"momentum": -0.1}, {"rate": [0.0]}]
+)
+def test_bad_settings_are_refused(setup: ScalarSpectrum, change: dict[str, object]) -> None:
+    with pytest.raises(SettingError):
+        dataclasses.replace(setup, **change)
