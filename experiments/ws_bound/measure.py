@@ -112,8 +112,7 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
     """One row per start; curvature is measured where the search converged and NaN elsewhere, with the reason."""
     ends = search.ends
     status = ["ok" if s == "converged" else s for s in ends.status]
-    finite = torch.isfinite(ends.theta).all(1)
-    theta = ends.theta[finite]
+    theta = ends.theta[ends.converged]
     args = (search.x, search.q, search.activation)
     hessian = tl.hessian(theta, *args)
     spectrum = torch.linalg.eigvalsh(hessian)
@@ -130,7 +129,7 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "V_norm_sq": V.square().sum(-1),
         "W_norm_sq": W.square().sum((-2, -1)),
         "RtR_norm_sq": tl.hidden_gram_norm_squared(theta, search.x, search.activation),
-        "hessian_error": hessian_error(search, hessian, ends.converged[finite], experiment),
+        "hessian_error": hessian_error(search, theta, hessian, experiment),
     }
     for count, (x, q) in search.test.items():
         measured[f"f1_test{count}"] = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
@@ -141,30 +140,27 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "duplicate": search.repeated.to(torch.int64),
         "steps": ends.steps,
     }
-    return columns | {name: _where_converged(values, finite, ends.converged) for name, values in measured.items()}
+    return columns | {name: _in_place(values, ends.converged) for name, values in measured.items()}
 
 
-def _where_converged(values: Tensor, finite: Tensor, converged: Tensor) -> Tensor:
-    full = torch.full((len(finite),), torch.nan, dtype=DTYPE)
-    full[finite] = values
-    return full.where(converged, torch.nan)
+def _in_place(values: Tensor, converged: Tensor) -> Tensor:
+    full = torch.full((len(converged),), torch.nan, dtype=DTYPE)
+    full[converged] = values
+    return full
 
 
-def hessian_error(search: Search, hessian: Tensor, converged: Tensor, experiment: WsBound) -> Tensor:
-    """||ΔH||_F against three-point differences of the loss (WS bound, Section V-B), (S,), NaN where not taken.
+def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
+    """||ΔH||_F of `hessian` at theta (S, D) against three-point differences of the loss, (S,) (WS bound, Section V-B).
 
-    The differences cost 4 D² losses a point. They are taken at every converged point of the width that the paper
-    compares, and at the first few of wider networks.
+    The differences cost 4 D² losses a point: of networks wider than the one that the paper compares only the first few
+    points are taken, the others are NaN.
     """
-    chosen = converged.nonzero()[:, 0]
-    if search.hidden > experiment.portrait_hidden:
-        chosen = chosen[: experiment.error_points]
-    found = torch.full((len(hessian),), torch.nan, dtype=DTYPE)
-    if len(chosen):
-        theta = search.ends.theta[torch.isfinite(search.ends.theta).all(1)][chosen]
-        step = experiment.difference_step
-        numerical = tl.numerical_hessian(theta, search.x, search.q, search.activation, step=step, of="loss")
-        found[chosen] = torch.linalg.matrix_norm(numerical - hessian[chosen])
+    count = experiment.error_points if search.hidden > experiment.portrait_hidden else len(theta)
+    found = torch.full((len(theta),), torch.nan, dtype=DTYPE)
+    if len(theta):
+        chosen, step = theta[:count], experiment.difference_step
+        numerical = tl.numerical_hessian(chosen, search.x, search.q, search.activation, step=step, of="loss")
+        found[:count] = torch.linalg.matrix_norm(numerical - hessian[:count])
     return found
 
 
@@ -212,7 +208,9 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
 def _unsettled(search: Search) -> float:
     """Median λ_1 where the starts that neither converged nor diverged are at the last step."""
     theta = search.ends.theta[~search.ends.converged & ~search.ends.diverged]
-    return _quantile(torch.linalg.eigvalsh(tl.hessian(theta, search.x, search.q, search.activation))[:, -1], 0.5)
+    hessian = tl.hessian(theta, search.x, search.q, search.activation)
+    finite = torch.isfinite(hessian).all((1, 2))  # one step before it diverges a start may overflow here
+    return _quantile(torch.linalg.eigvalsh(hessian[finite])[:, -1], 0.5)
 
 
 def _quantile(values: Tensor, level: float) -> float:

@@ -86,7 +86,7 @@ def landscapes(search: Search, chosen: dict[str, int], points: int, half_range: 
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
-    alpha = torch.linspace(-half_range, half_range, points, dtype=search.x.dtype)
+    alpha = half_range * (2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)) / (points - 1)
     dimension = search.starts.shape[1]
     columns: dict[str, Any] = {
         "direction": torch.arange(1, dimension + 1).repeat_interleave(points),

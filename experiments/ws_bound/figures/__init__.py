@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.ws_bound.analysis import Tables, variants
+from experiments.ws_bound.analysis import Tables, unique_points, variants
 from experiments.ws_bound.figures import beyond, groups, portraits, scatter
 
 if TYPE_CHECKING:
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 def figures(experiment: WsBound, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
     """Figures that the stored tables allow, by name; each is drawn when it is called."""
-    paper = variants(experiment, tables, paper_only=True)
+    paper = [v for v in variants(experiment, tables, paper_only=True) if len(unique_points(tables, v))]
     found: dict[str, Callable[[], Figure]] = {}
     if paper:
         found["fig02_bound_and_eigenvalue"] = partial(scatter.bound_and_eigenvalue, experiment, tables, paper)
-        found["fig06_distribution"] = partial(groups.distribution, experiment, tables, paper)
-        found["fig07_generalisation"] = partial(groups.generalisation, experiment, tables, paper)
-        found["fig10_norms"] = partial(scatter.norms, experiment, tables, paper)
         found["fig11_width"] = partial(groups.width, experiment, tables, paper)
-        found["fig12_hidden_gram"] = partial(scatter.hidden_gram, experiment, tables, paper)
+    narrow = [v for v in paper if len(unique_points(tables, v, experiment.portrait_hidden))]
+    if narrow:
+        found["fig06_distribution"] = partial(groups.distribution, experiment, tables, narrow)
+        found["fig07_generalisation"] = partial(groups.generalisation, experiment, tables, narrow)
+        found["fig10_norms"] = partial(scatter.norms, experiment, tables, narrow)
+        found["fig12_hidden_gram"] = partial(scatter.hidden_gram, experiment, tables, narrow)
     drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
     for variant in drawn:
         name = variant.protocol

@@ -1,0 +1,280 @@
+"""The WS-bound experiment on small searches: what it measures, how it decides, and that every figure can be drawn."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import f1_score
+
+from experiments.ws_bound import WsBound
+from experiments.ws_bound.analysis import over_data_sets, split_low_high, variants
+from experiments.ws_bound.measure import macro_f1, measure, run_search
+from experiments.ws_bound.portraits import LOSS_GRAIN
+from runner.collect import reference_path
+from runner.compare import claims_table, read_reference, scorecard
+from runner.config import build_job, parse
+from runner.experiment import Cell, Context
+from runner.schema import SettingError
+from runner.stats import correct
+from runner.tables import frame
+
+SMALL = ("training.starts=20", "training.steps=400", "experiment.fitted_ratio=0.05", "experiment.printed_ratio=0.1",
+         "experiment.rate=[0.05,0.1]", "experiment.activation=[sigmoid,tanh]", "experiment.path_points=10",
+         "experiment.line_points=11", "experiment.boundary_step=2.0", "dataset.test=[10,100]")  # fmt: skip
+WANTED = (
+    "converged duplicate steps loss lambda_max lambda_min lambda_sup lambda_inf trace trace_of_square V_norm_sq "
+    "W_norm_sq RtR_norm_sq hessian_error f1_test10 f1_test100 hidden activation seed status"
+).split()
+
+
+def build(*overrides: str) -> WsBound:
+    experiment = build_job(parse(["experiment=ws_bound", *overrides]).overrides).experiment
+    assert isinstance(experiment, WsBound)
+    return experiment
+
+
+def merged(experiment: WsBound, seeds: tuple[int, ...]) -> dict[str, pd.DataFrame]:
+    """Every cell of every seed, merged as the store would."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for cell in experiment.cells():
+        for seed in seeds:
+            for name, table in measure(experiment, cell, Context(seed=seed)).items():
+                parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
+    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+@pytest.fixture(scope="module")
+def experiment() -> WsBound:
+    return build(*SMALL)
+
+
+@pytest.fixture(scope="module")
+def tables(experiment: WsBound) -> dict[str, pd.DataFrame]:
+    torch.set_num_threads(1)
+    return merged(experiment, (42, 43, 44))
+
+
+def cell_of(experiment: WsBound, **params: object) -> Cell:
+    return next(c for c in experiment.cells() if all(c.params[k] == v for k, v in params.items()))
+
+
+def test_grid_of_the_paper_protocol() -> None:
+    cells = list(build().cells())
+    assert len(cells) == 5 * 2 + 6 * 2
+    assert [c.label for c in build("protocol=printed", "hidden=3").cells()] == [
+        f"protocol=printed activation=sigmoid hidden=3 rate={rate:g}" for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (("protocol=printed", "activation=tanh"), "at least one cell"),
+        (("activation=sigmoyd",), "did you mean sigmoid"),
+        (("protocol=paper",), "expected one of fitted, printed"),
+        (("hidden=0",), "above zero"),
+        (("rate=-0.1",), "above zero"),
+        (("low_share=1.5",), "between 0 and 1"),
+    ],
+)
+def test_mistakes_are_named(override: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        build(*override)
+
+
+def test_comparable_only_at_the_paper_settings() -> None:
+    assert build().comparable() == ""
+    assert "training.starts=20 instead of 500" in build(*SMALL).comparable()
+
+
+def test_one_row_per_start_and_nothing_unnamed(tables: dict[str, pd.DataFrame]) -> None:
+    points = tables["critical_points"]
+    assert set(WANTED) <= set(points.columns)
+    assert (points.groupby(["protocol", "activation", "hidden", "rate", "seed"]).size() == 20).all()
+    ok = points["status"] == "ok"
+    assert 0 < ok.sum() < len(points)
+    assert set(points.loc[~ok, "status"]) <= {"not converged", "diverged"}
+    assert points.loc[ok, ["loss", "lambda_max", "lambda_sup", "f1_test10"]].notna().all(axis=None)
+    assert points.loc[~ok, ["loss", "lambda_max", "lambda_sup", "f1_test10"]].isna().all(axis=None)
+    assert (points["converged"] == ok).all() and not points.loc[~ok, "duplicate"].any()
+
+
+def test_curvature_agrees_with_automatic_differentiation(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    cell = cell_of(experiment, protocol="fitted", activation="tanh", hidden=3)
+    search = run_search(experiment, cell, Context(seed=42))
+    start = int(search.unique[0])
+
+    def loss(theta: torch.Tensor) -> torch.Tensor:
+        weights, output = theta[:9].view(3, 3).t(), theta[9:]
+        hidden = torch.tanh(weights[:, 0] + search.x @ weights[:, 1:].t())
+        logit = output[0] + hidden @ output[1:]
+        return torch.nn.functional.binary_cross_entropy_with_logits(logit, search.q, reduction="sum")
+
+    hessian = torch.func.hessian(loss)(search.ends.theta[start])
+    spectrum = torch.linalg.eigvalsh(hessian)
+    rows = tables["critical_points"]
+    row = rows[(rows["seed"] == 42) & (rows["start"] == start) & (rows["activation"] == "tanh") & (rows["hidden"] == 3)]
+    found = row.iloc[0]
+    dimension, mean = 13, float(hessian.trace()) / 13
+    bound = mean + math.sqrt((dimension - 1) * (float(hessian.square().sum()) / dimension - mean**2))
+    expected = {"loss": float(loss(search.ends.theta[start])), "lambda_max": float(spectrum[-1]), "lambda_sup": bound,
+                "lambda_min": float(spectrum[0]), "trace": 13 * mean, "V_norm_sq": float(search.ends.theta[start][9:] @
+                search.ends.theta[start][9:])}  # fmt: skip
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_protocols_and_activations_share_data_and_starts(experiment: WsBound) -> None:
+    searches = [run_search(experiment, c, Context(seed=42)) for c in experiment.cells() if c.params["hidden"] == 3]
+    for other in searches[1:]:
+        assert torch.equal(other.x, searches[0].x) and torch.equal(other.starts, searches[0].starts)
+    elsewhere = run_search(experiment, next(iter(experiment.cells())), Context(seed=43))
+    assert not torch.equal(elsewhere.x, searches[0].x)
+    assert searches[0].starts.abs().max() <= 10 and searches[0].starts.abs().max() > 9
+    assert searches[0].q.sum() == 25
+    assert (searches[0].x[searches[0].q == 0].mean(0) > searches[0].x[searches[0].q == 1].mean(0)).all()
+
+
+def test_diverged_starts_are_rows_with_a_reason() -> None:
+    wild = build(*SMALL, "experiment.activation=linear", "experiment.hidden=3", "experiment.protocol=fitted",
+                 "experiment.fitted_rate=1e200")  # fmt: skip
+    table = merged(wild, (42,))
+    lost = table["critical_points"]["status"] == "diverged"
+    assert lost.any() and table["critical_points"].loc[lost, "lambda_sup"].isna().all()
+    assert table["search"]["diverged"].iloc[0] == lost.sum()
+    assert f"{lost.sum()} diverged" in " ".join(wild.notes(table))
+
+
+def test_macro_f1_equals_sklearn() -> None:
+    generator = torch.Generator().manual_seed(3)
+    actual = torch.rand(30, generator=generator) > 0.4
+    predicted = torch.rand(8, 30, generator=generator) > torch.linspace(-0.1, 1.1, 8)[:, None]
+    wanted = [f1_score(actual, row, average="macro", zero_division=0) for row in predicted]
+    assert macro_f1(predicted, actual).tolist() == pytest.approx(wanted)
+
+
+def test_low_and_high_groups_have_the_published_sizes() -> None:
+    rows = pd.DataFrame({"lambda_sup": np.random.default_rng(1).permutation(353).astype(float)})
+    low, high = split_low_high(rows, 0.9)
+    assert (len(low), len(high)) == (317, 36)
+    assert low["lambda_sup"].max() < high["lambda_sup"].min()
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        ("yes", None),
+        ("yes yes", None),
+        ("yes yes yes", True),
+        ("yes yes yes yes no", True),
+        ("yes yes yes yes opposite", None),
+        ("yes yes yes no no", None),
+        ("yes yes yes opposite opposite", False),
+        ("yes yes no no no", False),
+        ("yes yes yes mute mute", True),
+        ("mute mute mute mute mute", None),
+    ],
+)
+def test_no_claim_rests_on_one_data_set(experiment: WsBound, findings: str, verdict: bool | None) -> None:
+    assert over_data_sets(experiment, dict(enumerate(findings.split())))[0] is verdict
+
+
+def test_exact_claims_hold_and_data_claims_wait_for_data(
+    experiment: WsBound, tables: dict[str, pd.DataFrame]
+) -> None:
+    every = claims_table(experiment.claims(tables)).set_index(["group", "name"])["verdict"]
+    one = {name: table[table["seed"] == 42] for name, table in tables.items()}
+    alone = claims_table(experiment.claims(one)).set_index(["group", "name"])["verdict"]
+    groups = ("protocol=fitted", "protocol=printed", "protocol=fitted activation=tanh")
+    assert {group for group, _ in every.index} == set(groups)
+    for group in groups:
+        exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
+        for name in [*exact, "Hessian agrees with differences", "traces agree"]:
+            assert every[group, name] == alone[group, name] == "confirmed", (group, name)
+        assert every[group, "Theorem 7 without a condition on the weights"] == "refuted"
+        for name in ("tightness", "width matters", "V norm", "low bound generalises better, 10 test samples"):
+            assert alone[group, name] == "undecided"
+
+
+def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    theorems = tables["theorems"].copy()
+    chosen = theorems["inequality"] == "Theorem 4"
+    theorems.loc[chosen & (theorems["protocol"] == "printed"), "holding"] -= 1
+    verdicts = {(c.group, c.name): c.verdict for c in experiment.claims({**tables, "theorems": theorems})}
+    assert verdicts["protocol=printed", "Theorem 4"] == "refuted"
+    assert verdicts["protocol=fitted", "Theorem 4"] == "confirmed"
+
+
+def test_equality_is_attained_where_the_proposition_says(tables: dict[str, pd.DataFrame]) -> None:
+    table = tables["equality"]
+    gap = table["lambda_sup"] / table["lambda_max"] - 1
+    assert gap[table["condition"] == 1].abs().max() < 1e-12
+    assert gap[table["case"].isin(["spectrum (λ, random)", "network, one sample, hard label"])].min() > 1e-6
+    assert gap[table["case"] == "spectrum (λ, c, …, c)"].abs().max() < 1e-12
+
+
+def test_paths_end_at_their_critical_points(tables: dict[str, pd.DataFrame]) -> None:
+    keys = ["protocol", "activation", "hidden", "rate", "seed"]
+    last = tables["trajectories"].sort_values("step").groupby([*keys, "point"]).last().reset_index()
+    both = last.merge(tables["portraits"], on=[*keys, "point"], suffixes=("_path", ""))
+    points = both.merge(tables["critical_points"], on=[*keys, "start"], suffixes=("", "_row"))
+    assert len(points) == len(last)
+    assert (points["step"] == points["steps"]).all()
+    for name in ("loss", "lambda_sup"):
+        assert points[f"{name}_path"].tolist() == pytest.approx(points[f"{name}_row"].tolist(), rel=1e-12)
+
+
+def test_loss_lines_pass_through_the_point(tables: dict[str, pd.DataFrame]) -> None:
+    centre = tables["landscapes"][tables["landscapes"]["alpha"] == 0]
+    keys = ["protocol", "activation", "hidden", "rate", "seed"]
+    loss = tables["portraits"][tables["portraits"]["point"] == "sharpest_1"][[*keys, "loss"]]
+    both = centre.merge(loss, on=keys)
+    assert len(both) == len(centre) > 0
+    assert (both["sharpest_1"] - both["loss"]).abs().max() <= LOSS_GRAIN / 2
+
+
+def test_every_published_value_finds_its_measurement(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    path = reference_path("ws_bound")
+    assert path is not None
+    scores = scorecard(experiment.measured(tables), read_reference(path))
+    assert not (scores["verdict"] == "not measured").any()
+    assert (scores["n"] == 3).all()
+    assert not scores["reason"].str.contains("do not").any()
+
+
+def test_statistics_are_named_once_and_corrected_by_figure(
+    experiment: WsBound, tables: dict[str, pd.DataFrame]
+) -> None:
+    rows = correct(experiment.statistics(tables))
+    assert len({(s.name, s.group) for s in rows}) == len(rows)
+    assert {s.figure for s in rows} >= {"fig02", "fig06", "fig07", "fig10", "fig11", "fig12", "fig07 tanh"}
+    assert any("cannot reach" in s.note for s in rows if "over data sets" in s.name)
+
+
+def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    drawn = {name: draw() for name, draw in experiment.figures(tables).items()}
+    numbers = {name[:5] for name in drawn if name.startswith("fig")}
+    assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
+    assert {"scan_of_the_rate", "slack_and_limit", "beyond_activations"} <= set(drawn)
+    for name, figure in drawn.items():
+        figure.canvas.draw()
+        for ax in figure.axes:
+            assert ax.get_xlabel() or ax.get_ylabel(), name
+
+
+@pytest.mark.parametrize(
+    "part", [{"protocol": "fitted", "hidden": 10}, {"protocol": "printed", "hidden": 3, "seed": 43}]
+)
+def test_partial_store_gives_a_partial_report(
+    experiment: WsBound, tables: dict[str, pd.DataFrame], part: dict[str, object]
+) -> None:
+    some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in tables.items()}
+    some = {name: table for name, table in some.items() if len(table)}
+    assert len(variants(experiment, some)) >= 1
+    assert experiment.claims(some) and experiment.notes(some) is not None
+    experiment.statistics(some)
+    experiment.measured(some)
+    for draw in experiment.figures(some).values():
+        draw()
