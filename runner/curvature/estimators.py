@@ -77,7 +77,7 @@ def spectral_norms(
     value. A power iteration never overestimates sigma_1.
     """
     pairs = list(pairs)
-    q = {pair: _unit(torch.randn(operator.sizes[pair[1]], generator=generator).to(operator.dtype)) for pair in pairs}
+    q = {pair: _unit(_gaussian(operator, operator.sizes[pair[1]], generator)) for pair in pairs}
     sigma: dict[Pair, float] = {}
     residual: dict[Pair, float] = {}
     steps = 0
@@ -211,7 +211,7 @@ def lanczos_extremes(
     names = list(nodes) if nodes is not None else list(operator.nodes)
     sizes = [operator.sizes[v] for v in names]
     n = sum(sizes)
-    basis = [_unit(torch.randn(n, generator=generator, dtype=torch.float64))]
+    basis = [_unit(_gaussian(operator, n, generator).double())]
     alphas: list[float] = []
     betas: list[float] = []
     for _ in range(min(steps, n)):
@@ -243,10 +243,15 @@ def _products(
     for k, pair in enumerate(pairs):
         source, direction, _ = requests[pair]
         if source not in directions:
-            directions[source] = torch.zeros(len(pairs), operator.sizes[source], dtype=operator.dtype)
+            directions[source] = direction.new_zeros(len(pairs), operator.sizes[source])
         directions[source][k] = direction
     images = operator.apply(directions)
     return {pair: images[requests[pair][2]][k] for k, pair in enumerate(pairs)}
+
+
+def _gaussian(operator: CurvatureOperator, size: int, generator: torch.Generator | None) -> Tensor:
+    """Drawn on the CPU, so that the numbers do not depend on the device."""
+    return torch.randn(size, generator=generator).to(operator.device, operator.dtype)
 
 
 def _unit(vector: Tensor) -> Tensor:

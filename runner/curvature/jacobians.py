@@ -67,8 +67,10 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
 def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2."""
     steps = _chain(jacobians)
-    logs = torch.zeros(steps[0].shape[0], dtype=torch.float64)
-    product = torch.eye(steps[0].shape[2], dtype=torch.float64).expand(steps[0].shape[0], -1, -1)
+    logs = torch.zeros(steps[0].shape[0], dtype=torch.float64, device=steps[0].device)
+    product = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device).expand(
+        steps[0].shape[0], -1, -1
+    )
     for j in steps:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product

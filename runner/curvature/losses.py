@@ -84,7 +84,7 @@ class CrossEntropy(Loss):
         if not _class_indices(output, target):
             return super().gradient(output, target)
         gradient = torch.softmax(output, 1)
-        gradient[torch.arange(len(target)), target] -= 1
+        gradient[torch.arange(len(target), device=target.device), target] -= 1
         return gradient
 
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:

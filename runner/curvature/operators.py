@@ -63,7 +63,7 @@ class CurvatureOperator:
             self._values = dag.forward(x)
         self._moving = self._perturbed_nodes()
         self.sizes = {v: self._values[v][0].numel() for v in self.nodes}
-        self.dtype = self._values[dag.output].dtype
+        self.dtype, self.device = self._values[dag.output].dtype, self._values[dag.output].device
         self._loss_hessian = dag.loss.hessian(self._values[dag.output], y) if part != "total" else None
         self._graph: _Graph | None = None
         self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes()))
@@ -84,7 +84,7 @@ class CurvatureOperator:
         (count,) = counts
         found: list[dict[str, Tensor]] = []
         for start in range(0, count, self.simultaneous):
-            piece = {w: r[start : start + self.simultaneous].to(self.dtype) for w, r in directions.items()}
+            piece = {w: r[start : start + self.simultaneous].to(self.device, self.dtype) for w, r in directions.items()}
             found.append(self._apply(piece, min(self.simultaneous, count - start)))
         self.products += count
         return {v: torch.cat([f[v] for f in found]) for v in self.nodes}
@@ -122,19 +122,22 @@ class CurvatureOperator:
         )
         dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
         if not isinstance(dot, Tensor):
-            return {v: torch.zeros(copies, self.sizes[v], dtype=self.dtype) for v in self.nodes}
+            return self._zero(copies)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
         curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.view(copies, len(self.x), -1)) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
     def _pull(self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph) -> dict[str, Tensor]:
-        zero = {v: torch.zeros(graph.copies, self.sizes[v], dtype=self.dtype) for v in self.nodes}
+        zero = self._zero(graph.copies)
         if not isinstance(value, Tensor) or not value.requires_grad:
             return zero
         leaves = [graph.leaves[v] for v in self.nodes]
         with second_derivatives("a node"):
             grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
         return {v: zero[v] if g is None else g.flatten(1) for v, g in zip(self.nodes, grads, strict=True)}
+
+    def _zero(self, copies: int) -> dict[str, Tensor]:
+        return {v: torch.zeros(copies, self.sizes[v], dtype=self.dtype, device=self.device) for v in self.nodes}
 
     def _perturbed_nodes(self) -> set[str]:
         """Nodes whose value changes with a perturbation of an ancestor; all others are evaluated once."""
@@ -153,8 +156,7 @@ class CurvatureOperator:
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)
         leaves = {
-            v: torch.zeros(copies, 1, *self._values[v].shape[1:], dtype=self._values[v].dtype, requires_grad=True)
-            for v in self.nodes
+            v: self._values[v].new_zeros(copies, 1, *self._values[v].shape[1:]).requires_grad_() for v in self.nodes
         }
 
         def perturbed(v: str, value: Tensor) -> Tensor:
@@ -226,4 +228,4 @@ class BlockOperator:
         rows, columns = self.shape
         if rows < columns:
             return self.adjoint.dense().mT
-        return self.matvec(torch.eye(columns, dtype=self.operator.dtype))
+        return self.matvec(torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device))

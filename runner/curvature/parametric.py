@@ -45,7 +45,7 @@ class ParametricTerms:
 
 
 @dataclass(frozen=True)
-class _NodeParameters:
+class NodeParameters:
     """Per example: d (B, d_v, P_v), mixed[p] (B, d_p, P_v); mean over the batch: own (P_v, P_v)."""
 
     d: Tensor
@@ -73,7 +73,7 @@ def parametric_terms(
     with torch.no_grad():
         router = Router(dag, x, y, Reach(dag, dag.order))
         router.derive_all()
-    local = {v: _node_parameters(dag.nodes[v], router) for v in names}
+    local = {v: node_parameters(dag.nodes[v], router) for v in names}
     found = {}
     for v in names:
         for w in names:
@@ -128,9 +128,9 @@ def parameter_hessian(
                 spans[f"{v}.{key}"] = slice(start, start + parameter.numel())
                 start += parameter.numel()
             span = spans[first[id(parameter)]]
-            columns.setdefault(v, []).append(torch.arange(span.start, span.stop))
+            columns.setdefault(v, []).append(torch.arange(span.start, span.stop, device=parameter.device))
     places = {v: torch.cat(found) for v, found in columns.items()}
-    matrix = torch.zeros(start, start, dtype=next(iter(blocks.values())).dtype)
+    matrix = next(iter(blocks.values())).new_zeros(start, start)
     for (v, w), block in blocks.items():
         matrix.index_put_((places[v][:, None], places[w][None, :]), block, accumulate=True)
     return ParameterHessian(matrix, spans)
@@ -149,7 +149,7 @@ def _with_parameters(dag: Dag, nodes: Iterable[str] | None) -> list[str]:
     return having
 
 
-def _node_parameters(node: Node, router: Router) -> _NodeParameters:
+def node_parameters(node: Node, router: Router) -> NodeParameters:
     """All three derivatives from one loop over the components of theta, each pass for all examples.
 
     s = sum_b u_b . f_b(theta) at u = delta has ds/dtheta_k = sum_b (D_b^T u_b)_k, whose derivatives with respect to
@@ -180,13 +180,13 @@ def _node_parameters(node: Node, router: Router) -> _NodeParameters:
     d = stacked[0].permute(1, 2, 0)
     mixed = {p: m.flatten(2).permute(1, 2, 0) for p, m in zip(names, stacked[1:], strict=False)}
     own = torch.cat([m.flatten(1) for m in stacked[1 + len(names) :]], 1) / len(u)
-    return _NodeParameters(d, mixed, own)
+    return NodeParameters(d, mixed, own)
 
 
-def _mixed(local: dict[str, _NodeParameters], router: Router, v: str, w: str) -> Tensor:
+def _mixed(local: dict[str, NodeParameters], router: Router, v: str, w: str) -> Tensor:
     """Mean over the batch of sum_{p in Pa(v)} M_v,p^T J_pw D_w, (P_v, P_w)."""
     m, d = local[v].mixed, local[w].d
-    total = torch.zeros(local[v].d.shape[2], d.shape[2], dtype=d.dtype)
+    total = d.new_zeros(local[v].d.shape[2], d.shape[2])
     for p, mixed in m.items():
         if p == w:
             total += torch.einsum("bpi,bpj->ij", mixed, d) / len(d)

@@ -57,6 +57,7 @@ def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, ro
         if values is None or not values.requires_grad:
             return [None] * len(inputs)
         unit = torch.zeros(count, batch, rows, dtype=values.dtype, device=values.device)
-        unit[torch.arange(count), :, torch.arange(start, start + count)] = 1
+        copy = torch.arange(count, device=values.device)
+        unit[copy, :, start + copy] = 1
         grads = torch.autograd.grad(values, copies, unit.view(count * batch, rows), allow_unused=True)
     return [None if g is None else g.detach().reshape(count, batch, -1).transpose(0, 1) for g in grads]
