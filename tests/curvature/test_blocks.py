@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import Dag, Node, exact_blocks, gauss_newton_blocks
+from runner.curvature import Composition, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
+from runner.curvature.derivatives import evaluate
 from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
 
 
@@ -113,3 +114,59 @@ def test_every_recognised_activation(act, norm):
     x = torch.randn(3, 3, dtype=torch.float64)
     case = Case("", dag, x, torch.tensor([0, 1, 1]))
     assert relative_error(exact_blocks(dag, x, case.y), dense_hessian(case, dag.order)) < 1e-10
+
+
+BODIES = {
+    "activation first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(4, 4), nn.SiLU()),
+    "norm first": lambda: nn.Sequential(nn.LayerNorm(4), nn.GELU()),
+    "residual in the middle": lambda: nn.Sequential(
+        nn.Linear(4, 4),
+        Residual(nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()), 0.7),
+        nn.Linear(4, 4),
+        nn.SiLU(),
+    ),
+    "residual of a residual": lambda: Residual(
+        nn.Sequential(Residual(nn.Sequential(nn.Linear(4, 4), nn.SiLU())), nn.Tanh()), 2.0
+    ),
+    "functions": lambda: Composition([nn.Linear(4, 4), torch.sin, nn.LayerNorm(4), torch.relu, nn.Identity()]),
+    "nothing": lambda: nn.Sequential(),
+    "no bias": lambda: nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4, bias=False), nn.Softplus()),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_recognised_compositions(body):
+    torch.manual_seed(2)
+    modules = [BODIES[body]().double() for _ in range(3)]
+    dag = Dag(
+        [
+            Node("a", ("input",), modules[0]),
+            Node("b", ("a",), modules[1]),
+            Node("c", ("b",), modules[2]),
+            Node("out", ("c",), nn.Sequential(nn.Linear(4, 3), nn.Tanh()).double()),
+        ]
+    )
+    x, y = torch.randn(2, 4, dtype=torch.float64), torch.tensor([0, 2])
+    assert set(evaluate(dag, x).structures) == set(dag.order), "every node is recognised"
+    nodes = ("input", *dag.order)
+    assert relative_error(exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes)) < 1e-10
+
+
+def test_hooks_and_overrides_are_not_taken_for_the_plain_module():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x) ** 2
+
+    torch.manual_seed(0)
+    hooked = nn.Linear(4, 4).double()
+    hooked.register_forward_hook(lambda module, inputs, output: torch.sin(output))
+    in_place = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)).double()
+    dag = Dag(
+        [Node("a", ("input",), Doubled(4, 4).double()), Node("b", ("a",), hooked), Node("out", ("b",), in_place)],
+        loss="mse",
+    )
+    x = torch.randn(2, 4, dtype=torch.float64)
+    assert not evaluate(dag, x).structures
+    y = torch.zeros_like(x)
+    nodes = ("input", *dag.order)
+    assert relative_error(exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes)) < 1e-10
