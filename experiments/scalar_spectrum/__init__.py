@@ -52,6 +52,8 @@ class ScalarSpectrum(Experiment):
     width: list[int] = grid()
     start: list[str] = grid()
     factor: list[float] = grid()
+    wide_factor: list[float] = grid()
+    wide: int = report_only(100_000)
     samples: int
     scales: list[float]
     positive_neurons: int
@@ -78,7 +80,7 @@ class ScalarSpectrum(Experiment):
         one_of("experiment.part", self.part, PARTS)
         one_of("experiment.network", self.network, NETWORKS)
         one_of("experiment.start", self.start, STARTS)
-        for name in ("scaled_width", "rate", "width", "factor", "samples", "scales", "positive_neurons",
+        for name in ("scaled_width", "rate", "width", "factor", "wide_factor", "wide", "samples", "scales", "positive_neurons",
                      "negative_neurons", "copies", "pair_width", "pair_steps", "dense_every", "edge_steps",
                      "small_scale", "large_scale", "diverged", "runs"):  # fmt: skip
             positive(f"experiment.{name}", getattr(self, name))
@@ -112,13 +114,13 @@ class ScalarSpectrum(Experiment):
             found += [
                 Cell(
                     {"part": "edge", "network": network, "width": m, "start": start, "factor": factor},
-                    self.edge_steps * (5e-4 + m * (2.5e-8 if network == "relu" else 8e-9)),
+                    self.edge_steps * (3e-4 + m * (1e-8 if network == "relu" else 4e-9)),
                     0.3 + 1.5e-7 * m,
                 )
                 for network in self.network
                 for m in self.width
                 for start in self.start
-                for factor in self.factor
+                for factor in (self.factor if m <= self.wide else self.wide_factor)
             ]
         return found
 

@@ -132,6 +132,8 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     """Fig. 3: both outliers through training, linear and ReLU (positive cell), low and high rate, on one wedge."""
+    from experiments.scalar_spectrum.claims import wedge_name
+
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
     frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)].sort_values("step")
     panels = [(n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())]
@@ -149,6 +151,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
         lower.set_xlabel("step")
         if float(part["step"].max()) > 200 and rate == max(frame["rate"]):
             lower.set_xlim(0, 150)  # the rest is zero
+    figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
     axes[0, 0].set_ylabel("λ1 and trace")
     axes[1, 0].set_ylabel("λ2")
     for ax, (network, rate) in zip(axes[0], panels, strict=True):
@@ -254,6 +257,8 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 if start == "small" and 1.2 < factor < 2:
                     continue  # chaotic: their ranges are in the figure of final sharpness
                 run = part[part["factor"] == factor]
+                if (run["status"] == "settled").any():  # it stays where it is
+                    run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
                 shown = run[run["ratio"] < 6]
                 ax.plot(shown["step"], shown["ratio"], color=COLOURS[i % 8], linewidth=1,
                         linestyle=DASHES[i % 8] if factor < 1 else "-", marker=MARKERS[i % 8], markevery=5,

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum
 
 
+STILL = 20
+"""Steps without any change of the loss after which an edge run has settled."""
+
+
 @dataclass(frozen=True)
 class State:
     """Weights at one step with what was read off them."""
@@ -62,12 +66,15 @@ class Network:
         """Mask over the neurons, by cell."""
         return {"+": v > 0, "-": v < 0} if self.relu else {"": torch.ones_like(v, dtype=torch.bool)}
 
-    def covariance(self, state: State) -> Tensor:
-        """mean xδ of each neuron's cell, (m,) or 0-d: the gradient is (this · v, this · w)."""
+    def covariance(self, state: State, v: Tensor) -> Tensor:
+        """mean xδ of the cell of each neuron v: the gradient is (this · v, this · w)."""
         if not self.relu:
             return state.pairs[""].d
-        parts = [pair.d * mask for name, mask in self.neurons(state.v).items() if (pair := state.pairs.get(name))]
-        return sum(parts, torch.zeros_like(state.v))
+        d = torch.zeros_like(v)
+        for name, mask in self.neurons(v).items():
+            if name in state.pairs:
+                d += state.pairs[name].d * mask
+        return d
 
     def gradient(self, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if self.relu:
@@ -93,12 +100,23 @@ def descend(
         yield state
         if not state.loss <= limit:  # also NaN
             return
-        d = network.covariance(state)
         if velocity_w is None or velocity_v is None:
-            w, v = torch.addcmul(w, d, v, value=-rate), torch.addcmul(v, d, w, value=-rate)
+            w, v = _plain_step(network, state, rate)
         else:
+            d = network.covariance(state, v)
             velocity_w, velocity_v = momentum * velocity_w + d * v, momentum * velocity_v + d * w
             w, v = w - rate * velocity_w, v - rate * velocity_v
+
+
+def _plain_step(network: Network, state: State, rate: float) -> tuple[Tensor, Tensor]:
+    """Weights after one step without momentum, in blocks that stay in cache."""
+    w, v = torch.empty_like(state.w), torch.empty_like(state.v)
+    for part in scalar.blocks(len(w)):
+        old_w, old_v = state.w[part], state.v[part]
+        step = network.covariance(state, old_v) * -rate
+        torch.addcmul(old_w, step, old_v, out=w[part])
+        torch.addcmul(old_v, step, old_w, out=v[part])
+    return w, v
 
 
 def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -174,11 +192,15 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     residuals = []
     for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
         ctx.progress(state.step, setup.edge_steps)
-        alive = state.loss <= limit
+        recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
+        still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
+        status = "diverged" if not state.loss <= limit else "settled" if still else "ok"
         rows.append({"step": state.step, "rate": rate, "loss": state.loss, "sharpness": state.sharpness,
-                     "status": "ok" if alive else "diverged"})  # fmt: skip
-        if alive and state.step in (0, setup.edge_steps):
+                     "status": status})  # fmt: skip
+        if status == "settled" or (status == "ok" and state.step in (0, setup.edge_steps)):
             residuals.append(top_residual(network, state))
+        if status == "settled":
+            break  # every further step would repeat this one
     last = rows[-1]
     end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
     return {"edge": collect(rows), "edge_runs": end}

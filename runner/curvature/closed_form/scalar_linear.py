@@ -27,6 +27,7 @@ from runner.curvature.closed_form.scalar_common import (
     Moments,
     Spectrum,
     as_weights,
+    blocks,
     orthogonal_complement,
     phase_of_slope,
     theta_star,
@@ -48,10 +49,14 @@ class PairProblem:
 
     @classmethod
     def of(cls, w: Tensor, v: Tensor, moments: Moments) -> PairProblem:
-        slope = torch.dot(w, v)
-        total, gap = w + v, w - v
-        d = moments.residual_covariance(slope)
-        return cls(moments.xx, d, torch.dot(total, total) / 2, torch.dot(gap, gap) / 2, slope)
+        sums = []
+        for part in blocks(len(w)):
+            total, gap = w[part] + v[part], w[part] - v[part]
+            sums.append(
+                torch.stack([torch.dot(total, total) / 2, torch.dot(gap, gap) / 2, torch.dot(w[part], v[part])])
+            )
+        plus, minus, slope = torch.stack(sums).sum(0)
+        return cls(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
 
     @property
     def trace(self) -> Tensor:

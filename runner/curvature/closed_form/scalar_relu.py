@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.scalar_common import EigenGroup, Moments, Spectrum, as_weights
+from runner.curvature.closed_form.scalar_common import EigenGroup, Moments, Spectrum, as_weights, blocks
 from runner.curvature.closed_form.scalar_linear import PairProblem, pair_groups
 
 
@@ -70,15 +70,19 @@ def relu_pairs(w: Tensor, v: Tensor, cells: CellMoments) -> dict[str, PairProble
     O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would still give ±|d|.
     """
     w, v = as_weights(w=w, v=v)
-    totals, gaps, slopes = (w + v).square_(), (w - v).square_(), w * v
+    sums = torch.stack([_block_sums(w[part], v[part]) for part in blocks(len(w))]).sum(0)
     pairs = {}
-    for name, moments, mask in cells.with_neurons(v):
-        keep = mask.to(v.dtype)
-        if mask.any():
-            slope = torch.dot(keep, slopes)
-            plus, minus = torch.dot(keep, totals) / 2, torch.dot(keep, gaps) / 2
+    for (name, moments), (count, plus, minus, slope) in zip((("+", cells.plus), ("-", cells.minus)), sums, strict=True):
+        if count > 0:
             pairs[name] = PairProblem(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
     return pairs
+
+
+def _block_sums(w: Tensor, v: Tensor) -> Tensor:
+    """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
+    keep = torch.stack([(v > 0).to(v.dtype), (v < 0).to(v.dtype)])
+    values = torch.stack([torch.ones_like(v), (w + v).square_() / 2, (w - v).square_() / 2, w * v])
+    return keep @ values.T
 
 
 def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
