@@ -62,7 +62,7 @@ def notes(experiment: WsBound, tables: Tables) -> list[str]:
         if not points.empty:
             relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
             found.append(
-                f"{variant.group}: the numerical Hessian's mean error, {points['hessian_error'].mean():.3g}, is that of "
+                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
                 f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
             )
     return [line for line in found if line]

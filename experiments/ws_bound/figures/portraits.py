@@ -27,8 +27,7 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
     points = first_seed(variant.rows(tables["portraits"]))
     points = points[points["point"].str.startswith(side)]
     figure, axes = draw.new_figure(2, len(points), sharey="row", height=6.6)
-    bound = r"$\lambda_{\mathrm{sup}}$"
-    titles = [f"{p.point.replace('_', ' ')}: {bound} = {p.lambda_sup:.2f}" for p in points.itertuples()]
+    titles = [f"{p.point.replace('_', ' ')}: bound {p.lambda_sup:.2f}" for p in points.itertuples()]
     titles += [rf"loss, $\lambda_1$ = {p.lambda_max:.2f}" for p in points.itertuples()]
     grid = first_seed(variant.rows(tables["boundaries"]))
     samples = first_seed(variant.rows(tables["samples"]))
