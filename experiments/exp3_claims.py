@@ -10,7 +10,7 @@ from runner import stats
 from runner.experiment import Claim, decide
 from runner.protocol import judge
 from runner.protocol.inter_layer import CHECKPOINTS
-from runner.protocol.summary import first, groups, long_format, over_seeds, seed_values, variance_components
+from runner.protocol.summary import first, gap, groups, long_format, over_seeds, seed_values, variance_components
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +136,7 @@ def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataF
     parts = [
         long_format(own, keys, {"gap_global": "gap"}),
         long_format(networks, keys, {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}),
-        long_format(first(tables["distances"]), [*keys, "distance"], sums),
+        long_format(first(tables["distances"]).assign(gap=gap), [*keys, "distance"], sums),
         changes(own),
     ]
     if "stochastic" in tables:

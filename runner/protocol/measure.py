@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature import Dag, split_blocks
+from runner.curvature import Dag, exact_blocks, split_blocks
 from runner.curvature.jacobians import block_jacobians, lyapunov_exponents, lyapunov_log_norm, spectral_radius
 from runner.curvature.metrics import Columns, block_metrics
 from runner.data.images import Split
@@ -33,6 +33,8 @@ from runner.seeding import torch_generator
 
 Distance = Callable[[str, str], int | None]
 """Distance of two nodes, None for pairs that stay out of the averages."""
+EXAMPLES_AT_ONCE = 8
+"""Examples whose own blocks are held at the same time."""
 IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
@@ -66,9 +68,10 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
         if metric.double:
             dag, x = dag.to(torch.float64), x.double()
         columns = measure_blocks(dag, network.measured, x, y, metric, distance)
-        tables["distances"] += [{**where, **row} for row in by_distance(columns)]
         if number == 0:
+            columns["R_examples"] = example_norms(dag, network.measured, x, y, metric)
             tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
+        tables["distances"] += [{**where, **row} for row in by_distance(columns)]
         tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
     return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
@@ -92,26 +95,23 @@ def measure_blocks(
 def by_distance(columns: Columns) -> list[dict[str, Any]]:
     """Averages over the pairs at each distance.
 
-    R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of the Frobenius norms over the pairs;
-    gap: tensor/gn, the tables' ratio of sums; gap_of_pairs: mean of Eq. 4 over the pairs.
+    R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of ‖H^GN‖_F and ‖H^T‖_F over the
+    pairs, whose ratio is the GN-gap of the papers' tables. On the papers' images (where the columns have R_examples)
+    also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples: mean over pairs and examples of the norm of one
+    example's block, as Remark 38 writes R (the tables hold the norm of the mean block).
     """
     rows = []
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
-        gn, tensor = (math.fsum(columns[name][i] for i in at) for name in ("frob_gn", "frob_tensor"))
+        row: dict[str, Any] = {"distance": d, "pairs": len(at)}
+        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")}
+        row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
+        row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
+        if "R_examples" in columns:
+            row["gap_of_pairs"] = _mean([columns["gap"][i] for i in at])
+            row["R_examples"] = _mean([columns["R_examples"][i] for i in at])
         lacking = sum(math.isnan(columns["D"][i]) for i in at)
-        rows.append(
-            {
-                "distance": d,
-                "pairs": len(at),
-                **{name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")},
-                "gn": gn,
-                "tensor": tensor,
-                "gap": tensor / gn if gn > 0 else math.nan,
-                "gap_of_pairs": _mean([columns["gap"][i] for i in at]),
-                "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero",
-            }
-        )
+        rows.append({**row, "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero"})
     return rows
 
 
@@ -122,6 +122,19 @@ def pair_rows(columns: Columns) -> list[dict[str, Any]]:
         {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
         for i in range(len(columns["v"]))
     ]
+
+
+def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric) -> list[float]:
+    """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
+    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    sums = dict.fromkeys(pairs, 0.0)
+    budget = int(metric.memory_gib * 2**30)
+    for start in range(0, len(x), EXAMPLES_AT_ONCE):
+        part = slice(start, start + EXAMPLES_AT_ONCE)
+        blocks = exact_blocks(dag, x[part], y[part], nodes, per_example=True, memory_budget=budget, check=False)
+        for pair in pairs:
+            sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
+    return [total / len(x) for total in sums.values()]
 
 
 def network_row(network: Network, dag: Dag, trained: Trained, checkpoint: str, x: Tensor) -> dict[str, float]:

@@ -90,15 +90,20 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
     return pd.concat(parts, ignore_index=True)
 
 
+def gap(table: pd.DataFrame) -> pd.Series[float]:
+    """GN-gap Σ‖H^T‖_F / Σ‖H^GN‖_F of each row; NaN where Σ‖H^GN‖_F is 0."""
+    return table["tensor"] / table["gn"].where(table["gn"] > 0)
+
+
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """GN-gap over all pairs, one row per keys, seed, checkpoint and set of images.
 
     gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs: mean of Eq. 4 over
-    the pairs, which a few pairs with small ‖H^GN‖_F dominate. NaN where every ‖H^GN‖_F is 0.
+    the pairs, which those with small ‖H^GN‖_F dominate; on the papers' images only. NaN where every ‖H^GN‖_F is 0.
     """
     by = [*keys, "seed", "checkpoint", "images"]
     weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
-    sums = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]].sum().reset_index()
-    sums["gap"] = sums["tensor"] / sums["gn"].where(sums["gn"] > 0)
+    sums = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]].sum(min_count=1).reset_index()
+    sums["gap"] = gap(sums)
     sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
     return sums.drop(columns=["gn", "tensor", "pairs"])
