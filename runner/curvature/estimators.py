@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,16 +49,10 @@ def probe_squares(
     operator: CurvatureOperator, pairs: Iterable[Pair], probes: int, generator: torch.Generator | None = None
 ) -> dict[Pair, Tensor]:
     """|H[v,w] z_k|^2 of every probe z_k, shape (probes,), float64. The same generator state gives the same probes."""
-    if probes < 2:
-        raise ValueError(f"a standard error needs at least 2 probes, got {probes}")
-    targets: dict[str, list[str]] = {}
-    for v, w in pairs:
-        targets.setdefault(w, []).append(v)
     squares: dict[Pair, Tensor] = {}
-    for w, nodes in targets.items():
-        z = rademacher((probes, operator.sizes[w]), operator.dtype, generator)
+    for w, z, targets in _probes(operator, pairs, probes, generator):
         products = operator.apply({w: z})
-        for v in nodes:
+        for v in targets:
             squares[v, w] = products[v].double().square().sum(1)
     return squares
 
@@ -172,14 +166,15 @@ def gn_gaps(
 
     Common probes make the ratio far less noisy than its parts. Gap NaN with a reason where ||H^GN||_F is zero.
     """
+    operator = CurvatureOperator(dag, x, y, nodes, part="tensor", memory_budget=memory_budget)
     pairs = list(pairs)
-    generator = generator if generator is not None else torch.Generator().manual_seed(torch.seed() % 2**63)
-    state = generator.get_state()
-    squares = {}
-    for part in ("total", "gauss_newton", "tensor"):
-        generator.set_state(state)
-        operator = CurvatureOperator(dag, x, y, nodes, part=part, memory_budget=memory_budget, check=part == "total")
-        squares[part] = probe_squares(operator, pairs, probes, generator)
+    squares: dict[str, dict[Pair, Tensor]] = {"total": {}, "gauss_newton": {}, "tensor": {}}
+    for w, z, targets in _probes(operator, pairs, probes, generator):
+        total, gauss_newton = operator.apply_parts({w: z})
+        for v in targets:
+            images = {"total": total[v], "gauss_newton": gauss_newton[v], "tensor": total[v] - gauss_newton[v]}
+            for part, image in images.items():
+                squares[part][v, w] = image.double().square().sum(1)
     found = {}
     for pair in pairs:
         parts = {part: values[pair] for part, values in squares.items()}
@@ -233,6 +228,19 @@ def lanczos_extremes(
     values, vectors = torch.linalg.eigh(tridiagonal)
     ends = [Estimate(float(values[i]), betas[-1] * abs(float(vectors[-1, i])), k) for i in (-1, 0)]
     return Extremes(*ends)
+
+
+def _probes(
+    operator: CurvatureOperator, pairs: Iterable[Pair], probes: int, generator: torch.Generator | None
+) -> Iterator[tuple[str, Tensor, list[str]]]:
+    """(w, Rademacher probes on w, nodes v of the pairs (v, w)) for every w."""
+    if probes < 2:
+        raise ValueError(f"a standard error needs at least 2 probes, got {probes}")
+    targets: dict[str, list[str]] = {}
+    for v, w in pairs:
+        targets.setdefault(w, []).append(v)
+    for w, nodes in targets.items():
+        yield w, rademacher((probes, operator.sizes[w]), operator.dtype, generator), nodes
 
 
 def _products(

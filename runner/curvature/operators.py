@@ -8,7 +8,7 @@ reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from runner.curvature.derivatives import second_derivatives
 from runner.curvature.graph import INPUT, Dag
 
 Part = Literal["total", "gauss_newton", "tensor"]
+Products = dict[str, Tensor]
 
 
 @dataclass
@@ -68,26 +69,43 @@ class CurvatureOperator:
         self._graph: _Graph | None = None
         self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes()))
 
-    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
 
         Raises ValueError for unknown nodes or shapes that do not fit.
         """
+        if self.part == "tensor":
+            total, gauss_newton = self.apply_parts(directions)
+            return {v: total[v] - gauss_newton[v] for v in self.nodes}
+        product = self._hessian if self.part == "total" else self._gauss_newton
+        return self._in_pieces(directions, (product,))[0]
+
+    def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
+        """The products with the total and with the Gauss-Newton part; needs part="tensor". Arguments as in apply."""
+        if self.part != "tensor":
+            raise ValueError(f'apply_parts needs an operator with part="tensor", this one has {self.part!r}')
+        total, gauss_newton = self._in_pieces(directions, (self._hessian, self._gauss_newton))
+        return total, gauss_newton
+
+    def _in_pieces(
+        self, directions: Mapping[str, Tensor], products: Sequence[Callable[[Products, int], Products]]
+    ) -> list[Products]:
+        """Each of `products` on the directions, as many at a time as the memory budget allows."""
         counts = {len(r) for r in directions.values()}
-        if len(counts) != 1 or any(
-            w not in self.sizes or r.shape[1:] != (self.sizes[w],) for w, r in directions.items()
-        ):
+        fits = all(w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items())
+        if len(counts) != 1 or not fits:
             raise ValueError(
                 f"expected directions (k, d_w), one k for all, for nodes with sizes {self.sizes}; got "
                 f"{ {w: tuple(r.shape) for w, r in directions.items()} }"
             )
         (count,) = counts
-        found: list[dict[str, Tensor]] = []
+        found: list[list[Products]] = [[] for _ in products]
         for start in range(0, count, self.simultaneous):
             piece = {w: r[start : start + self.simultaneous].to(self.device, self.dtype) for w, r in directions.items()}
-            found.append(self._apply(piece, min(self.simultaneous, count - start)))
+            for collected, product in zip(found, products, strict=True):
+                collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
-        return {v: torch.cat([f[v] for f in found]) for v in self.nodes}
+        return [{v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found]
 
     def block(self, v: str, w: str) -> BlockOperator:
         """The block H[v,w]."""
@@ -98,20 +116,12 @@ class CurvatureOperator:
 
     # ------------------------------------------------------------------ automatic differentiation
 
-    def _apply(self, directions: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
-        if self.part == "total":
-            return self._hessian(directions, copies)
-        if self.part == "gauss_newton":
-            return self._gauss_newton(directions, copies)
-        total, gauss_newton = self._hessian(directions, copies), self._gauss_newton(directions, copies)
-        return {v: total[v] - gauss_newton[v] for v in self.nodes}
-
-    def _hessian(self, directions: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
+    def _hessian(self, directions: Products, copies: int) -> Products:
         graph = self._graph_of(copies)
         dot = sum((graph.gradients[w].flatten(1) * r).sum() for w, r in directions.items() if w in graph.gradients)
         return self._pull(dot, None, graph)
 
-    def _gauss_newton(self, directions: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
+    def _gauss_newton(self, directions: Products, copies: int) -> Products:
         """J^T A (J r): J r by differentiating J^T u, which is linear in u, with respect to u."""
         assert self._loss_hessian is not None
         graph = self._graph_of(copies)

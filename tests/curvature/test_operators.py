@@ -78,3 +78,5 @@ def test_mistakes_are_refused():
         operator.apply({"a": torch.ones(2, 3)})
     with pytest.raises(ValueError, match="expected directions"):
         operator.apply({})
+    with pytest.raises(ValueError, match="needs an operator with part"):
+        operator.apply_parts({"a": torch.ones(2, 4, dtype=torch.float64)})
