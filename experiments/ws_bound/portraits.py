@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.ws_bound.analysis import PAPER_ACTIVATION
 from runner.curvature.closed_form import three_layer as tl
 from runner.experiment import Table
 from runner.training.descent import descend
@@ -22,13 +23,18 @@ MARGIN = 1.0
 
 
 def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
-    """All tables of the portrayed points, and those that only need drawing once a search."""
+    """All tables of the portrayed points, and those that only need drawing once a search.
+
+    Loss lines and decision boundaries, the largest tables, are kept for the paper's activation, whose figures draw them.
+    """
     chosen = portrayed(search)
-    return {
+    drawn: dict[str, Table] = {}
+    if search.activation == PAPER_ACTIVATION:
+        drawn["landscapes"] = landscapes(search, chosen, experiment.line_points, experiment.line_half_range)
+        drawn["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
+    return drawn | {
         "portraits": portrayed_points(search, chosen),
         "trajectories": trajectories(search, chosen, experiment.path_points),
-        "landscapes": landscapes(search, chosen, experiment.line_points, experiment.line_half_range),
-        "boundaries": boundaries(search, chosen, experiment.boundary_step),
         "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, experiment.difference_step),
         "traces": numerical_traces(search, experiment.difference_step),
         "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},

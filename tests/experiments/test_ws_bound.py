@@ -263,6 +263,12 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
             assert ax.get_xlabel() or ax.get_ylabel(), name
 
 
+def test_a_search_with_one_point_has_no_flattest(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    alone = tables["portraits"][tables["portraits"]["point"] == "sharpest_1"]
+    names = set(experiment.figures({**tables, "portraits": alone}))
+    assert "fig03_sharpest_fitted" in names and "fig04_flattest_fitted" not in names
+
+
 @pytest.mark.parametrize(
     "part", [{"protocol": "fitted", "hidden": 10}, {"protocol": "printed", "hidden": 3, "seed": 43}]
 )

@@ -32,7 +32,8 @@ def figures(experiment: WsBound, tables: Tables) -> Mapping[str, Callable[[], Fi
     for variant in drawn:
         name = variant.protocol
         found[f"fig03_sharpest_{name}"] = partial(portraits.extremes, tables, variant, "sharpest")
-        found[f"fig04_flattest_{name}"] = partial(portraits.extremes, tables, variant, "flattest")
+        if portraits.portrayed(tables, variant, "flattest").size:  # not where a search found a single point
+            found[f"fig04_flattest_{name}"] = partial(portraits.extremes, tables, variant, "flattest")
     if drawn:
         found["fig05_dynamics"] = partial(portraits.dynamics, tables, drawn)
         found["fig08_hessian"] = partial(portraits.hessian, experiment, tables, drawn[0])

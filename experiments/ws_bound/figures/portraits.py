@@ -22,10 +22,15 @@ def first_seed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["seed"] == rows["seed"].min()]
 
 
+def portrayed(tables: Tables, variant: Variant, side: str) -> pd.DataFrame:
+    """The sharpest or flattest points of the first data set."""
+    points = first_seed(variant.rows(tables["portraits"]))
+    return points[points["point"].str.startswith(side)]
+
+
 def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
     """Figs. 3 and 4: decision boundary and loss along all eigenvectors of the two sharpest or flattest points."""
-    points = first_seed(variant.rows(tables["portraits"]))
-    points = points[points["point"].str.startswith(side)]
+    points = portrayed(tables, variant, side)
     figure, axes = draw.new_figure(2, len(points), sharey="row", height=6.6)
     titles = [f"{p.point.replace('_', ' ')}: bound {p.lambda_sup:.2f}" for p in points.itertuples()]
     titles += [rf"loss, $\lambda_1$ = {p.lambda_max:.2f}" for p in points.itertuples()]
