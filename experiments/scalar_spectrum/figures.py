@@ -254,7 +254,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
             ax = axes[row, column]
             part = frame[(frame["network"] == network) & (frame["start"] == start)]
             for i, factor in enumerate(factors):
-                if start == "small" and 1.2 < factor < 2:
+                if start == "small" and 1.2 < factor < 2 and len(factors) > 5:
                     continue  # chaotic: their ranges are in the figure of final sharpness
                 run = part[part["factor"] == factor]
                 if (run["status"] == "settled").any():  # it stays where it is
