@@ -25,7 +25,7 @@ MARGIN = 1.0
 def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     """All tables of the portrayed points, and those that only need drawing once a search.
 
-    Loss lines and decision boundaries, the largest tables, are kept for the paper's activation, whose figures draw them.
+    Loss lines and decision boundaries, the largest tables, are kept for the activation whose figures draw them.
     """
     chosen = portrayed(search)
     drawn: dict[str, Table] = {}
