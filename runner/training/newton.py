@@ -222,6 +222,7 @@ def lbfgs(
     (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f.
     """
     from scipy.optimize import minimize as scipy_minimise
+    from threadpoolctl import threadpool_limits
 
     began = time.perf_counter()
     paths: list[list[Tensor]] = []
@@ -238,7 +239,8 @@ def lbfgs(
 
         options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0, "gtol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        result = scipy_minimise(evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options)
+        with threadpool_limits(1):  # more BLAS threads only wait for each other on vectors this short
+            result = scipy_minimise(evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options)
         paths.append(path)
         evaluations.append(float(result.nfev))
     return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began)
@@ -267,14 +269,15 @@ def _lbfgs_trace(
 
 
 def observed_order(errors: Tensor, floor: float = 1e-14) -> float:
-    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: from the last three falling errors above the floor.
+    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: from the last usable three errors in a row.
 
-    q = log(e_{k+1} / e_k) / log(e_k / e_{k-1}). NaN where three such errors do not exist.
+    q = log(e_{k+1} / e_k) / log(e_k / e_{k-1}). Usable: all above the floor, below which errors are rounding, and each
+    at most half of the one before, else the quotient of two small logarithms is noise. NaN where there are none.
     """
     kept = [float(e) for e in errors]
     best = float("nan")
     for first, second, third in zip(kept, kept[1:], kept[2:], strict=False):
-        if first > second > third > floor:
+        if first >= 2 * second >= 4 * third > 4 * floor:
             logs = torch.tensor([first, second, third], dtype=torch.float64).log()
             best = float((logs[2] - logs[1]) / (logs[1] - logs[0]))
     return best
