@@ -6,16 +6,17 @@ Two cells that name the same network, data, training and seed use the same train
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 from runner import models
 from runner.curvature.losses import LossSpec
 from runner.data import cifar
+from runner.data.attention import RegressionData, token_regression
 from runner.data.images import ImageData
 from runner.data.surrogate import surrogate_images
-from runner.experiment import CifarData, Context, MinibatchTraining
+from runner.experiment import AttentionData, CifarData, Context, MinibatchTraining
 from runner.models import Network
 from runner.seeding import torch_generator
 from runner.training.minibatch import Training, train
@@ -30,7 +31,7 @@ class Trained:
 
     settings: NetworkSettings
     seed: int
-    data: ImageData
+    data: ImageData | RegressionData
     training: Training
     loss: LossSpec = "cross_entropy"
 
@@ -121,3 +122,33 @@ def train_images(
         **training_arguments(training),
     )
     return Trained(settings, ctx.seed, data, result)
+
+
+def load_tokens(dataset: AttentionData, seed: int) -> RegressionData:
+    """Sequences from the stream "inputs" of the seed, targets from the teacher of `teacher_seed`, the same for all."""
+    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset")
+    return token_regression(
+        generator=torch_generator(seed, "inputs"),
+        teacher=torch_generator(dataset.teacher_seed, "teacher"),
+        **{name: getattr(dataset, name) for name in names},
+    )
+
+
+def train_regression(
+    settings: NetworkSettings, dataset: AttentionData, training: MinibatchTraining, ctx: Context
+) -> Trained:
+    """Train the network on token sequences with the squared error, or load the training if it is there."""
+    data = load_tokens(dataset, ctx.seed)
+    key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
+    result = train(
+        build(settings, ctx.seed),
+        data.train,
+        data.test,
+        loss="mse",
+        order=ctx.torch_generator("order"),
+        checkpoints=ctx.checkpoints({**key, "training": training_arguments(training)}),
+        progress=ctx.progress,
+        save_every=training.epochs,
+        **training_arguments(training),
+    )
+    return Trained(settings, ctx.seed, data, result, loss="mse")
