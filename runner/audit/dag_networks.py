@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
+from runner.curvature.derivatives import evaluate
 from runner.curvature.routing import Blocks, Reach, Router
 
 Act = Callable[[], nn.Module]
@@ -28,7 +29,7 @@ class Instance:
     def router(self) -> Router:
         """Per-example local derivatives of every node."""
         with torch.no_grad():
-            router = Router(self.dag, self.x, self.y, Reach(self.dag, self.dag.order))
+            router = Router(self.dag, evaluate(self.dag, self.x), self.y, Reach(self.dag, self.dag.order))
             router.derive_all()
         return router
 

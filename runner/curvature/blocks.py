@@ -81,15 +81,17 @@ def collect(
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch."""
     measured = dag.select(nodes)
-    one = check_before_measuring(dag, x, y) if check else evaluate(dag, x[:1])
-    sizes = {name: one.size(name) for name in one.values}
-    dtype = one.values[dag.output].dtype
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    sizes = {name: evaluation.size(name) for name in evaluation.values}
+    dtype = evaluation.values[dag.output].dtype
     chunk = plan_chunk(dag, sizes, measured, len(x), torch.finfo(dtype).bits // 8, memory_budget, per_example)
     reach, parts = Reach(dag, measured), Parts(measured)
     scale = None if per_example else 1 / len(x)
     with torch.no_grad():
         for start in range(0, len(x), chunk):
-            router = Router(dag, x[start : start + chunk], y[start : start + chunk], reach, second=tensor)
+            part = slice(start, start + chunk)
+            known = evaluation if chunk == len(x) else evaluate(dag, x[part])
+            router = Router(dag, known, y[part], reach, second=tensor)
             if tensor:
                 emit_tensor_part(router, _adder(parts.tensor), scale)
             else:

@@ -140,20 +140,19 @@ def plan_chunk(
 
 
 def check_before_measuring(dag: Dag, x: Tensor, y: Tensor) -> Evaluation:
-    """Every check but the memory's; returns the evaluation of the first example. Raises ValueError."""
+    """Every check but the memory's; returns the evaluation of the batch. Raises ValueError."""
     if len(x) == 0:
         raise ValueError("the batch is empty: expected at least one example")
     if len(x) != len(y):
         raise ValueError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
     check_modes(dag)
-    one = evaluate(dag, x[:1])
-    known = set(one.structures) == set(dag.order)
-    if not known:
+    evaluation = evaluate(dag, x)
+    if set(evaluation.structures) != set(dag.order):  # nodes in closed form cannot mix examples or draw random numbers
         check_examples(dag, x)
     if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
         with torch.no_grad():
-            check_loss(dag, dag.forward(x)[dag.output], y)
-    return one
+            check_loss(dag, evaluation.values[dag.output], y)
+    return evaluation
 
 
 def _tolerance(dtype: torch.dtype) -> float:

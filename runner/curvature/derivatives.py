@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph import INPUT, Dag, Node
-from runner.curvature.recognise import structure_of
+from runner.curvature.recognise import single_stage, structure_of, traceable
 from runner.curvature.replicate import replicated_jacobian
 from runner.curvature.structure import Structure
+from runner.curvature.trace import forget, structure_from_trace
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -65,18 +66,61 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
         for name in dag.order:
             node = dag.nodes[name]
             inputs = [values[p] for p in node.parents]
-            structure = None if node.params or len(set(node.parents)) < len(inputs) else structure_of(node.fn, inputs)
-            if structure is None:
-                values[name] = node(*inputs).detach()
-            else:
-                values[name], saved = structure.forward(inputs)
-                structures[name] = (structure, saved)
+            values[name], structure = _evaluate_node(node, inputs)
+            if structure is not None:
+                structures[name] = structure
             if values[name].dim() < 2 or values[name].shape[0] != x.shape[0]:
                 raise ValueError(
                     f"node {name!r} returned shape {tuple(values[name].shape)}: expected ({x.shape[0]}, d, ...), "
                     "one row per example"
                 )
     return Evaluation(values, structures)
+
+
+def _evaluate_node(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Structure, Any] | None]:
+    """Output of a node, and its closed form with what that keeps, where there is one."""
+    if node.params or len(set(node.parents)) < len(inputs):
+        return node(*inputs).detach(), None
+    structure = structure_of(node.fn, inputs)
+    if structure is not None:
+        value, saved = structure.forward(inputs)
+        return value, (structure, saved)
+    if not traceable(inputs):
+        return node(*inputs).detach(), None
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        value = node(*leaves)
+    for _ in range(2):  # a function that has changed since it was traced is traced once more
+        structure = structure_from_trace(node.fn, len(inputs), single_stage)
+        if structure is None:
+            break
+        try:
+            found, saved = structure.forward(inputs)
+            if _agrees(structure, saved, found, value, leaves):
+                return value.detach(), (structure, saved)
+        except RuntimeError:  # sizes of layers that have been replaced since
+            pass
+        forget(node.fn)
+    return value.detach(), None
+
+
+def _agrees(structure: Structure, saved: Any, found: Tensor, value: Tensor, leaves: list[Tensor]) -> bool:
+    """Whether a traced structure has the outputs and, along one random direction, the gradients of the function itself.
+
+    The gradient tells apart what a trace does not see, such as a part that runs without gradients.
+    """
+    if found.shape != value.shape or not value.requires_grad or not _alike(found, value.detach()):
+        return False
+    g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value)
+    grads = torch.autograd.grad(value, leaves, g, allow_unused=True, retain_graph=True)
+    pulled = structure.pullback(saved, g, [leaf.shape[1] for leaf in leaves])
+    return all(exact is not None and _alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True))
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(
+        (a - b).abs().max() <= 1e4 * torch.finfo(b.dtype).eps * b.abs().max().clamp_min(1e-12)
+    )
 
 
 def node_derivatives(
@@ -102,9 +146,11 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
             found.curvature[parent, parent] = curvature
         return found
     if structure.weights is not None:
-        for weight, parent in zip(structure.weights, node.parents, strict=True):
-            if parent in wanted:
-                found.jacobians[parent] = weight * jacobian
+        weights = {p: weight for p, weight in zip(node.parents, structure.weights, strict=True) if p in wanted}
+        for p, weight in weights.items():
+            found.jacobians[p] = weight * jacobian
+            if curvature is not None:
+                found.curvature |= {(p, q): weight * other * curvature for q, other in weights.items()}
         return found
     start, spans = 0, {}
     for parent in node.parents:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.checks import check_before_measuring
+from runner.curvature.derivatives import evaluate
 from runner.curvature.graph import Dag
 from runner.curvature.routing import Blocks, Reach, Router
 
@@ -109,10 +110,9 @@ def gauss_newton_factors(
     checks.py do.
     """
     names = dag.select(nodes)
-    if check:
-        check_before_measuring(dag, x, y)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     with torch.no_grad():
-        router = Router(dag, x, y, Reach(dag, names), second=False)
+        router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
         jacobians = router.gauss_newton_factors()
         eigenvalues, vectors = torch.linalg.eigh(router.loss_hessian)

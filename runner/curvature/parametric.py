@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from runner.curvature.blocks import exact_blocks
 from runner.curvature.checks import MEMORY_BUDGET
-from runner.curvature.derivatives import second_derivatives
+from runner.curvature.derivatives import evaluate, second_derivatives
 from runner.curvature.graph import Dag, Node
 from runner.curvature.routing import Blocks, Reach, Router
 
@@ -71,7 +71,7 @@ def parametric_terms(
     names = _with_parameters(dag, nodes)
     blocks = exact_blocks(dag, x, y, names, per_example=True, memory_budget=memory_budget, check=check)
     with torch.no_grad():
-        router = Router(dag, x, y, Reach(dag, dag.order))
+        router = Router(dag, evaluate(dag, x), y, Reach(dag, dag.order))
         router.derive_all()
     local = {v: node_parameters(dag.nodes[v], router) for v in names}
     found = {}

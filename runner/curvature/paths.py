@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.checks import check_before_measuring
+from runner.curvature.derivatives import evaluate
 from runner.curvature.graph import INPUT, Dag
 from runner.curvature.routing import Reach, Router
 
@@ -70,10 +71,9 @@ def path_decomposition(
     Raises ValueError for unknown nodes, when there are more than max_pairs terms, and as the guards of checks.py do.
     """
     dag.select([v, w])
-    if check:
-        check_before_measuring(dag, x, y)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     with torch.no_grad():
-        router = Router(dag, x, y, Reach(dag, dag.select([v, w])))
+        router = Router(dag, evaluation, y, Reach(dag, dag.select([v, w])))
         router.derive_all()
         sources = _sources(router)
         ends = [(p, q, paths(dag, v, p), paths(dag, w, q)) for _, _, p, q, _ in sources]

@@ -78,10 +78,11 @@ def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
     if isinstance(fn, Residual) and _as_written(fn, Residual):
         branch = _stages(fn.branch)
         return None if branch is None else [ResidualStage(Chain(tuple(branch)), float(fn.scale))]
-    return _single_stage(fn)
+    return single_stage(fn)
 
 
-def _single_stage(fn: nn.Module) -> list[Stage] | None:
+def single_stage(fn: nn.Module) -> list[Stage] | None:
+    """The stage of one of torch's own modules, [] for one that does nothing, None for one that is not known."""
     if isinstance(fn, nn.Linear) and _as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), None if fn.bias is None else fn.bias.detach())]
     if isinstance(fn, nn.LayerNorm) and _as_written(fn, nn.LayerNorm) and len(fn.normalized_shape) == 1:
@@ -106,9 +107,14 @@ def _chain_of(parts: Sequence[Callable[..., Tensor]]) -> list[Stage] | None:
     return found
 
 
+def traceable(inputs: Sequence[Tensor]) -> bool:
+    """Whether closed forms exist for nodes with these inputs: (B, d) and real."""
+    return all(t.dim() == 2 and t.is_floating_point() for t in inputs)
+
+
 def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structure | None:
     """The closed-form structure of fn on these inputs, or None: then automatic differentiation is used."""
-    if any(t.dim() != 2 or not t.is_floating_point() for t in inputs):
+    if not traceable(inputs):
         return None
     stated = getattr(fn, "curvature_structure", None)
     if stated is not None and isinstance(fn, nn.Module) and _owner(fn, "forward") is _owner(fn, "curvature_structure"):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.derivatives import Derivatives, Evaluation, evaluate, node_derivatives
+from runner.curvature.derivatives import Derivatives, Evaluation, node_derivatives
 from runner.curvature.graph import INPUT, Dag
 
 
@@ -75,9 +75,8 @@ class Router:
     """Routes one batch. `rows` and `gauss_newton_factors` give the per-example results."""
 
     # second=False leaves second derivatives out: Gauss-Newton needs none.
-    def __init__(self, dag: Dag, x: Tensor, y: Tensor, reach: Reach, second: bool = True) -> None:
-        self.dag, self.reach, self.second = dag, reach, second
-        self.evaluation: Evaluation = evaluate(dag, x)
+    def __init__(self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True) -> None:
+        self.dag, self.reach, self.second, self.evaluation = dag, reach, second, evaluation
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
         self.delta: dict[str, Tensor] = {dag.output: dag.loss.gradient(output, y)}

@@ -1,0 +1,174 @@
+"""Unmodified functions and modules, traced or left to automatic differentiation: the same blocks either way."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runner.curvature import Dag, Node, exact_blocks
+from runner.curvature.derivatives import evaluate
+from tests.curvature.cases import Case, dense_hessian, relative_error
+
+torch.manual_seed(0)
+LIN, OTHER, WIDE = (nn.Linear(i, o).double() for i, o in ((4, 4), (4, 4), (8, 4)))
+NORM = nn.LayerNorm(4).double()
+W, B = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+
+
+class OwnBlock(nn.Module):
+    """What users write."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm, self.act = nn.Linear(4, 4), nn.LayerNorm(4), nn.SiLU()
+        self.scale = 0.5
+
+    def forward(self, h):
+        return h + self.scale * self.act(self.norm(self.linear(h)))
+
+
+class OwnParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4))
+
+    def forward(self, h):
+        return torch.tanh(F.linear(h, self.weight, self.bias))
+
+
+RECOGNISED = {
+    "functional": lambda h: F.relu(NORM(LIN(h))),
+    "method": lambda h: LIN(h).tanh(),
+    "matmul": lambda h: torch.sigmoid(h @ W + B),
+    "matmul transposed": lambda h: torch.matmul(h, W.T).relu(),
+    "keyword arguments": lambda h: F.gelu(LIN(h), approximate="tanh"),
+    "slope": lambda h: F.leaky_relu(LIN(h), 0.3),
+    "layer_norm": lambda h: F.silu(F.layer_norm(h, (4,), B.abs(), B, 1e-3)),
+    "residual": lambda h: h + 0.5 * F.silu(LIN(h)),
+    "residual, other order": lambda h: torch.tanh(LIN(h)) + h,
+    "residual in the middle": lambda h: torch.tanh(OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))),
+    "alpha": lambda h: torch.add(h, torch.tanh(LIN(h)), alpha=0.3),
+    "subtraction": lambda h: torch.exp(0.1 * h) - 2,
+    "twice": lambda h: torch.tanh(h + h) / 2 - B,
+    "negative": lambda h: -torch.sin(h),
+    "module": OwnBlock().double(),
+    "module with parameters": OwnParameters().double(),
+    "constant in front": lambda h: 1.5 * torch.tanh(B + h),
+}
+
+LEFT_ALONE = {
+    "product": lambda h: h * torch.tanh(h),
+    "normalise": lambda h: h / h.norm(dim=1, keepdim=True),
+    "branch on values": lambda h: h if h.sum() > 0 else 2 * h,
+    "stop-gradient": lambda h: torch.tanh(h) + torch.tanh(LIN(h)).detach(),
+    "no_grad": None,
+    "softmax": lambda h: torch.softmax(h, 1),
+    "in place": lambda h: LIN(h).mul_(2).tanh(),
+    "matrix constant": lambda h: h + torch.ones(1, 4, dtype=h.dtype),
+    "two residuals": lambda h: torch.tanh(LIN(h)) + torch.sin(OTHER(h)),
+}
+
+
+def without_gradient(h):
+    with torch.no_grad():
+        shift = torch.tanh(LIN(h))
+    return torch.tanh(h + shift)
+
+
+def residual_without_gradient(h):
+    with torch.no_grad():
+        z = torch.tanh(LIN(h))
+    return z + h
+
+
+LEFT_ALONE["no_grad"] = without_gradient
+LEFT_ALONE["no_grad in a residual"] = residual_without_gradient
+
+
+def network(fn):
+    head = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).double()
+    torch.manual_seed(1)
+    return Dag([Node("a", ("input",), LIN), Node("b", ("a",), fn), Node("c", ("b",), fn), Node("out", ("c",), head)])
+
+
+def error(dag):
+    x, y = torch.randn(2, 4, dtype=torch.float64), torch.tensor([0, 2])
+    return relative_error(exact_blocks(dag, x, y), dense_hessian(Case("", dag, x, y), dag.order))
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_recognised(name):
+    dag = network(RECOGNISED[name])
+    assert "b" in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
+    assert error(dag) < 1e-10
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_left_to_automatic_differentiation(name):
+    dag = network(LEFT_ALONE[name])
+    assert "b" not in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
+    assert error(dag) < 1e-10
+
+
+MERGES = {
+    "sum": (lambda a, b: 0.5 * (a + b), True),
+    "difference": (lambda a, b: a - 2 * b, True),
+    "activated sum": (lambda a, b: torch.tanh(LIN(a + 3 * b)), True),
+    "concatenation": (lambda a, b: F.silu(WIDE(torch.cat([a, b], 1))), True),
+    "concatenation, last dimension": (lambda a, b: WIDE(torch.cat((a, b), dim=-1)), True),
+    "swapped concatenation": (lambda a, b: WIDE(torch.cat([b, a], 1)), False),
+    "product": (lambda a, b: a * b, False),
+    "one of them": (lambda a, b: torch.tanh(a), False),
+    "two activations": (lambda a, b: torch.tanh(a) + torch.sin(b), False),
+    "activation and skip": (lambda a, b: torch.tanh(a) + b, False),
+}
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_merges(name):
+    fn, recognised = MERGES[name]
+    head = nn.Linear(4, 3).double()
+    dag = Dag(
+        [
+            Node("s", ("input",), torch.tanh),
+            Node("a", ("s",), torch.sin),
+            Node("b", ("s",), LIN),
+            Node("m", ("a", "b"), fn),
+            Node("out", ("m", "b"), lambda m, b: head(m) + b.sum(1, keepdim=True)),
+        ]
+    )
+    assert ("m" in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures) == recognised
+    assert error(dag) < 1e-10
+
+
+def test_broadcast_sums_are_left_alone():
+    dag = Dag(
+        [
+            Node("a", ("input",), LIN),
+            Node("b", ("input",), nn.Linear(4, 1).double()),
+            Node("m", ("a", "b"), lambda a, b: torch.tanh(a + b)),
+            Node("out", ("m",), nn.Linear(4, 3).double()),
+        ]
+    )
+    assert "m" not in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
+    assert error(dag) < 1e-10
+
+
+def test_a_changed_module_is_traced_again():
+    block = OwnBlock().double()
+    dag = network(block)
+    assert error(dag) < 1e-10
+    block.act = nn.Tanh()
+    block.scale = -2.0
+    with torch.no_grad():
+        block.linear.weight.add_(1)
+    assert "b" in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
+    assert error(dag) < 1e-10
+
+
+def test_tracing_leaves_the_module_as_it_was():
+    module = OwnParameters().double()
+    before = set(vars(module)), {key: value.clone() for key, value in module.state_dict().items()}
+    error(network(module))
+    assert set(vars(module)) == before[0]
+    assert all(torch.equal(value, before[1][key]) for key, value in module.state_dict().items())
