@@ -112,6 +112,11 @@ def test_ratio_met_before_divergence_stays_met():
     assert result.endpoints[1e-9].status == ["diverged"] and result.endpoints[1e-9].steps.tolist() == [3]
 
 
+def test_two_ratios_met_by_one_step():
+    result = descend(torch.ones(2, 3), lambda t, _: t, rate=1.0, max_steps=5, stop_ratios=(0.5, 0.1))
+    assert [ends.steps.tolist() for ends in result.endpoints.values()] == [[1, 1], [1, 1]]
+
+
 def test_switch_and_watched_gradient():
     theta, x, q = problem(starts=3)
     gradient = LossGradient(x, q)
@@ -143,6 +148,20 @@ def test_duplicates_keep_one_of_each_cluster():
     assert float(distance.mean() - 3 * distance.std(correction=0)) > 1e-5, "the rule's threshold must be positive"
     assert not duplicates(theta[:2]).any()
     assert not duplicates(torch.zeros(0, 3)).any()
+
+
+def test_a_point_near_a_dropped_one_only_is_kept():
+    """Of three points in a row, the middle one repeats the first; the last is too far from what is kept."""
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.randn(40, 30, generator=generator, dtype=torch.float64)
+    distance = torch.pdist(centres)
+    step = torch.zeros(30, dtype=torch.float64)
+    step[0] = 0.7 * float(distance.mean() - 3 * distance.std(correction=0))
+    theta = torch.cat([centres, centres[:1] + step, centres[:1] + 2 * step])
+    distance = torch.pdist(theta)
+    threshold = float(distance.mean() - 3 * distance.std(correction=0))
+    assert float(step[0]) < threshold < 2 * float(step[0])
+    assert duplicates(theta).nonzero()[:, 0].tolist() == [40]
 
 
 def test_duplicates_with_a_negative_threshold_are_none():
