@@ -43,19 +43,21 @@ def value_and_gradient(theta, x, q, activation="sigmoid", block=None):
         weighted = kernel.mul_(hidden) @ with_scale[:, :units]
         omega = hidden.square_() @ s
 
-        fi, f1i, f2i, f3i, ai = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
-        si, di, s2i, bi = s[rows], delta[rows], s2[rows], f2[rows] * v
-        phi = s2i * (phi_1 + (ai * ai * bent).sum(1, True)) + si * (bi * (squared + bent)).sum(1, True)
-        psi = s2i * (psi_1 + (fi * ai * tilted).sum(1, True)) + si * (f1i * (mixed + tilted)).sum(1, True)
-        z = phi + 2 * psi + s2i * omega
-        y = 2 * si * (bi * sharp + f1i * bi * v * bent) + di * f3i * v * (squared + bent)
-        y += 2 * si * (f1i * by_crossed + bi * weighted + (f1i * f1i + f2i * fi) * v * tilted)
-        y += 2 * (di * f2i * (mixed + tilted) + si * f1i * inner)
-        by_y.append(y + z * ai)
+        f_i, f1_i, f2_i, f3_i, a_i = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
+        s_i, d_i, s2_i, b_i = s[rows], delta[rows], s2[rows], f2[rows] * v
+        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * (squared + bent)).sum(1, True)
+        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (f1_i * (mixed + tilted)).sum(1, True)
+        z = phi + 2 * psi + s2_i * omega
+        y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * (squared + bent)
+        y += 2 * s_i * (f1_i * by_crossed + b_i * weighted + (f1_i * f1_i + f2_i * f_i) * v * tilted)
+        y += 2 * (d_i * f2_i * (mixed + tilted) + s_i * f1_i * inner)
+        by_y.append(y + z * a_i)
         by_z.append(z)
-        by_v.append(z * fi + 2 * si * f1i * (sharp + weighted + fi * tilted) + (3 * si * f1i * ai + di * f2i) * bent)
-        value += (si * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * si * ai * ai + di * bi) * bent).sum()
-        value += 2 * ((2 * si * ai * fi + di * f1i) * tilted).sum()
+        by_v.append(
+            z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted) + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
+        )
+        value += (s_i * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        value += 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
     y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
     return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
 
