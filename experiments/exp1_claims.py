@@ -104,6 +104,7 @@ def notes(tables: Mapping[str, pd.DataFrame], plain_name: str) -> list[str]:
     """Findings in plain words."""
     found = [power_note(tables["distances"])]
     found += spread_note(tables["distances"])
+    found += examples_note(tables["distances"], plain_name)
     networks = first(tables["networks"])
     part = networks[(networks["arch"] == plain_name) & (networks["checkpoint"] == "init")]
     for (depth,), rows in groups(part, ["depth"]):
@@ -137,3 +138,19 @@ def spread_note(distances: pd.DataFrame) -> list[str]:
             found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.images / c.seeds):.1f}")
     text = "Std of R(0) between sets of images over that between training seeds: " + "; ".join(found) + "."
     return [text] if found else []
+
+
+def examples_note(distances: pd.DataFrame, plain_name: str) -> list[str]:
+    """The norm of the mean block beside the mean norm of the images' own blocks (Remark 38)."""
+    found = []
+    table = first(distances)[lambda t: t["arch"] == plain_name]
+    for (depth, checkpoint), part in groups(table, ["depth", "checkpoint"]):
+        if checkpoint in ENDS:
+            means = part.groupby("distance")[["R", "R_examples"]].mean()
+            near, far = means.loc[0], means.loc[depth - 1]
+            found.append(
+                f"{plain_name}, L = {depth}, {checkpoint}: the mean block has norm {near['R']:.3g} at d = 0 and "
+                f"{far['R']:.3g} at d = {depth - 1}; the images' own blocks have {near['R_examples']:.3g} and "
+                f"{far['R_examples']:.3g} on average. The tables hold the first, Remark 38 writes the second."
+            )
+    return found

@@ -61,6 +61,9 @@ class Exp1Resonance(InterLayer):
             self.resonance_figure: lambda: figures.decay(
                 distances, "R", panel="depth", variant="arch", log=True, fits=self.fit_texts(distances)
             ),
+            "remark38_examples": lambda: figures.decay(
+                distances, "R_examples", panel="depth", variant="arch", log=True
+            ),
             "stable_rank": lambda: figures.decay(distances, "D", panel="depth", variant="arch"),
             self.dynamics_figure: lambda: figures.against(
                 networks,

@@ -17,6 +17,7 @@ LINES = {"init": "-", "mid": ":", "final": "--"}
 """Line style of a checkpoint; the variant gives colour and marker."""
 LABELS = {
     "R": r"resonance $R(d) = \|H\|_F$",
+    "R_examples": r"mean over images of $\|H\|_F$",
     "C": r"coupling $C(d)$",
     "D": r"stable rank $D(d)$",
     "gap": r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
@@ -95,8 +96,8 @@ def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, che
                 style |= {"markerfacecolor": "white"} if source == "images" else {}
                 ax.plot(x, y, label=f"{name(kind)}, between {source}", **style)
         ax.set_xlabel("distance $d$ between layers")
-        ax.set_ylim(bottom=0)
         ax.xaxis.get_major_locator().set_params(integer=True)
+    axes[0, 0].set_ylim(bottom=0)  # shared, so only once all panels are drawn
     axes[0, 0].set_ylabel(f"relative std of ${value}(d)$ at {checkpoint}")
     figures.letter(axes, [f"$L={p}$" if panel == "depth" else f"{panel} = {name(p)}" for p in panels])
     figures.shared_legend(figure)

@@ -49,7 +49,7 @@ def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02,
                             shape = math.exp(-rate * jitter * d)
                             distances.append(
                                 {**where, "images": images, "distance": d, "pairs": depth - d, "C": shape, "D": 2.0,
-                                 "R": scale[checkpoint] * jitter * shape, "gn": 1.0, "tensor": 0.5}
+                                 "R": scale[checkpoint] * jitter * shape, "R_examples": 1.0, "gn": 1.0, "tensor": 0.5}
                             )  # fmt: skip
     return {"distances": pd.DataFrame(distances), "networks": pd.DataFrame(networks)}
 
