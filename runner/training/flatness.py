@@ -143,15 +143,20 @@ class _Blocks(NamedTuple):
     vv: Tensor
 
 
-def _hessian(data: _Data, state: _State, read: Tensor) -> _Blocks:
-    """H; read: h(r), (I, N+1, S). Products of derivatives first, then one matrix product over the samples each."""
+def _hessian(data: _Data, state: _State) -> _Blocks:
+    """H. Products of derivatives of each sample first, then one matrix product over the samples."""
     samples, units, width = state.slope.shape
-    weighted = state.variance * state.slope
+    weighted, read = state.variance * state.slope, state.variance * state.hidden
     ww = weighted[:, :, None] * state.slope[:, None]
     ww.diagonal(dim1=1, dim2=2).add_((state.error * state.weights * state.slope2).transpose(1, 2))
-    wv = weighted[:, :, None] * read[:, None]
+    wv = weighted.new_empty(samples, units, units + 1, width)
+    wv[:, :, 0] = weighted
+    torch.mul(weighted[:, :, None], state.hidden[:, None], out=wv[:, :, 1:])
     wv[:, :, 1:].diagonal(dim1=1, dim2=2).add_((state.error * state.slope1).transpose(1, 2))
-    vv = ((state.variance * read)[:, :, None] * read[:, None]).sum(0)
+    vv = weighted.new_empty(units + 1, units + 1, width)
+    vv[0, 0] = state.variance.sum((0, 1))
+    vv[0, 1:] = vv[1:, 0] = read.sum(0)
+    vv[1:, 1:] = (read[:, :, None] * state.hidden[:, None]).sum(0)
     return _Blocks(
         (data.products.t() @ ww.view(samples, -1)).view(-1, units, units, width),
         (data.inputs.t() @ wv.view(samples, -1)).view(-1, units, units + 1, width),
@@ -192,18 +197,20 @@ def _shift(data: _Data, blocks: _Blocks, value: Tensor) -> None:
 
 def _bound_contraction(data: _Data, state: _State) -> _Contraction:
     samples, units, width = state.slope.shape
-    read = torch.cat([torch.ones_like(state.hidden[:, :1]), state.hidden], dim=1)
-    dimension = units * data.inputs.shape[1] + units + 1
-    matrix = _bound_matrix(data, _hessian(data, state, read), dimension)
+    matrix = _bound_matrix(data, _hessian(data, state), units * data.inputs.shape[1] + units + 1)
     ww = (data.doubled @ matrix.ww.view(-1, units * units * width)).view(samples, units, units, width)
     wv = (data.inputs @ matrix.wv.view(-1, units * (units + 1) * width)).view(samples, units, units + 1, width)
-    through_slope = (ww * state.slope[:, None]).sum(2).add_((wv * read[:, None]).sum(2))
-    through_read = (wv * state.slope[:, :, None]).sum(1).add_((matrix.vv * read[:, None]).sum(2))
-    quadratic = (through_slope * state.slope).sum(1) + (through_read * read).sum(1)
+    through_slope, through_read = wv[:, :, 0].clone(), matrix.vv[:, 0].expand(samples, -1, -1).clone()
+    for unit in range(units):
+        slope, hidden = state.slope[:, unit : unit + 1], state.hidden[:, unit : unit + 1]
+        through_slope.addcmul_(ww[:, :, unit], slope).addcmul_(wv[:, :, unit + 1], hidden)
+        through_read.addcmul_(wv[:, unit], slope).addcmul_(matrix.vv[:, unit + 1], hidden)
+    through_hidden = through_read[:, 1:]
+    quadratic = (through_slope * state.slope).addcmul_(through_hidden, state.hidden).sum(1).add_(through_read[:, 0])
     return _Contraction(
         quadratic[:, None],
         through_slope,
-        through_read[:, 1:],
+        through_hidden,
         ww.diagonal(dim1=1, dim2=2).transpose(1, 2),
         wv[:, :, 1:].diagonal(dim1=1, dim2=2).transpose(1, 2),
     )
