@@ -256,7 +256,7 @@ FORMULAS: tuple[Formula, ...] = (
         "R(v0,vL) <= C (1 + rho^k)^(L/k), as the proof sketch of Theorem 34 has it; it grows with L",
     ),
     Formula(
-        "dag.thm34b'",
+        "dag.thm34b.lower",
         "Theorem 34(b'), 71(b')",
         "R(v0,vL) >= (1 - rho^k)^(L/k) ||d2 loss||_F when H^T = 0 and the loss is convex, v_L the output",
         theorem_34b_lower,

@@ -39,7 +39,7 @@ def exact_blocks(
     several dimensions per example are flattened row by row (see Node). H[w,v] is the transposed view of H[v,w].
     per_example=True: blocks of each example, (B, d_v, d_w). The batch is cut into chunks to stay under memory_budget
     bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
-    or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (design of routing.py).
+    or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
 
     >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
     >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
