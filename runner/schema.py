@@ -105,20 +105,28 @@ class CifarData:
 
 @dataclass(frozen=True)
 class AttentionData:
-    """Regression from a fixed attention teacher (DAG, Exp. 5)."""
+    """Token sequences with the targets of a fixed position-wise teacher (DAG, Exp. 5): no attention in it.
+
+    response: "tanh", the paper's, or "tanh_squared", a teacher without a linear part. The targets are standardised by
+    the training split, then multiplied by `spread` and shifted by `offset` (the paper: 1 and 0).
+    """
 
     kind: str = "attention"
-    train: int = 5000
-    validation: int = 1000
+    train: int = 2048
+    validation: int = 512
     tokens: int = 8
     width: int = 16
     noise: float = 0.1
     teacher_seed: int = 0
+    response: str = "tanh"
+    spread: float = 1.0
+    offset: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("train", "validation", "tokens", "width"):
+        for name in ("train", "validation", "tokens", "width", "spread"):
             positive(f"dataset.{name}", getattr(self, name))
         non_negative("dataset.noise", self.noise)
+        one_of("dataset.response", self.response, ("tanh", "tanh_squared"))
 
 
 @dataclass(frozen=True)
