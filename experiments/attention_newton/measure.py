@@ -22,7 +22,7 @@ OUTCOMES = ("minimiser", "equal minimum", "other minimum", "saddle", "stalled", 
 """equal minimum: another point with the same loss; other minimum: stationary with a positive definite Hessian."""
 STATIONARY = 1e-8  # gradient norm
 EQUAL = 1e-10  # loss within this share of |B|^2 of the minimiser's
-ORDER_FLOOR = 1e-9  # relative errors below are rounding where the problem is ill conditioned
+ORDER_FLOOR = 1e-11  # relative errors below are rounding
 
 Row = dict[str, Any]
 
@@ -120,7 +120,8 @@ def summarise(
     to_data = (trace.points[-1, block] - problem.data).norm(dim=-1) / problem.data.norm()
     taken = torch.arange(len(trace.status)).unsqueeze(-1) < trace.steps[block]
     status = trace.status[:, block]
-    orders = torch.tensor([order_of(errors[:, i], ORDER_FLOOR) for i in good.nonzero().flatten().tolist()])
+    paths = [errors[: int(trace.steps[block[i]]) + 1, i] for i in good.nonzero().flatten().tolist()]
+    orders = torch.tensor([order_of(path, ORDER_FLOOR) for path in paths])
     orders = orders[~orders.isnan()]
     total = max(1, int(taken.sum()))
     return {

@@ -268,16 +268,17 @@ def _lbfgs_trace(
     return Trace(points, loss, norm, status, taken.to(points.dtype), work, steps, converged, seconds)
 
 
-def observed_order(errors: Tensor, floor: float = 1e-14) -> float:
-    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: from the last usable three errors in a row.
+def observed_order(errors: Tensor, floor: float = 1e-14, local: float = 0.1, pairs: int = 3) -> float:
+    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: slope of log e_{k+1} against log e_k by least squares.
 
-    q = log(e_{k+1} / e_k) / log(e_k / e_{k-1}). Usable: all above the floor, below which errors are rounding, and each
-    at most half of the one before, else the quotient of two small logarithms is noise. NaN where there are none.
+    Over the last `pairs` with e_k <= local (the asymptotic part) and e_{k+1} > floor (above rounding); a fit, since
+    Newton errors of ill-conditioned problems fall in alternately long and short strides. NaN for fewer than two pairs
+    or equal errors.
     """
-    kept = [float(e) for e in errors]
-    best = float("nan")
-    for first, second, third in zip(kept, kept[1:], kept[2:], strict=False):
-        if first >= 2 * second >= 4 * third > 4 * floor:
-            logs = torch.tensor([first, second, third], dtype=torch.float64).log()
-            best = float((logs[2] - logs[1]) / (logs[1] - logs[0]))
-    return best
+    now, after = errors[:-1].double(), errors[1:].double()
+    usable = ((now <= local) & (after > floor)).nonzero().flatten()[-pairs:]
+    if len(usable) < 2:
+        return float("nan")
+    x, y = now[usable].log(), after[usable].log()
+    x, y = x - x.mean(), y - y.mean()
+    return float((x * y).sum() / x.square().sum()) if x.abs().max() > 1e-9 else float("nan")

@@ -135,10 +135,14 @@ def test_lbfgs_agrees_with_newton_and_reports_its_work() -> None:
 
 def test_observed_order() -> None:
     k = torch.arange(5, dtype=torch.float64)
-    assert observed_order(0.5**k) == pytest.approx(1.0)
-    assert observed_order(0.5 ** (2**k)) == pytest.approx(2.0)
-    assert observed_order(torch.cat([0.5 ** (2**k), torch.full((3,), 1e-16)])) == pytest.approx(2.0)
-    assert observed_order(torch.tensor([1.0, 2.0, 3.0])) != observed_order(torch.tensor([1.0, 2.0, 3.0]))  # NaN
+    assert observed_order(0.1 * 0.5**k) == pytest.approx(1.0)
+    assert observed_order(0.3 ** (2**k)) == pytest.approx(2.0)
+    rounding = torch.full((3,), 1e-16)
+    assert observed_order(torch.cat([0.3 ** (2**k), rounding])) == pytest.approx(2.0)
+    zigzag = torch.tensor([2.2e-3, 1.8e-3, 1.4e-5, 2.6e-6, 2.4e-11])
+    assert observed_order(zigzag) == pytest.approx(2.0, abs=0.1)
+    for hopeless in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.05, 0.01]), torch.full((4,), 0.05)):
+        assert torch.isnan(torch.tensor(observed_order(hopeless)))
 
 
 def test_mistakes_are_named() -> None:
