@@ -89,7 +89,7 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     ticks = [
         tick for tick in (1 / 64, 1 / 16, 0.25, 1, 4, 16, 64) if share.min().min() / 2 < tick < 2 * share.max().max()
     ]
-    ax.set_yticks(ticks, [f"{tick:.2g}" for tick in ticks])
+    ax.set_yticks(ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_xlabel("σ of the inputs")
     ax.set_ylabel("relative to σ = 1, one line a run")
