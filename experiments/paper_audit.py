@@ -68,7 +68,8 @@ def _row(formula: Any) -> dict[str, Any]:
         outcome = formula.check()
     except Exception as error:  # one broken check must not hide the others
         row |= {"verdict": "not checked", "printed_error": float("nan"), "corrected_error": float("nan")}
-        row |= {"tolerance": float("nan"), "instances": 0, "counterexample": "", "status": f"{type(error).__name__}: {error}"}
+        row |= {"tolerance": float("nan"), "instances": 0, "counterexample": ""}
+        row |= {"status": f"{type(error).__name__}: {error}"}
     else:
         corrected = float("nan") if outcome.corrected is None else float(outcome.corrected)
         row |= {"verdict": outcome.verdict, "printed_error": float(outcome.printed), "corrected_error": corrected}
@@ -124,14 +125,14 @@ def _errata(formulas) -> str:
     lines = [
         "# Errata of the five papers",
         "",
-        "Made by `hess-run experiment=paper_audit`, which recomputes every line; `make errata` writes this page anew.",
-        "A formula *holds* when it agrees with float64 automatic differentiation on random instances (largest relative",
-        "error at most the tolerance), or, for an inequality, when no instance violates it. Counted here: "
+        "Made by `hess-run experiment=paper_audit`, which recomputes every line; `make errata` writes this page",
+        "anew. A formula *holds* when it agrees with float64 automatic differentiation on random instances (largest",
+        "relative error at most the tolerance), or, for an inequality, when no instance violates it. Counted here: "
         + ", ".join(f"{n} {v}" for v, n in counts.items()) + ".",
         "",
-        "Kinds of difference: a *misprint* is a slip that the paper's own derivation does not share; a *scan artefact* is",
-        "lost in the text we have and may be right in print; a *wrong statement* is false as meant; a *missing assumption*",
-        "is true once the named condition is added.",
+        "Kinds of difference: a *misprint* is a slip that the paper's own derivation does not share; a *scan",
+        "artefact* is lost in the text we have and may be right in print; a *wrong statement* is false as meant; a",
+        "*missing assumption* is true once the named condition is added.",
         "",
     ]
     for source, title in PAPERS.items():
@@ -142,7 +143,8 @@ def _errata(formulas) -> str:
 
 
 def _section(title: str, part) -> list[str]:
-    lines = [f"## {title}", "", "| place | statement | verdict | error as printed | corrected | instances |", "|---|---|---|---|---|---|"]
+    header = ("place", "statement", "verdict", "error as printed", "corrected", "instances")
+    lines = [f"## {title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     wrong = []
     for row in part.itertuples():
         corrected = "" if row.corrected_error != row.corrected_error else f"{row.corrected_error:.1e}"

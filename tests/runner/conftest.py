@@ -56,8 +56,9 @@ def hess_run(toy_conf: Path, tmp_path: Path):
         command = [sys.executable, "-m", "runner.cli", *arguments]
         env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         if start:
+            pipe = subprocess.PIPE
             return subprocess.Popen(
-                command, cwd=work, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+                command, cwd=work, env=env, text=True, stdout=pipe, stderr=pipe, start_new_session=True
             )
         return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=120)
 

@@ -152,7 +152,8 @@ def test_help_and_listing_do_not_load_torch(toy_conf):
 def test_the_same_command_gives_the_same_bytes_whoever_runs_it(hess_run):
     hess_run("experiment=toy", "outputs=a")
     hess_run("-m", "experiment=toy", "seed=42", "width=3,1,2", "outputs=b")
-    hess_run("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "experiment=toy", "shape=square,round", "outputs=c")
+    joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    hess_run("-m", *joblib, "experiment=toy", "shape=square,round", "outputs=c")
 
     def tables(name):
         cells = hess_run.folder / name / "toy" / "cells"

@@ -20,7 +20,8 @@ TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
 
 
 def test_floats_survive_the_round_trip(tmp_path):
-    values = np.concatenate([np.random.default_rng(0).standard_normal(500) * 10.0 ** np.arange(-250, 250), [np.nan, 0.1]])
+    numbers = np.random.default_rng(0).standard_normal(500) * 10.0 ** np.arange(-250, 250)
+    values = np.concatenate([numbers, [np.nan, 0.1]])
     words = ["", "None", "NA", "a,b", 'quoted "x"'] + ["w"] * (len(values) - 5)
     table = pd.DataFrame({"value": values, "word": words, "flag": values > 0})
     for name in ("t.csv", "t.csv.gz"):
