@@ -135,9 +135,9 @@ def spread_note(distances: pd.DataFrame) -> list[str]:
     for (depth, arch, checkpoint), part in groups(distances[distances["distance"] == 0], VARIANT):
         c = variance_components(part, "R")
         if checkpoint in ENDS and c.seeds > 0:
-            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.images / c.seeds):.1f}")
-    text = "Std of R(0) between sets of images over that between training seeds: " + "; ".join(found) + "."
-    return [text] if found else []
+            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.within / c.seeds):.1f}")
+    text = "Std of R(0) between sets of images of one network over that between training seeds: "
+    return [text + "; ".join(found) + "."] if found else []
 
 
 def examples_note(distances: pd.DataFrame, plain_name: str) -> list[str]:

@@ -103,7 +103,7 @@ class Exp1Resonance(InterLayer):
                 figure=figure,
             )  # fmt: skip
             rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
-            rows += comparisons.variance_rows(distances, value, keys=[*where, "distance"], figure="spread")
+            rows += comparisons.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:
             rows += comparisons.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows

@@ -171,8 +171,8 @@ def notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         if own > 0 and not math.isnan(c.images):
             found.append(
                 f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.images):.2g} between "
-                f"sets, {math.sqrt(c.seeds):.2g} between seeds."
+                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
+                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
             )
     init = first(gaps)[lambda t: t["checkpoint"] == "init"]
     for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):

@@ -39,9 +39,13 @@ def look(variant: Any, checkpoint: str) -> dict[str, Any]:
 
 
 def error_line(ax: Axes, means: pd.DataFrame, x: str, variant: Any, checkpoint: str, *, text: str = "") -> None:
-    """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see over_seeds)."""
+    """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see over_seeds).
+
+    A bar that would reach below zero from a positive mean is left out, for logarithmic axes.
+    """
     std = means["std"].fillna(0)
-    ax.errorbar(means[x], means["mean"], yerr=std, label=text or f"{name(variant)}, {checkpoint}", capsize=2,
+    down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
+    ax.errorbar(means[x], means["mean"], yerr=[down, std], label=text or f"{name(variant)}, {checkpoint}", capsize=2,
                 elinewidth=0.8, **look(variant, checkpoint))  # fmt: skip
 
 
@@ -82,19 +86,20 @@ def decay(
 
 
 def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, checkpoint: str) -> Figure:
-    """Standard deviation of `value` relative to its mean: between training seeds, and between sets of images."""
+    """Standard deviation of `value` relative to its mean: between trainings, and between sets of images of one."""
     table = distances[distances["checkpoint"] == checkpoint]
     panels = list(dict.fromkeys(table[panel]))
     figure, axes = figures.new_figure(1, len(panels), sharey=True)
     for ax, at in zip(axes[0], panels, strict=True):
         for (kind,), part in groups(table[table[panel] == at], [variant]):
             found = [(d, variance_components(p, value)) for (d,), p in groups(part, ["distance"])]
-            for source, dashes in (("seeds", "-"), ("images", "--")):
+            for source, dashes in (("seeds", "-"), ("within", "--")):
                 x = [d for d, _ in found]
                 y = [getattr(c, source) ** 0.5 / abs(c.mean) if c.mean else 0 for _, c in found]
                 style = figures.style(str(kind)) | {"linestyle": dashes}
-                style |= {"markerfacecolor": "white"} if source == "images" else {}
-                ax.plot(x, y, label=f"{name(kind)}, between {source}", **style)
+                style |= {"markerfacecolor": "white"} if source == "within" else {}
+                text = "between seeds" if source == "seeds" else "between sets of images"
+                ax.plot(x, y, label=f"{name(kind)}, {text}", **style)
         ax.set_xlabel("distance $d$ between layers")
         ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylim(bottom=0)  # shared, so only once all panels are drawn

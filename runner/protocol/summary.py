@@ -60,6 +60,11 @@ class Components:
     n_seeds: int
     n_images: int
 
+    @property
+    def within(self) -> float:
+        """Variance between sets of images of one network: what all networks share of it, and what is its own."""
+        return self.images + self.rest
+
 
 def variance_components(table: pd.DataFrame, value: str) -> Components:
     """Components of `value` over the random sets of images (the papers' own set is left out: it is not random)."""

@@ -28,6 +28,11 @@ def test_variance_components_are_unbiased(truth):
         assert abs(values.mean() - std**2) <= 4 * error + (0.02 if std == 0 else 0.01 * std**2)
 
 
+def test_images_of_one_network_vary_by_both_components():
+    found = [variance_components(two_way(1.0, 0.5, 0.8, draw=d), "R").within for d in range(100)]
+    assert np.mean(found) == pytest.approx(0.5**2 + 0.8**2, rel=0.1)
+
+
 def test_variance_needs_two_of_each():
     lone = variance_components(two_way(1, 1, 1, n=1), "R")
     assert math.isnan(lone.seeds) and lone.n_seeds == 1
