@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from experiments.hsr_gradient import HsrGradient
 
-OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2", "pair": r"\mathrm{tr}\,H^2",
-      "bound": r"\lambda_{\mathrm{sup}}"}  # fmt: skip
+OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 
 
 def figures(experiment: HsrGradient, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
@@ -86,8 +85,9 @@ def influence(experiment: HsrGradient, tables: Tables) -> Figure:
     rows = _first(tables["influence"])
     rows = rows[rows["start"] == rows["start"].min()]
     tests = corrected(tables)
-    figure, axes = draw.new_figure(2, 4, width=12.0, height=5.6)
+    figure, axes = draw.new_figure(2, 4, width=12.8, height=5.6)
     titles = []
+    plain = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "bound"}
     for column, name in enumerate(("trace", "pair", "bound")):
         for line, block in enumerate(("w", "v")):
             ax = axes[line, column]
@@ -97,8 +97,7 @@ def influence(experiment: HsrGradient, tables: Tables) -> Figure:
             ax.set_ylabel(f"norm of sample i's part, ${block}$")
             where = f"seed={rows['seed'].iloc[0]} start={rows['start'].iloc[0]}"
             rho = tests[(f"|delta| and {name} {block}", where)].effect
-            pair = f", j = {experiment.fixed_sample}" if name == "pair" else ""
-            titles.append((line, column, f"${OF[name]}${pair}: ρ = {rho:.2f}"))
+            titles.append((line, column, f"{plain[name]}: ρ = {rho:.2f}"))
     limit = _first(tables["vanishing_error"])
     for line, name in enumerate(("trace", "pair")):
         ax = axes[line, 3]
@@ -107,7 +106,7 @@ def influence(experiment: HsrGradient, tables: Tables) -> Figure:
         draw.log_axis(ax, "both")
         ax.set_xlabel(r"$|\delta_i|$, made to vanish")
         ax.set_ylabel("norm of sample i's part")
-        titles.append((line, 3, f"Proposition 1, ${OF[name]}$"))
+        titles.append((line, 3, f"Prop. 1, {plain[name].split(',')[0]}"))
     draw.letter(axes, [text for _, _, text in sorted(titles)])
     return figure
 
@@ -176,7 +175,6 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
         for name in names:
             look, text = labels[name]
             ax.plot(rows["step"], rows[name], label=text, **(draw.style(look) | {"marker": ""}))
-        draw.legend(ax)
     for k in numbers:
         axes[0, 2].plot(rows["step"], rows[f"lambda_{k}"], color="0.35", linewidth=0.9)
     for ax in axes[0]:
@@ -185,4 +183,5 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
         ax.set_xlabel("step")
     axes[0, 0].set_ylabel("bounds and eigenvalues")
     draw.letter(axes, ["upper bound and largest eigenvalues", "both bounds and both ends", "every eigenvalue"])
+    draw.shared_legend(figure, columns=6)
     return figure

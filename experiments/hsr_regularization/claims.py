@@ -225,8 +225,9 @@ def _about_minimum(e: Evidence) -> Iterator[Claim]:
         )  # fmt: skip
         yield e.compared(
             f"{NAMES[sam]} ends at more saddles than HSR",
-            f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not", "Fig. 13", flat, lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit),
-            lambda v: v > 0, f"share of points with -λ_D / λ₁ >= {limit:g}, {NAMES[sam]} - HSR > 0",
+            f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not", "Fig. 13", flat,
+            lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit), lambda v: v > 0,
+            f"share of points with -λ_D / λ₁ >= {limit:g}, {NAMES[sam]} - HSR > 0",
         )  # fmt: skip
     for method, expected in (*((sam, True) for sam in SAMS), ("hsr", False)):
         yield e.compared(
