@@ -158,6 +158,6 @@ def notes(setup: AttentionNewton, tables: Tables) -> list[str]:
         )
         base = at_base(setup, tables["basin"])
         shares = base.groupby("method")[["indefinite_share", "singular_share"]].mean()
-        found.append("Steps with an indefinite Hessian or direction, base point: "
-                     + ", ".join(f"{m} {shares.loc[m, 'indefinite_share']:.0%}" for m in shares.index) + ".")  # fmt: skip
+        text = ", ".join(f"{method} {share:.0%}" for method, share in shares["indefinite_share"].items())
+        found.append(f"Steps with an indefinite Hessian or a direction of negative curvature, base point: {text}.")
     return found

@@ -37,8 +37,9 @@ class Problem:
         """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T c + gamma x)."""
         jac = att.jacobian(self.x, self.w, self.v).flatten(0, 1)
         right = jac.T @ att.residual(self.x, self.w, self.v, self.b).flatten() + gamma * self.data
-        left = jac.T @ jac + gamma * torch.eye(len(right), dtype=right.dtype)
-        return float(torch.linalg.lstsq(left, right.unsqueeze(-1)).solution.norm() / self.data.norm())
+        values, vectors = torch.linalg.eigh(jac.T @ jac)
+        inverse = 1 / (values.clamp_min(0.0) + max(gamma, torch.finfo(values.dtype).tiny))
+        return float((inverse * (vectors.T @ right)).norm() / self.data.norm())
 
 
 def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -> Problem:

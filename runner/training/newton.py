@@ -231,7 +231,8 @@ def lbfgs(
         path = [row.clone()]
 
         def evaluate(flat, row=row):  # type: ignore[no-untyped-def]
-            point = torch.as_tensor(flat, dtype=row.dtype).unsqueeze(0)
+            # a copy: sums over SciPy's memory could depend on its alignment in the last digit
+            point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
             return objective.value(point).item(), objective.gradient(point)[0].numpy()
 
         def keep(flat, path=path):  # type: ignore[no-untyped-def]
