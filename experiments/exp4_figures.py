@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner import figures
-from runner.protocol.figures import LABELS, error_line, name
+from runner.protocol.figures import error_line, name
 from runner.protocol.inter_layer import CHECKPOINTS
 from runner.protocol.summary import first, groups, over_seeds, variance_components
 
@@ -58,7 +58,7 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
         ax.set_xlabel("graph distance through the merge")
         ax.xaxis.get_major_locator().set_params(integer=True)
         figures.log_axis(ax)
-    axes[0, 0].set_ylabel(f"{LABELS[value]} across branches")
+    axes[0, 0].set_ylabel(f"${value}(d)$ across branches")
     figures.letter(axes, [f"k = {d}" for d in depths])
     figures.shared_legend(figure, columns=4)
     return figure
@@ -76,7 +76,7 @@ def within(distances: pd.DataFrame) -> Figure:
         ax.set_xlabel("distance within a branch")
         ax.xaxis.get_major_locator().set_params(integer=True)
         figures.log_axis(ax)
-    axes[0, 0].set_ylabel(f"{LABELS['R']} within branches")
+    axes[0, 0].set_ylabel("$R(d)$ within branches")
     figures.letter(axes, [f"k = {table['branch_depth'].max()}, {c}" for c in ("init", "final")])
     figures.shared_legend(figure)
     return figure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from runner import figures
 from runner.protocol.inter_layer import CHECKPOINTS
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 NAMES = {"attention": "attention", "relu_mlp": "ReLU network"}
 PARTS = {"full": r"$\|H\|_F$", "gn": r"$\|H^{GN}\|_F$", "tensor": r"$\|H^T\|_F$"}
 GAP = r"GN-gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
+
+
+def look(protocol: str, protocols: Sequence[str]) -> dict[str, Any]:
+    """Colour and marker of a protocol by its place among all of them: seven hashed styles would not differ enough."""
+    i = list(protocols).index(protocol) % len(figures.COLOURS)
+    return {"color": figures.COLOURS[i], "marker": figures.MARKERS[i]}
 
 
 def norms(blocks: pd.DataFrame) -> Figure:
@@ -50,7 +57,7 @@ def by_protocol(blocks: pd.DataFrame) -> Figure:
     for ax, checkpoint in zip(axes[0], CHECKPOINTS, strict=True):
         for i, protocol in enumerate(protocols):
             part = table[(table["protocol"] == protocol) & (table["checkpoint"] == checkpoint)]
-            ax.scatter([i] * len(part), part["gap"], s=14, **figures.point_style(protocol))
+            ax.scatter([i] * len(part), part["gap"], s=14, **look(protocol, protocols))
             ax.plot([i - 0.3, i + 0.3], [part["gap"].mean()] * 2, color="black", linewidth=1.2)
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
         ax.set_xticks(range(len(protocols)), [p.replace("_", " ") for p in protocols], rotation=60, ha="right")
@@ -63,12 +70,16 @@ def by_protocol(blocks: pd.DataFrame) -> Figure:
 def losses(history: pd.DataFrame) -> Figure:
     """Test loss against the epoch, mean ± std over seeds: a panel per network, a line per protocol."""
     networks = list(dict.fromkeys(history["network"]))
+    protocols = list(dict.fromkeys(history["protocol"]))
     figure, axes = figures.new_figure(1, len(networks), sharey=True)
     for ax, network in zip(axes[0], networks, strict=True):
         for (protocol,), part in groups(history[history["network"] == network], ["protocol"]):
             means = over_seeds(part, ["epoch"], "test_loss")
-            figures.mean_band(ax, means["epoch"], means["mean"], means["std"], protocol,
-                              name=protocol.replace("_", " "), positive=True)  # fmt: skip
+            style = look(protocol, protocols)
+            ax.plot(means["epoch"], means["mean"], markevery=5, label=protocol.replace("_", " "), **style)
+            std = means["std"].fillna(0)
+            low = (means["mean"] - std).clip(lower=1e-3 * means["mean"])
+            ax.fill_between(means["epoch"], low, means["mean"] + std, color=style["color"], alpha=0.15, linewidth=0)
         ax.set_xlabel("epoch")
         figures.log_axis(ax)
     axes[0, 0].set_ylabel("test MSE")
@@ -80,6 +91,7 @@ def losses(history: pd.DataFrame) -> Figure:
 def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     """‖H^GN‖ and the gap against ‖W_Vᵀ w‖, one point per seed, protocol and checkpoint, with the slopes of theory."""
     import numpy as np
+    from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
     keys = ["protocol", "seed", "checkpoint"]
     paths = networks[networks["network"] == "attention"][[*keys, "value_path"]]
@@ -89,7 +101,7 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     for ax, value, text, slope in zip(axes[0], ("gn", "gap"), (PARTS["gn"], GAP), (2, -1), strict=True):
         for (protocol,), part in groups(table, ["protocol"]):
             ax.scatter(part["value_path"], part[value], s=13, alpha=0.8, label=protocol.replace("_", " "),
-                       **figures.point_style(protocol))  # fmt: skip
+                       **look(protocol, list(dict.fromkeys(table["protocol"]))))  # fmt: skip
         start = table[table["checkpoint"] == "init"]
         x = np.geomspace(table["value_path"].min(), table["value_path"].max(), 20)
         y = start[value].mean() * (x / start["value_path"].mean()) ** slope
@@ -97,6 +109,9 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
         ax.set_xlabel(r"$\|W_V^\top w\|_2$")
         ax.set_ylabel(text)
         figures.log_axis(ax, "both")
+        ax.xaxis.set_major_locator(FixedLocator([0.2, 0.5, 1, 2]))
+        ax.xaxis.set_major_formatter(ScalarFormatter())
+        ax.xaxis.set_minor_formatter(NullFormatter())
     figures.letter(axes)
     figures.shared_legend(figure, columns=4)
     return figure
