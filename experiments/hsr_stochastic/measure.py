@@ -150,7 +150,7 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
         z = torch.randint(0, 2, (experiment.repeats, count, dimension), generator=generator).double() * 2 - 1
         image = z @ hessian
         forms, squares = (z * image).sum(-1), image.square().sum(-1)
-        bounds = torch.stack([combine(f, s, dimension).bound for f, s in zip(forms, squares, strict=True)])
+        bounds = combine(forms, squares, dimension).bound
         entries = (count, exact, float(bounds.mean()), float((bounds - exact).square().mean().sqrt()),
                    float(bounds.std()) / math.sqrt(experiment.repeats))  # fmt: skip
         for key, entry in zip(rows, entries, strict=True):

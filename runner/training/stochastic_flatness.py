@@ -11,8 +11,9 @@ Only the square root of σ² brings a bias. It is concave, so the estimate of λ
 √(D−1) Var(σ̂²) / (8 σ³) to leading order, which falls as 1/K while the error of a single estimate falls as 1/√K. (An
 estimate of σ² below 0 counts as 0, which pushes the other way where σ is nearly 0.) Its gradient
 ∇μ̂ + √(D−1) ∇σ̂² / (2 σ̂) has a bias of the same order, since σ̂ appears in it with the same probes. Given `spread`, a
-value of σ that does not depend on these probes (a running mean over earlier steps), the gradient uses that σ instead
-and is unbiased for it at any K >= 2.
+value of σ that does not depend on these probes (a running mean over earlier steps), the gradient divides by the larger
+of the two: it is unbiased for that σ while σ̂ stays below, and no minibatch that is far sharper than the running mean
+makes it explode.
 
 All is differentiable: the products keep their graph. A step costs one gradient, K products and one gradient through
 both, about 2 + 4 K gradients.
@@ -29,14 +30,15 @@ from torch import Tensor
 
 
 class BoundEstimate(NamedTuple):
-    """bound: λ_sup, scalar with graph. trace, trace_of_square, variance: the unbiased estimates, with graph. std: σ̂,
-    without graph, for a running mean."""
+    """bound: λ_sup, with graph. trace, trace_of_square, variance: the unbiased estimates, with graph. std: σ̂, without.
+
+    Scalars, or of the leading shape given to `combine`."""
 
     bound: Tensor
     trace: Tensor
     trace_of_square: Tensor
     variance: Tensor
-    std: float
+    std: Tensor
 
 
 def signs(parameters: Sequence[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
@@ -85,19 +87,16 @@ def stochastic_bound(
 
 
 def combine(forms: Tensor, squares: Tensor, dimension: int, spread: float | None = None) -> BoundEstimate:
-    """The estimate from zᵀHz and |Hz|² of every probe, each (K,)."""
-    count = len(forms)
-    trace, trace_of_square = forms.mean(), squares.mean()
-    squared_trace = (forms.sum().square() - forms.square().sum()) / (count * (count - 1))
+    """The estimate from zᵀHz and |Hz|² of every probe, each (..., K); leading dimensions are separate estimates."""
+    count = forms.shape[-1]
+    trace, trace_of_square = forms.mean(-1), squares.mean(-1)
+    squared_trace = (forms.sum(-1).square() - forms.square().sum(-1)) / (count * (count - 1))
     variance = trace_of_square / dimension - squared_trace / dimension**2
-    positive = float(variance.detach()) > 0
-    std = math.sqrt(float(variance.detach())) if positive else 0.0
-    divisor = std if spread is None else spread
-    bound = trace / dimension
-    if divisor > 0:  # where σ = 0 there is no gradient, and 0 is the least subgradient
-        # Value √variance, gradient ∇variance / (2 divisor).
-        bound = bound + math.sqrt(dimension - 1) * (std + (variance - variance.detach()) / (2 * divisor))
-    return BoundEstimate(bound, trace, trace_of_square, variance, std)
+    std = variance.detach().clamp(min=0).sqrt()
+    divisor = std.clamp(min=spread or 0.0)
+    # Value σ̂, gradient ∇variance / (2 divisor); where both are 0 there is no gradient, and 0 is the least subgradient.
+    rooted = std + (variance - variance.detach()) * (0.5 / torch.where(divisor > 0, divisor, torch.inf))
+    return BoundEstimate(trace / dimension + math.sqrt(dimension - 1) * rooted, trace, trace_of_square, variance, std)
 
 
 def sharpness_aware_gradients(

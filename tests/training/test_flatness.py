@@ -42,7 +42,8 @@ def penalty(kind, theta, x, q, activation):
     if kind == "trace":
         return torch.trace(hessian)
     dimension, mean = len(theta), torch.trace(hessian) / len(theta)
-    return mean + math.sqrt((dimension - 1) / dimension) * (hessian - mean * torch.eye(dimension, dtype=theta.dtype)).norm()
+    deviator = hessian - mean * torch.eye(dimension, dtype=theta.dtype)
+    return mean + math.sqrt((dimension - 1) / dimension) * deviator.norm()
 
 
 def step(direction, theta):

@@ -99,8 +99,8 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
                 ax.scatter(points["x1"], points["x2"], s=9, marker=marker, facecolors="white", edgecolors="black",
                            linewidths=0.6)  # fmt: skip
             ax.grid(False)
-            ax.set_aspect("equal")
-            titles.append(f"{NAMES[method]}, start {start}")
+            ax.set(aspect="equal", xlim=(grid.columns[0], grid.columns[-1]), ylim=(grid.index[0], grid.index[-1]))
+            titles.append(f"{'plain' if method == 'gd' else NAMES[method]}, start {start}")
         line[0].set_ylabel("$x_2$")
     for ax in axes[1]:
         ax.set_xlabel("$x_1$")
