@@ -86,7 +86,7 @@ class Exp1Resonance(InterLayer):
         for keys, part in groups(first(distances), [*VARIANT, "checkpoint"]):
             means = over_seeds(part, ["distance"], "R")
             fit = stats.log_linear(means["distance"], means["mean"], name="")
-            texts[keys] = f"b = {fit.decay:.3f}, R² = {fit.r2:.2f}"
+            texts[keys] = f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
         return texts
 
     def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
