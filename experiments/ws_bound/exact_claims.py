@@ -94,7 +94,8 @@ def _limits(tables: Tables, variant: Variant) -> Iterator[Claim]:
         detail = f"{len(ends)} paths; {note}"
         yield Claim(
             name, statement, "Theorem 7", decide(holds), max(ends, default=math.nan),
-            f"bound < {FOLLOWED:g} of its first value where the errors are < {VANISHED:g} of theirs", detail, variant.group,
+            f"bound < {FOLLOWED:g} of its first value where the errors are < {VANISHED:g} of theirs",
+            detail, variant.group,
         )  # fmt: skip
 
 
