@@ -28,7 +28,7 @@ def figures(experiment: HsrGradient, tables: Tables) -> Mapping[str, Callable[[]
         "terms": ("fig06_terms", partial(terms, tables)),
         "bound_descent": ("fig07_bound_descent", partial(bound_descent, experiment, tables)),
     }
-    return {name: make for table, (name, make) in makers.items() if table in tables}
+    return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}
 
 
 def _first(table: pd.DataFrame) -> pd.DataFrame:

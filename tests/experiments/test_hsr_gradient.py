@@ -19,7 +19,7 @@ from runner.schema import SettingError
 @pytest.fixture(scope="module")
 def experiment():
     torch.set_num_threads(1)
-    job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=400"])
+    job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=1200"])
     return replace(job.experiment, timed_units=[1, 2], timed_sizes=[20, 40], timed_samples=20, timed_hidden=1)
 
 
