@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from runner.curvature.closed_form import attention as att
+from runner.training.newton import lbfgs, minimise
+from runner.training.recovery import recovery_objective
 
 SIZES = ((4, 3), (8, 4), (16, 8), (32, 8), (32, 16))
 
@@ -71,6 +73,21 @@ def main() -> None:
             milliseconds(lambda x=x, w=w, v=v, b=b: att.gradient(x, w, v, b)),
             milliseconds(lambda g=gradient, flat=flat: g(flat)),
         )
+    recover(generator)
+
+
+def recover(generator: torch.Generator) -> None:
+    """Newton's method with line search against L-BFGS, from 1 % away to the same gradient norm; 16 variables."""
+    shapes = ((4, 4), (4, 4), (4, 4))
+    x, w, v = (torch.randn(shape, generator=generator, dtype=torch.float64) / 2 for shape in shapes)
+    objective = recovery_objective(w, v, att.outputs(x, w, v), 1e-4)
+    offset = torch.randn(1, 16, generator=generator, dtype=torch.float64)
+    start = att.vec(x) + 0.01 * x.norm() * offset / offset.norm()
+    report(
+        "recovery, n 4 d 4, against L-BFGS",
+        milliseconds(lambda: minimise(objective, start, "line search", tolerance=1e-9).points),
+        milliseconds(lambda: lbfgs(objective, start, 2000, tolerance=1e-9).points),
+    )
 
 
 if __name__ == "__main__":
