@@ -21,12 +21,15 @@ def duration(seconds: float) -> str:
 
 
 class Costs:
-    """Predicted cost of cells: the median of stored cells with the same parameters, else what the experiment says."""
+    """Predicted cost of cells: the median of stored cells with the same parameters, else what the experiment says.
+
+    Processor time, not wall time: it hardly depends on what else the machine was doing.
+    """
 
     def __init__(self, stored: Sequence[Stored]) -> None:
         self._seen: dict[str, list[tuple[float, float]]] = {}
         for cell in stored:
-            cost = (cell.meta["wall_seconds"], cell.meta["peak_memory_mib"] / 1024)
+            cost = (cell.meta["cpu_seconds"], cell.meta["peak_memory_mib"] / 1024)
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
