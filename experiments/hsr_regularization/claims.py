@@ -54,7 +54,7 @@ class Evidence:
                      self.variant.group)  # fmt: skip
 
     def of_seeds(self, test: str) -> dict[int, Statistic]:
-        seeds = sorted(set(self.tables["search"]["seed"]))
+        seeds = sorted(set(self.rows("endpoints")["seed"]))
         found = {int(seed): self.tests.get((test, f"{self.variant.group} seed={seed}")) for seed in seeds}
         return {seed: row for seed, row in found.items() if row is not None}
 
