@@ -64,8 +64,9 @@ def test_plain_descent_as_a_method_is_the_search(experiment, tables):
     points = points[points["protocol"] == "fitted"].set_index(["seed", "start"])
     assert len(ends)
     for row in ends.itertuples():
-        assert row.lambda_max == points.loc[(row.seed, row.start), "lambda_max"]
-        assert row.lambda_sup == points.loc[(row.seed, row.start), "lambda_sup"]
+        point = points.loc[(row.seed, row.start)]
+        assert row.lambda_max == pytest.approx(point["lambda_max"], rel=1e-12)
+        assert row.lambda_sup == pytest.approx(point["lambda_sup"], rel=1e-12)
 
 
 @pytest.mark.parametrize("method", ["gd", "hsr"])
