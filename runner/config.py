@@ -94,7 +94,9 @@ def experiment_class(name: str) -> type[Experiment]:
     return found
 
 
+@cache
 def _load(path: Path) -> DictConfig:
+    """A YAML file as a mapping; read once, never changed."""
     from yaml import YAMLError
 
     try:
@@ -314,12 +316,11 @@ def _typed(cls: type, values: Any, prefix: str, file: str = "") -> dict[str, Any
             where = f"{file}: " if file else ""
             raise SettingError(f"{where}{dot}{key} is not a setting{_nearest(f'{dot}{key}', [dot + k for k in known])}")
     base = OmegaConf.structured(cls)
-    for key, value in values.items():
-        try:
-            base = OmegaConf.merge(base, {key: value})
-        except OmegaConfBaseException as error:
-            expected = _readable(next(f for f in dataclasses.fields(cls) if f.name == key).type)
-            raise SettingError(f"{dot}{key}: expected {expected}, found {value!r}") from error
+    try:
+        base = OmegaConf.merge(base, values)
+    except OmegaConfBaseException:
+        _blame(cls, base, values, dot)
+        raise
     result = OmegaConf.to_container(base, resolve=True)
     assert isinstance(result, dict)
     typed = {str(key): value for key, value in result.items()}
@@ -327,6 +328,16 @@ def _typed(cls: type, values: Any, prefix: str, file: str = "") -> dict[str, Any
         if value == "???":
             raise SettingError(f"{file}: {dot}{name} has no value; set it there or on the command line")
     return typed
+
+
+def _blame(cls: type, base: Any, values: Any, dot: str) -> None:
+    """Name the one value that does not fit its field."""
+    for field in dataclasses.fields(cls):
+        try:
+            OmegaConf.merge(base, {field.name: values[field.name]} if field.name in values else {})
+        except OmegaConfBaseException as error:
+            found = values[field.name]
+            raise SettingError(f"{dot}{field.name}: expected {_readable(field.type)}, found {found!r}") from error
 
 
 def _readable(kind: Any) -> str:
