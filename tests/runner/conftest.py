@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,15 @@ def hess_run(toy_conf: Path, tmp_path: Path):
         if start:
             pipe = subprocess.PIPE
             return subprocess.Popen(
-                command, cwd=work, env=env, text=True, stdout=pipe, stderr=pipe, start_new_session=True
+                command,
+                cwd=work,
+                env=env,
+                text=True,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+                # A test run in the background inherits an ignored Ctrl-C, which a user's terminal never does.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
         return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=120)
 
