@@ -292,7 +292,7 @@ def _watch(
         running = any(process.is_alive() for process in processes)
         for cell_id in [i for i in open_cells if store.has(i, job.since)]:
             progress.start(open_cells.pop(cell_id).label)
-            progress.advance("measured")
+            progress.advance("measured", store.get(cell_id).meta["wall_seconds"])
         while not results.empty():
             messages.append(results.get())
         if running:

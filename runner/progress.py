@@ -15,8 +15,8 @@ class Progress:
     def inside(self, done: float, total: float, note: str = "") -> None:
         """Progress within the current cell."""
 
-    def advance(self, state: str) -> None:
-        """A cell ended as 'stored', 'measured' or 'failed'."""
+    def advance(self, state: str, seconds: float | None = None) -> None:
+        """A cell ended as 'stored', 'measured' or 'failed', after `seconds` (since its start, where not given)."""
 
     def close(self) -> None:
         """No more cells."""
@@ -42,7 +42,7 @@ class Bar(Progress):
             self._last = now
             self._bar.set_postfix_str(f"{self._label} {100 * done / max(total, 1e-12):.0f}% {note}".rstrip())
 
-    def advance(self, state: str) -> None:
+    def advance(self, state: str, seconds: float | None = None) -> None:
         self._bar.update()
 
     def close(self) -> None:
@@ -59,10 +59,10 @@ class Lines(Progress):
     def start(self, label: str) -> None:
         self._label, self._since = label, time.monotonic()
 
-    def advance(self, state: str) -> None:
+    def advance(self, state: str, seconds: float | None = None) -> None:
         self._done += 1
         if state != "stored":
-            took = time.monotonic() - self._since
+            took = time.monotonic() - self._since if seconds is None else seconds
             print(
                 f"{self._title}: {self._done}/{self._total} {state} {self._label} ({took:.1f} s)",
                 file=sys.stderr,
