@@ -35,7 +35,8 @@ types: $(READY) ## mypy
 	$(BIN)/mypy
 
 bench: $(READY) ## every benchmark: two ways in one run, printed as ratios
-	@for b in tests/bench/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in $(basename $(notdir $(wildcard tests/bench/bench_*.py))); do \
+	  echo "== $$b"; $(BIN)/python -m tests.bench.$$b || exit 1; done
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 	@for e in $(EXPERIMENTS); do $(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS) || exit 1; done
