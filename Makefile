@@ -1,6 +1,7 @@
 # Everything sets itself up: a virtual environment in .venv, made with Python 3.11 or newer.
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(p) 2>/dev/null),$(p))))
 JOBS ?= 2
+RUN_JOBS ?= 1
 SEEDS ?= 42,43,44,45,46
 OUT ?= outputs/run
 BIN := .venv/bin
@@ -22,8 +23,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures
-	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(JOBS)
+run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=2: faster, twice the memory)
+	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(RUN_JOBS)
 
 test: $(READY) lint types ## lint, types and all tests
 	$(BIN)/python -m pytest -n $(JOBS)
