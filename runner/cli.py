@@ -15,7 +15,7 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 
-from runner.schema import SettingError
+from runner.contract.schema import SettingError
 
 HELP = """\
 hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _guarded(action: Callable[[], int]) -> int:
     """Run an action; turn what can go wrong into one line and an exit status."""
-    from runner.execute import NoSpace
+    from runner.run.execute import NoSpace
 
     try:
         return action()
@@ -76,7 +76,7 @@ def _say(line: str) -> None:
 
 def dispatch(argv: list[str]) -> int:
     """Choose the verb."""
-    from runner import config
+    from runner.run import config
 
     if not argv or argv[0] in ("--help", "-h", "help"):
         print(HELP.format(names=", ".join(config.experiment_names())), end="")
@@ -92,8 +92,8 @@ def dispatch(argv: list[str]) -> int:
 
 def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     """The parsed command line and every checked job of it."""
-    from runner import config
-    from runner.store import check_outputs
+    from runner.run import config
+    from runner.store.store import check_outputs
 
     arguments = config.parse(argv)
     jobs = [config.build_job(overrides) for overrides in config.expand(arguments)]
@@ -106,10 +106,10 @@ def run_command(argv: list[str]) -> int:
     """Measure, then report."""
     import hydra
 
-    from runner import config
-    from runner.execute import end_on_sigterm
-    from runner.requirements import check_data
-    from runner.store import claim_outputs
+    from runner.run import config
+    from runner.run.execute import end_on_sigterm
+    from runner.run.requirements import check_data
+    from runner.store.store import claim_outputs
 
     arguments, jobs = _jobs(argv)
     for job in jobs:
@@ -127,8 +127,8 @@ def run_job(cfg: Any) -> None:
     """One job, in this process or in one that a Hydra launcher made."""
     from hydra.core.hydra_config import HydraConfig
 
-    from runner import config
-    from runner.execute import run
+    from runner.run import config
+    from runner.run.execute import run
 
     job = config.build_job(list(HydraConfig.get().overrides.task))
     outcome = run(job)
@@ -148,7 +148,7 @@ class ReportAfterRun(Callback):
         self._report(list(config.hydra.overrides.task), multirun=True)
 
     def _report(self, overrides: list[str], multirun: bool) -> None:
-        from runner import config
+        from runner.run import config
 
         def action() -> int:
             arguments = config.Arguments(tuple(overrides), multirun)
@@ -168,8 +168,8 @@ class ReportAfterRun(Callback):
 
 def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
-    from runner.collect import report
-    from runner.report import write_overview
+    from runner.report.collect import report
+    from runner.report.write import write_overview
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
@@ -187,7 +187,7 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
 
 def report_command(argv: list[str]) -> int:
     """Report from the store: one experiment, or every one that has cells."""
-    from runner import config
+    from runner.run import config
 
     if any(a.startswith("experiment=") for a in argv):
         _, jobs = _jobs(argv)
@@ -203,7 +203,7 @@ def report_command(argv: list[str]) -> int:
 
 def list_command(argv: list[str]) -> int:
     """One line for every experiment."""
-    from runner.listing import listing
+    from runner.run.listing import listing
 
     if len(argv) > 1 or any(not a.startswith("outputs=") for a in argv):
         raise SettingError(f"list takes at most outputs=PATH, found {' '.join(argv)}")
@@ -214,7 +214,7 @@ def list_command(argv: list[str]) -> int:
 
 def plan_command(argv: list[str]) -> int:
     """What a run would do."""
-    from runner.listing import plan
+    from runner.run.listing import plan
 
     _, jobs = _jobs(argv)
     print("\n".join(plan(jobs)))
@@ -223,7 +223,7 @@ def plan_command(argv: list[str]) -> int:
 
 def data_command(argv: list[str]) -> int:
     """Fetch or verify a data set."""
-    from runner.requirements import data
+    from runner.run.requirements import data
 
     return data(argv)
 

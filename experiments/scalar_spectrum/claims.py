@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from runner.experiment import Claim, decide
+from runner.contract.experiment import Claim, decide
 
 if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum

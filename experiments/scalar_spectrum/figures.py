@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.figures import COLOURS, DASHES, MARKERS, letter, new_figure, shared_legend
+from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, shared_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

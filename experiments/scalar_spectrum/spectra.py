@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.scalar import linear, wedge
-from runner.experiment import Cell, Context, Table
 
 if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum

@@ -17,9 +17,9 @@ from experiments.scalar_spectrum.spectra import (
     relative_gap,
     relu_output,
 )
+from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.scalar import linear, wedge
-from runner.experiment import Cell, Context, Table
 
 if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from runner.experiment import (
+from runner.contract.experiment import (
     Cell,
     Claim,
     Context,

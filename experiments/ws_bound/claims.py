@@ -18,7 +18,7 @@ from experiments.ws_bound.analysis import (
 )
 from experiments.ws_bound.exact_claims import exact_claims
 from experiments.ws_bound.rank_tests import corrected
-from runner.experiment import Claim, decide
+from runner.contract.experiment import Claim, decide
 from runner.stats import Statistic
 
 if TYPE_CHECKING:

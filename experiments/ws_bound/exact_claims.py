@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, unique_points
-from runner.experiment import Claim, decide
+from runner.contract.experiment import Claim, decide
 
 if TYPE_CHECKING:
     from experiments.ws_bound import WsBound

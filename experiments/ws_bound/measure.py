@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from experiments.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
+from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import gaussian_classes
-from runner.experiment import Cell, Context, Table
-from runner.training.descent import Endpoints, LossGradient, descend, duplicates
+from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
 
 if TYPE_CHECKING:
     from experiments.ws_bound import WsBound

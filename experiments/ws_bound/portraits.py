@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION
+from runner.contract.experiment import Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.experiment import Table
-from runner.training.descent import descend
+from runner.training.descent.descent import descend
 
 if TYPE_CHECKING:
     from experiments.ws_bound import WsBound

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from runner.curvature.bounds import wolkowicz_styan_upper
 from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 
 if TYPE_CHECKING:
     from experiments.ws_bound.measure import Search

@@ -1,9 +1,12 @@
 """The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
 
-from runner.curvature.blocks import exact_blocks, gauss_newton_blocks
-from runner.curvature.checks import check_before_measuring
-from runner.curvature.composition import Composition, Concatenated, Residual, WeightedSum
-from runner.curvature.estimators import (
+from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
+from runner.curvature.exact.paths import Contribution, path_decomposition, paths
+from runner.curvature.exact.split import BlockSplit, split_blocks
+from runner.curvature.graph.checks import check_before_measuring
+from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
+from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
     frobenius_norms,
@@ -12,25 +15,8 @@ from runner.curvature.estimators import (
     spectral_norms,
     stable_ranks,
 )
-from runner.curvature.graph import Dag, Node
-from runner.curvature.jacobians import (
-    block_jacobians,
-    interaction_radius,
-    lyapunov_exponents,
-    lyapunov_log_norm,
-    mean_spectral_norms,
-    spectral_radius,
-)
-from runner.curvature.low_rank import (
-    GaussNewtonFactors,
-    LowRank,
-    gauss_newton_factors,
-    pull_back,
-    rank_for_accuracy,
-    truncate,
-    truncation_bound,
-)
-from runner.curvature.metrics import (
+from runner.curvature.matrix_free.operators import BlockOperator, CurvatureOperator
+from runner.curvature.metrics.inter_layer import (
     assemble,
     block_metrics,
     coupling,
@@ -42,10 +28,24 @@ from runner.curvature.metrics import (
     resonance,
     stable_rank,
 )
-from runner.curvature.operators import BlockOperator, CurvatureOperator
-from runner.curvature.parametric import parameter_hessian, parametric_blocks, parametric_terms
-from runner.curvature.paths import Contribution, path_decomposition, paths
-from runner.curvature.split import BlockSplit, split_blocks
+from runner.curvature.metrics.jacobians import (
+    block_jacobians,
+    interaction_radius,
+    lyapunov_exponents,
+    lyapunov_log_norm,
+    mean_spectral_norms,
+    spectral_radius,
+)
+from runner.curvature.metrics.low_rank import (
+    GaussNewtonFactors,
+    LowRank,
+    gauss_newton_factors,
+    pull_back,
+    rank_for_accuracy,
+    truncate,
+    truncation_bound,
+)
+from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
     "BlockOperator",

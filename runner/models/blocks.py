@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from runner.curvature.structure import Stage, Structure
+    from runner.curvature.exact.structure import Stage, Structure
 
 _aten = torch.ops.aten
 
@@ -117,7 +117,7 @@ class Block(nn.Module):
 
         None for a spectral weight in training mode, where each forward pass changes it.
         """
-        from runner.curvature.structure import (
+        from runner.curvature.exact.structure import (
             Chain,
             ElementwiseStage,
             LayerNormStage,
@@ -149,6 +149,6 @@ class SumMerge(nn.Module):
 
     def curvature_structure(self, parents: int) -> Structure:
         """The weighted sum, in the curvature engine's closed form."""
-        from runner.curvature.structure import Chain, Structure
+        from runner.curvature.exact.structure import Chain, Structure
 
         return Structure((parents**-0.5,) * parents, Chain(()))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from runner.curvature import Dag, Node
-    from runner.curvature.losses import LossSpec
+    from runner.curvature.graph.losses import LossSpec
 
 INPUT = "input"
 

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from runner.data.images import Split
 from runner.models.network import Network
+from runner.training import CHECKPOINTS
 from runner.training.backprop import gradient_function, loss_value
 
 State = dict[str, Tensor]
 
-CHECKPOINTS = ("init", "mid", "final")
 
 
 class CheckpointStore(Protocol):

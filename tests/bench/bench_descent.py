@@ -15,7 +15,7 @@ import time
 import torch
 
 from runner.curvature.closed_form import three_layer as tl
-from runner.training.descent import LossGradient, descend
+from runner.training.descent.descent import LossGradient, descend
 
 STARTS, STEPS, SAMPLES, INPUTS, RATE = 500, 10_000, 50, 2, 0.01
 OPPONENT_STARTS, OPPONENT_STEPS = 3, 500

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from runner.audit import scalar_oracle as oracle
+from experiments.paper_audit.scalar import oracle
 from runner.curvature.closed_form import scalar
 
 

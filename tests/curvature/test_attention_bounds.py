@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form import attention_bounds as bounds
+from runner.curvature.closed_form.attention import bounds
 
 
 def draw(n: int, d: int, radius: float, draws: int, seed: int = 0) -> tuple[Tensor, ...]:

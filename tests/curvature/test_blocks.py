@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from runner.curvature import Composition, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
-from runner.curvature.derivatives import evaluate
+from runner.curvature.exact.derivatives import evaluate
 from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from runner.curvature.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
 
 
 def _spectra(dimension, count=500, seed=0):

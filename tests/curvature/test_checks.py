@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_newton_blocks, split_blocks
-from runner.curvature.checks import exact_elements, plan_chunk
+from runner.curvature.graph.checks import exact_elements, plan_chunk
 from tests.curvature.cases import make
 
 X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])

@@ -18,7 +18,7 @@ from runner.curvature import (
     stable_rank,
     stable_ranks,
 )
-from runner.curvature.estimators import probe_squares, rademacher
+from runner.curvature.matrix_free.estimators import probe_squares, rademacher
 from tests.curvature.cases import make
 
 

@@ -14,7 +14,7 @@ from runner.curvature import (
     truncate,
     truncation_bound,
 )
-from runner.curvature.low_rank import LowRank
+from runner.curvature.metrics.low_rank import LowRank
 from tests.curvature.cases import ALL, make, relative_error
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runner.audit import scalar_oracle as oracle
+from experiments.paper_audit.scalar import oracle
 from runner.curvature.closed_form import scalar
 
 F64 = torch.float64

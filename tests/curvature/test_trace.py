@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import Dag, Node, exact_blocks
-from runner.curvature.derivatives import evaluate
+from runner.curvature.exact.derivatives import evaluate
 from tests.curvature.cases import Case, dense_hessian, relative_error
 
 torch.manual_seed(0)

@@ -9,9 +9,9 @@ import math
 
 import torch
 
-from runner.curvature.bounds import spectrum_moments
 from runner.curvature.closed_form import three_layer as tl
-from runner.curvature.closed_form.three_layer_model import forward
+from runner.curvature.closed_form.three_layer.model import forward
+from runner.curvature.spectra.bounds import spectrum_moments
 
 
 def value_and_gradient(theta, x, q, activation="sigmoid", block=None):

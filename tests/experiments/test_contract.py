@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.collect import reference_path
-from runner.compare import read_reference
-from runner.config import build_job, experiment_names, preview
-from runner.store import settings
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference
+from runner.run.config import build_job, experiment_names, preview
+from runner.store.store import settings
 
 HEAVY = ("torch", "pandas", "scipy", "matplotlib")
 NAMES = experiment_names()
@@ -27,7 +27,7 @@ def loaded_by() -> dict[str, list[str]]:
     so a process forks for every experiment after the runner's own imports."""
     script = f"""
 import json, os, sys
-from runner.config import experiment_names, preview
+from runner.run.config import experiment_names, preview
 found = {{"": [m for m in {HEAVY} if m in sys.modules]}}
 for name in experiment_names():
     read, write = os.pipe()

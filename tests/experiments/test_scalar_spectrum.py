@@ -13,10 +13,10 @@ from experiments.scalar_spectrum import ScalarSpectrum
 from experiments.scalar_spectrum.claims import HIGH, LOW, claims, edge_runs, measured, notes
 from experiments.scalar_spectrum.figures import figures
 from experiments.scalar_spectrum.training import Network, descend
-from runner.config import build_job
+from runner.contract.experiment import Context, SettingError
 from runner.curvature.closed_form import scalar
-from runner.experiment import Context, SettingError
-from runner.tables import frame
+from runner.run.config import build_job
+from runner.store.tables import frame
 
 SHORT = [
     "experiment.width=[4]", "experiment.factor=[0.5,1.05,1.5,2.2]", "experiment.edge_steps=60",

@@ -12,13 +12,13 @@ from experiments.ws_bound import WsBound
 from experiments.ws_bound.analysis import over_data_sets, split_low_high, variants
 from experiments.ws_bound.measure import macro_f1, measure, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
-from runner.collect import reference_path
-from runner.compare import claims_table, read_reference, scorecard
-from runner.config import build_job, parse
-from runner.experiment import Cell, Context
-from runner.schema import SettingError
+from runner.contract.experiment import Cell, Context
+from runner.contract.schema import SettingError
+from runner.report.collect import reference_path
+from runner.report.compare import claims_table, read_reference, scorecard
+from runner.run.config import build_job, parse
 from runner.stats import correct
-from runner.tables import frame
+from runner.store.tables import frame
 
 SMALL = ("training.starts=20", "training.steps=400", "experiment.fitted_ratio=0.05", "experiment.printed_ratio=0.1",
          "experiment.rate=[0.05,0.1]", "experiment.activation=[sigmoid,tanh]", "experiment.path_points=10",

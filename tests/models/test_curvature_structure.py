@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runner.curvature import Dag, Node, split_blocks
-from runner.curvature.derivatives import evaluate
+from runner.curvature.exact.derivatives import evaluate
 from runner.models.diamond import diamond
 from runner.models.mlp import mlp
 

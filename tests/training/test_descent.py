@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runner.curvature.closed_form import three_layer as tl
-from runner.training.descent import LossGradient, RowDirection, Switch, descend, duplicates
+from runner.training.descent.descent import LossGradient, RowDirection, Switch, descend, duplicates
 
 NAMES = sorted(tl.ACTIVATIONS)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from runner.curvature.closed_form import three_layer as tl
-from runner.training.descent import LossGradient, Switch, descend
-from runner.training.flatness import METHODS, AdaptiveSam, Regularised, training_direction
+from runner.training.descent.descent import LossGradient, Switch, descend
+from runner.training.flatness.flatness import METHODS, AdaptiveSam, Regularised, training_direction
 
 NAMES = sorted(tl.ACTIVATIONS)
 SIZES = [(20, 2, 3), (7, 1, 1), (9, 4, 5)]  # I, M, N

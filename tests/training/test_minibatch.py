@@ -10,7 +10,14 @@ from torch import nn
 from runner.data.images import Split
 from runner.models import Network, Stage, attention_regressor, default_init, diamond, mlp
 from runner.models.resnet import ConvBlock, PoolHead
-from runner.training.minibatch import CHECKPOINTS, Training, crop_and_flip, evaluate, flatten_parameters, train
+from runner.training.minibatch import (
+    CHECKPOINTS,
+    Training,
+    crop_and_flip,
+    evaluate,
+    flatten_parameters,
+    train,
+)
 
 
 def generator(seed):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from runner.curvature.closed_form import three_layer as tl
-from runner.curvature.estimators import lanczos_extremes
-from runner.training.stochastic_flatness import (
+from runner.curvature.matrix_free.estimators import lanczos_extremes
+from runner.training.flatness.stochastic import (
     ParameterHessian,
     combine,
     sharpness_aware_gradients,

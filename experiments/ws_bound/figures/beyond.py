@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, split_low_high, unique_points, variants
 from experiments.ws_bound.figures.scatter import BOUND
-from runner import figures as draw
+from runner.report import figures as draw
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
 from experiments.ws_bound.rank_tests import corrected
-from runner import figures as draw
+from runner.report import figures as draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

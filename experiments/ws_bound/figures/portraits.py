@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant
-from runner import figures as draw
+from runner.report import figures as draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,71 @@
+"""One block of a trained regression network: its norm and its Gauss–Newton and tensor parts, at every checkpoint.
+
+Tables: `blocks`, one row per checkpoint and set of validation samples (0: the first, as in the paper; then random sets,
+the same numbers for every seed); `networks`, one row per checkpoint; `history`, one row per epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.training import Trained
+from runner.contract.experiment import BlockMetric, Context, Table
+from runner.curvature import split_blocks
+from runner.curvature.metrics.inter_layer import gn_gap, resonance
+from runner.models import Network
+from runner.training import CHECKPOINTS
+
+
+def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+    """All tables of one training for the block of `pair`."""
+    sets = list(image_sets(trained.data.test, metric))
+    blocks: list[dict[str, Any]] = []
+    networks: list[dict[str, Any]] = []
+    history = trained.training.history
+    for done, checkpoint in enumerate(CHECKPOINTS):
+        if checkpoint not in trained.training.states:
+            networks.append({"checkpoint": checkpoint, "status": trained.training.status})
+            continue
+        network = trained.at(checkpoint)
+        for number, x, y in sets:
+            row = block_row(trained, network, pair, metric, x, y)
+            blocks.append({"checkpoint": checkpoint, "images": number, **row})
+        epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+        row = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch]}
+        row |= {"parameters": network.parameter_count, **value_path(network)}
+        networks.append({**row, "status": "ok"})
+        ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
+    columns = ("epoch", "train_loss", "test_loss")
+    return {
+        "blocks": as_columns(blocks),
+        "networks": as_columns(networks),
+        "history": {name: history[name] for name in columns},
+    }
+
+
+def block_row(
+    trained: Trained, network: Network, pair: tuple[str, str], metric: BlockMetric, x: torch.Tensor, y: torch.Tensor
+) -> dict[str, float]:
+    """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block; loss on the samples."""
+    dag = network.to_dag(trained.loss)
+    if metric.double:
+        dag, x, y = dag.to(torch.float64), x.double(), y.double()
+    found = split_blocks(dag, x, y, pair, memory_budget=int(metric.memory_gib * 2**30))
+    tensor, gauss_newton = found.tensor[pair], found.gauss_newton[pair]
+    with torch.no_grad():
+        loss = float((network(x).squeeze(-1) - y).square().mean())
+    norms = {"full": resonance(found.total[pair]), "gn": resonance(gauss_newton), "tensor": resonance(tensor)}
+    return {**norms, "gap": gn_gap(tensor, gauss_newton), "loss": loss}
+
+
+def value_path(network: Network) -> dict[str, float]:
+    """‖W_Vᵀ w‖, the length of the linear map from mean-pooled tokens to the output when attention is uniform, and the
+    head's bias. H^T of (q, k) grows with its first power, H^GN with its square. NaN without values."""
+    if "v" not in network.stages:
+        return {"value_path": math.nan, "bias": math.nan}
+    values, head = network.stages["v"].weight.detach(), network.stages["head"].linear
+    return {"value_path": float((head.weight.detach() @ values).norm()), "bias": float(head.bias.detach())}

@@ -1,0 +1,209 @@
+"""Blocks, their metrics and their averages, of a trained network at init, mid and final on several sets of images.
+
+Tables (long format; cell parameters and seed are added by the runner):
+
+- `networks`: one row per checkpoint and set of images: rho and both Lyapunov exponents, mean squared second derivative
+  of the activations, loss and accuracy on the whole test set.
+- `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
+- `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
+- `history`: one row per epoch.
+
+Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
+variance between seeds and between images can be told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.dag.protocol.training import Trained
+from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.seeding import torch_generator
+from runner.curvature import Dag, exact_blocks, split_blocks
+from runner.curvature.metrics.inter_layer import Columns, block_metrics
+from runner.curvature.metrics.jacobians import (
+    block_jacobians,
+    lyapunov_exponents,
+    lyapunov_log_norm,
+    spectral_radius,
+)
+from runner.data.images import Split
+from runner.models import Block, Network
+from runner.training import CHECKPOINTS
+
+Distance = Callable[[str, str], int | None]
+"""Distance of two nodes, None for pairs that stay out of the averages."""
+EXAMPLES_AT_ONCE = 8
+"""Examples whose own blocks are held at the same time."""
+IMAGE_SEED = 0
+"""Seed of the random sets of images: one for all trainings."""
+
+
+def image_sets(test: Split, metric: BlockMetric) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(number, inputs, targets) of every set of `metric.examples` test images."""
+    for number in range(metric.subsamples + 1):
+        if number == 0 and metric.subsample == "first":
+            yield number, *test.first(metric.examples)
+        else:
+            generator = torch_generator(IMAGE_SEED, f"images/{number}")
+            yield number, *test.random(metric.examples, generator)
+
+
+def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Distance | None = None) -> dict[str, Table]:
+    """All tables of one training. distance: default |i − j| in the order of the measured nodes.
+
+    A checkpoint that the training did not reach gives one row with the reason in `networks`.
+    """
+    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
+    sets = list(image_sets(trained.data.test, metric))
+    steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
+    for done, (checkpoint, number, x, y) in enumerate(steps):
+        where = {"checkpoint": checkpoint, "images": number}
+        if checkpoint not in trained.training.states:
+            if number == 0:
+                tables["networks"].append({**where, "status": trained.training.status})
+            continue
+        network = trained.at(checkpoint)
+        dag = network.to_dag(trained.loss)
+        if metric.double:
+            dag, x = dag.to(torch.float64), x.double()
+        columns = measure_blocks(dag, network.measured, x, y, metric, distance)
+        if number == 0:
+            columns["R_examples"] = example_norms(dag, network.measured, x, y, metric)
+            tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
+        tables["distances"] += [{**where, **row} for row in by_distance(columns)]
+        tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
+        ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
+    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+
+
+def measure_blocks(
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric, distance: Distance | None = None
+) -> Columns:
+    """Metrics of the batch-mean blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
+    budget = int(metric.memory_gib * 2**30)
+    blocks = split_blocks(dag, x, y, nodes, memory_budget=budget)
+
+    def number(v: str, w: str) -> int:
+        assert distance is not None
+        found = distance(v, w)
+        return -1 if found is None else found
+
+    return block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+
+
+def by_distance(columns: Columns) -> list[dict[str, Any]]:
+    """Averages over the pairs at each distance.
+
+    R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of ‖H^GN‖_F and ‖H^T‖_F over the
+    pairs, whose ratio is the GN-gap of the papers' tables. On the papers' images (where the columns have R_examples)
+    also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples: mean over pairs and examples of the norm of one
+    example's block, as Remark 38 writes R (the tables hold the norm of the mean block).
+    """
+    rows = []
+    for d in sorted({d for d in columns["distance"] if d >= 0}):
+        at = [i for i, found in enumerate(columns["distance"]) if found == d]
+        row: dict[str, Any] = {"distance": d, "pairs": len(at)}
+        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")}
+        row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
+        row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
+        if "R_examples" in columns:
+            row["gap_of_pairs"] = _mean([columns["gap"][i] for i in at])
+            row["R_examples"] = _mean([columns["R_examples"][i] for i in at])
+        lacking = sum(math.isnan(columns["D"][i]) for i in at)
+        rows.append({**row, "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero"})
+    return rows
+
+
+def pair_rows(columns: Columns) -> list[dict[str, Any]]:
+    """The columns of block_metrics that cannot be had from the others, one row per pair."""
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor")
+    return [
+        {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
+        for i in range(len(columns["v"]))
+    ]
+
+
+def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric) -> list[float]:
+    """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
+    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    sums = dict.fromkeys(pairs, 0.0)
+    budget = int(metric.memory_gib * 2**30)
+    for start in range(0, len(x), EXAMPLES_AT_ONCE):
+        part = slice(start, start + EXAMPLES_AT_ONCE)
+        blocks = exact_blocks(dag, x[part], y[part], nodes, per_example=True, memory_budget=budget, check=False)
+        for pair in pairs:
+            sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
+    return [total / len(x) for total in sums.values()]
+
+
+def network_row(network: Network, dag: Dag, trained: Trained, checkpoint: str, x: Tensor) -> dict[str, float]:
+    """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature of the activations;
+    test_loss and test_accuracy on the whole test set at the checkpoint."""
+    history = trained.training.history
+    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+    return {
+        **chain_dynamics(dag, network.measured, x),
+        "sigma_pp_squared": activation_curvature(network, x),
+        "test_loss": history["test_loss"][epoch],
+        "test_accuracy": history["test_accuracy"][epoch],
+    }
+
+
+def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
+    """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no chain."""
+    chain = [dag.nodes[name].parents for name in nodes]
+    if any(len(parents) != 1 for parents in chain) or any(p[0] != v for p, v in zip(chain[1:], nodes, strict=False)):
+        return {"rho": math.nan, "lyapunov_1": math.nan, "lyapunov_log_norm": math.nan}
+    found = block_jacobians(dag, x, nodes)
+    steps = [found[name, parents[0]] for name, parents in zip(nodes, chain, strict=True)]
+    return {
+        "rho": spectral_radius(found),
+        "lyapunov_1": float(lyapunov_exponents(steps)[0]),
+        "lyapunov_log_norm": lyapunov_log_norm(steps),
+    }
+
+
+def activation_curvature(network: Network, x: Tensor) -> float:
+    """E[σ''(z)²] over the pre-activations of projection and blocks and over the examples (DAG paper, Section 5.3).
+
+    Without the projection the printed values are missed (GELU 0.627 instead of 0.618). 0 for piecewise-linear
+    activations; NaN when no node is a Block with an activation.
+    """
+    values = {"input": x.to(next(network.parameters()).dtype)}
+    with torch.no_grad():
+        values |= network.activations(values["input"])
+    means = []
+    for stage in network.graph():
+        if isinstance(stage.module, Block) and stage.module.activation_name != "linear":
+            with torch.no_grad():
+                z = stage.module.pre_activation(*(values[p] for p in stage.parents))
+            means.append(float(second_derivative(stage.module.act, z).square().mean()))
+    return _mean(means)
+
+
+def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+    """σ''(z), elementwise, by differentiating twice; zero where σ is piecewise linear."""
+    z = z.detach().requires_grad_()
+    with torch.enable_grad():
+        (first,) = torch.autograd.grad(act(z).sum(), z, create_graph=True)
+        if not first.requires_grad:
+            return torch.zeros_like(z)
+        (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
+    return torch.zeros_like(z) if second is None else second
+
+
+def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Columns of the rows; NaN where a row lacks a column."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name, math.nan) for row in rows] for name in names}
+
+
+def _mean(values: list[float]) -> float:
+    finite = [v for v in values if not math.isnan(v)]
+    return math.fsum(finite) / len(finite) if finite else math.nan

@@ -1,0 +1,187 @@
+"""The counterparts of Figs. 2-7; the first stored data set where one network or one data set is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, corrected
+from runner.report import figures as draw
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.hsr.gradient import HsrGradient
+
+OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
+
+
+def figures(experiment: HsrGradient, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
+    """Figures that the stored tables allow, by name; each is drawn when it is called."""
+    makers = {
+        "timing": ("fig02_time", partial(time, tables)),
+        "agreement": ("fig03_agreement", partial(agreement, tables)),
+        "influence": ("fig04_influence", partial(influence, experiment, tables)),
+        "covariance": ("fig05_covariance", partial(covariance, tables)),
+        "terms": ("fig06_terms", partial(terms, tables)),
+        "bound_descent": ("fig07_bound_descent", partial(bound_descent, experiment, tables)),
+    }
+    return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}
+
+
+def _first(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["seed"] == table["seed"].min()]
+
+
+def time(tables: Tables) -> Figure:
+    """Fig. 2: time against D and against I, every data set a point, the fitted exponent in the legend."""
+    tests = corrected(tables)
+    figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
+    titles = []
+    for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
+        rows = tables["timing"][tables["timing"]["varied"] == varied]
+        for form, label in (("numerical", "numerical"), ("analytic", "exact")):
+            part = rows[rows["form"] == form]
+            slopes = [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"]
+            middle = sorted(slopes)[len(slopes) // 2]
+            look = draw.style(label)
+            line = part.groupby(varied)["seconds"].median() * 1e3
+            ax.plot(line.index, line, label=f"{form}: exponent {middle:.2f}", **look)
+            ax.scatter(part[varied], part["seconds"] * 1e3, s=8, color=look["color"], alpha=0.5, linewidths=0)
+        draw.log_axis(ax, "both")
+        ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
+        ax.set_ylabel("processor time (ms)")
+        draw.legend(ax)
+        other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
+        titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
+    draw.letter(axes, titles)
+    return figure
+
+
+def agreement(tables: Tables) -> Figure:
+    """Fig. 3: entry by entry, analytic against numerical."""
+    rows, norms = _first(tables["agreement"]), tables["difference_norms"]
+    figure, axes = draw.new_figure(2, 2, width=8.0, height=5.6)
+    titles = []
+    panels = [(name, block) for name in ("trace", "trace_of_square") for block in ("w", "v")]
+    for ax, (name, block) in zip(axes.ravel(), panels, strict=True):
+        part = rows[(rows["of"] == name) & (rows["block"] == block)]
+        ax.plot(part["entry"], part["numerical"], label="numerical", **(draw.style("numerical") | {"markersize": 8}))
+        ax.plot(part["entry"], part["analytic"], label="analytic",
+                **(draw.style("exact") | {"linestyle": "", "markersize": 4}))  # fmt: skip
+        ax.set_xlabel(f"entry of ${block}$")
+        ax.set_ylabel(rf"$\partial\,{OF[name]} / \partial {block}$")
+        found = norms[(norms["of"] == name) & (norms["block"] == block)]["difference_norm"]
+        titles.append(f"norm of difference {found.min():.1e} to {found.max():.1e}")
+    draw.letter(axes, titles)
+    draw.shared_legend(figure)
+    return figure
+
+
+def influence(experiment: HsrGradient, tables: Tables) -> Figure:
+    """Fig. 4: |delta_i| against the norm of the sample's contribution, one network, and the limit of Proposition 1."""
+    rows = _first(tables["influence"])
+    rows = rows[rows["start"] == rows["start"].min()]
+    tests = corrected(tables)
+    figure, axes = draw.new_figure(2, 4, width=12.8, height=5.6)
+    titles = []
+    plain = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "bound"}
+    for column, name in enumerate(("trace", "pair", "bound")):
+        for line, block in enumerate(("w", "v")):
+            ax = axes[line, column]
+            part = rows[(rows["of"] == name) & (rows["block"] == block)]
+            ax.scatter(part["error"], part["norm"], s=16, alpha=0.7, linewidths=0, **draw.point_style("measured"))
+            ax.set_xlabel(r"$|\delta_i|$")
+            ax.set_ylabel(f"norm of sample i's part, ${block}$")
+            where = f"seed={rows['seed'].iloc[0]} start={rows['start'].iloc[0]}"
+            rho = tests[(f"|delta| and {name} {block}", where)].effect
+            titles.append((line, column, f"{plain[name]}: ρ = {rho:.2f}"))
+    limit = _first(tables["vanishing_error"])
+    for line, name in enumerate(("trace", "pair")):
+        ax = axes[line, 3]
+        for _, part in limit[limit["of"] == name].groupby("start"):
+            ax.plot(part["error"], part["norm"], color=draw.colour("measured"), linewidth=0.9, alpha=0.7)
+        draw.log_axis(ax, "both")
+        ax.set_xlabel(r"$|\delta_i|$, made to vanish")
+        ax.set_ylabel("norm of sample i's part")
+        titles.append((line, 3, f"Prop. 1, {plain[name].split(',')[0]}"))
+    draw.letter(axes, [text for _, _, text in sorted(titles)])
+    return figure
+
+
+def covariance(tables: Tables) -> Figure:
+    """Fig. 5: gradient norm of tr H² against the covariance, scaled to 0-1 in each curve; median and quartiles."""
+    rows = _first(tables["covariance"])
+    ranges = list(dict.fromkeys(rows["half_range"]))
+    activations = list(dict.fromkeys(rows["activation"]))
+    height = 0.4 + 2.6 * len(ranges)
+    figure, axes = draw.new_figure(len(ranges), len(activations), width=8.0, height=height, sharex=True)
+    titles = []
+    for line, half_range in zip(axes, ranges, strict=True):
+        for ax, activation in zip(line, activations, strict=True):
+            part = rows[(rows["half_range"] == half_range) & (rows["activation"] == activation)]
+            low, high = part["q25"].min(), part["q75"].max()
+            scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
+            look = draw.style(activation)
+            ax.plot(part["covariance"], scaled["q50"], **look)
+            ax.fill_between(part["covariance"], scaled["q25"], scaled["q75"], color=look["color"], alpha=0.18,
+                            linewidth=0)  # fmt: skip
+            ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
+            ax.set_ylabel(r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled")
+            titles.append(f"{activation}, parameters within ±{half_range:g}: median at the largest |covariance| is "
+                          f"{ends.iloc[-1] / ends.iloc[0]:.2f} times that at the smallest")  # fmt: skip
+    for ax in axes[-1]:
+        ax.set_xlabel("covariance of the inputs")
+    draw.letter(axes, titles)
+    return figure
+
+
+def terms(tables: Tables) -> Figure:
+    """Fig. 6: norms of both terms at random networks, first data set, with the test."""
+    rows = _first(tables["terms"])
+    tests = corrected(tables)
+    ranges = list(dict.fromkeys(rows["half_range"]))
+    figure, axes = draw.new_figure(1, len(ranges), width=4.0 * len(ranges), height=3.6)
+    titles = []
+    for ax, half_range in zip(axes[0], ranges, strict=True):
+        part = rows[rows["half_range"] == half_range]
+        names = {"gn": r"$\|\partial\mu\|$", "tensor": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
+        draw.groups(ax, {"gn": part["mean_term"], "tensor": part["std_term"]}, names=names)
+        draw.log_axis(ax, "y")
+        test = tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")]
+        draw.annotate_test(ax, test)
+        titles.append(f"parameters within ±{half_range:g}")
+    axes[0, 0].set_ylabel("norm of the term's gradient")
+    draw.letter(axes, titles)
+    return figure
+
+
+def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
+    """Fig. 7: bounds, extreme eigenvalues and the full spectrum along descent on the bound, first start."""
+    rows = _first(tables["bound_descent"])
+    rows = rows[rows["start"] == rows["start"].min()].sort_values("step")
+    numbers = sorted(int(c[7:]) for c in rows.columns if c.startswith("lambda_") and c[7:].isdigit())
+    figure, axes = draw.new_figure(1, 3, width=11.4, height=3.5)
+    labels = {"lambda_sup": ("lambda_sup", r"$\lambda_{\mathrm{sup}}$"), "lambda_1": ("lambda_1", r"$\lambda_1$"),
+              "lambda_2": ("trace_bound", r"$\lambda_2$"), "lambda_3": ("slack", r"$\lambda_3$"),
+              f"lambda_{numbers[-1]}": ("loss", r"$\lambda_D$"),
+              "lambda_inf": ("lambda_inf", r"$\lambda_{\mathrm{inf}}$")}  # fmt: skip
+    for ax, names in (
+        (axes[0, 0], ("lambda_sup", "lambda_1", "lambda_2", "lambda_3")),
+        (axes[0, 1], ("lambda_sup", "lambda_1", f"lambda_{numbers[-1]}", "lambda_inf")),
+    ):
+        for name in names:
+            look, text = labels[name]
+            ax.plot(rows["step"], rows[name], label=text, **(draw.style(look) | {"marker": ""}))
+    for k in numbers:
+        axes[0, 2].plot(rows["step"], rows[f"lambda_{k}"], color="0.35", linewidth=0.9)
+    for ax in axes[0]:
+        ax.set_yscale("symlog", linthresh=0.1)
+        ax.axhline(0, color="black", linewidth=0.8)
+        ax.set_xlabel("step")
+    axes[0, 0].set_ylabel("bounds and eigenvalues")
+    draw.letter(axes, ["upper bound and largest eigenvalues", "both bounds and both ends", "every eigenvalue"])
+    draw.shared_legend(figure, columns=6)
+    return figure

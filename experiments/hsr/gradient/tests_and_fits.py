@@ -1,0 +1,132 @@
+"""Fitted exponents, tests, values beside the paper's, and findings in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from runner import stats
+from runner.stats import Statistic, correct
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.hsr.gradient import HsrGradient
+
+Tables = Mapping[str, "pd.DataFrame"]
+SIZES = {"dimension": "D", "samples": "I"}
+
+
+def by_seed(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """(seed, rows) of each data set, in order."""
+    for seed, rows in table.groupby("seed", sort=True):
+        yield int(str(seed)), rows
+
+
+def corrected(tables: Tables) -> dict[tuple[str, str], Statistic]:
+    """(name, group) -> the row, with Holm's correction within its figure."""
+    return {(s.name, s.group): s for s in correct(_rows(tables))}
+
+
+def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
+    """Every row of stats.csv."""
+    return _rows(tables)
+
+
+def _rows(tables: Tables) -> list[Statistic]:
+    parts = {"timing": _exponents, "influence": _influence, "terms": _terms, "covariance": _covariance}
+    return [row for name, make in parts.items() if name in tables for row in make(tables[name])]
+
+
+def _exponents(table: pd.DataFrame) -> Iterator[Statistic]:
+    """Slope of log seconds against log size: the exponent of the cost."""
+    import numpy as np
+
+    for seed, rows in by_seed(table):
+        for (varied, form), part in rows.groupby(["varied", "form"], sort=False):
+            yield stats.linear(
+                np.log(part[varied]), np.log(part["seconds"]), name=f"exponent in {SIZES[str(varied)]}, {form}",
+                figure="fig02", where="Fig. 2", group=f"seed={seed}",
+            )  # fmt: skip
+
+
+def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
+    """Rank correlation of |delta_i| and the norm of the sample's contribution, over the samples of each network.
+
+    Networks of a data set share its samples, so each gives one row, and a data set one row of their medians.
+    """
+    for seed, rows in by_seed(table):
+        for (name, block), part in rows.groupby(["of", "block"], sort=False):
+            found = [
+                stats.spearman(p["error"], p["norm"], name=f"|delta| and {name} {block}", figure="fig04",
+                               where="Fig. 4", group=f"seed={seed} start={start}")
+                for start, p in part.groupby("start")
+            ]  # fmt: skip
+            yield from found
+            yield stats.summary([s.effect for s in found], name=f"ρ of |delta| and {name} {block}", figure="fig04",
+                                where="Fig. 4", group=f"seed={seed}")  # fmt: skip
+
+
+def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
+    for seed, rows in by_seed(table):
+        for half_range, part in rows.groupby("half_range", sort=False):
+            yield stats.wilcoxon(
+                part["std_term"], part["mean_term"], name=f"std term - mean term, range {half_range:g}",
+                figure="fig06", where="Fig. 6", group=f"seed={seed}", label_a="std term", label_b="mean term",
+            )  # fmt: skip
+
+
+def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
+    """Rank correlation of |covariance| and the median norm: inner products grow with either sign."""
+    for seed, rows in by_seed(table):
+        for (activation, half_range), part in rows.groupby(["activation", "half_range"], sort=False):
+            name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
+            yield stats.spearman(part["covariance"].abs(), part["q50"], name=name, figure="fig05", where="Fig. 5",
+                                 group=f"seed={seed}")  # fmt: skip
+
+
+def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    if "difference_norms" in tables:
+        keys = ["seed", "of", "block"]
+        for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
+            rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
+    if "terms" in tables:
+        for (name, group), test in corrected(tables).items():
+            if name == f"std term - mean term, range {experiment.half_range[0]:g}":
+                seed = int(group.removeprefix("seed="))
+                rows.append({"metric": "fig06_p", "of": "", "block": "", "seed": seed, "value": test.p})
+    return pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+
+
+def notes(experiment: HsrGradient, tables: Tables) -> list[str]:
+    """Findings for the report."""
+    found = []
+    if "timing" in tables:
+        found.append(
+            "Timings are processor seconds of this machine, the least of several repeats: the one table that does not "
+            "repeat byte for byte."
+        )
+        for varied, symbol in SIZES.items():
+            fits = {f: [s.slope for (n, _), s in corrected(tables).items() if n == f"exponent in {symbol}, {f}"]
+                    for f in ("analytic", "numerical")}  # fmt: skip
+            listed = "; ".join(f"{form} {', '.join(f'{v:.2f}' for v in values)}" for form, values in fits.items())
+            found.append(f"Fitted exponents of the time in {symbol}: {listed}. "
+                         f"Ratio at the largest {symbol}: {_ratio(tables['timing'], varied):.0f}.")  # fmt: skip
+    if "difference_norms" in tables:
+        norms = tables["difference_norms"]
+        relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
+        found.append(
+            f"Analytic and three-point gradients differ by at most {norms['difference_norm'].max():.2g} in norm, "
+            f"{relative:.2g} relative, with h = {experiment.difference_step:g}: the error of the differences."
+        )
+    return found
+
+
+def _ratio(timing: pd.DataFrame, varied: str) -> float:
+    rows = timing[timing["varied"] == varied]
+    largest = rows[rows[varied] == rows[varied].max()].groupby("form")["seconds"].median()
+    return float(largest["numerical"] / largest["analytic"])

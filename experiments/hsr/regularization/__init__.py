@@ -1,0 +1,155 @@
+"""HSR regularisation against Hessian-trace regularisation, adaptive SAM and plain gradient descent (HSR, Section VI).
+
+A cell is one data set under one protocol: the search for critical points, the choice of the starts that lead to the
+sharpest and the flattest of them, and the four methods from these starts. The heavy parts are in sibling modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from runner.contract.experiment import (
+    Cell,
+    Claim,
+    Context,
+    DescentTraining,
+    Experiment,
+    GaussianData,
+    SettingError,
+    Table,
+    grid,
+    one_of,
+    positive,
+    report_only,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from runner.stats import Statistic
+
+PROTOCOLS = ("fitted", "printed")
+READINGS = ("every_step", "second_half")
+ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
+SECONDS = {"fitted": 80.0, "printed": 55.0}
+"""Of 3,000 starts and 10,000 steps on one thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HsrRegularization(Experiment):
+    """Settings, each explained in conf/experiment/hsr_regularization.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
+    paper: ClassVar[str] = "HSR"
+    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; the printed stop rule, a wider A-SAM, five data sets"
+
+    protocol: list[str] = grid()
+    reading: list[str]
+    activation: str
+    hidden: int
+    rate: float
+    fitted_ratio: float
+    printed_ratio: float
+    group_share: float
+    switch: int
+    trace_weight: float
+    bound_weight: float
+    radius: float
+    wide_radius: float
+    record_every: int
+    line_points: int
+    line_half_range: float
+    plane_half_range: float
+    plane_points: int
+    boundary_starts: int
+    saddle_ratio: float = report_only(0.01)
+    level: float = report_only(0.01)
+    tight: float = report_only(1.1)
+    eigenvalue_margin: float = report_only(1.25)
+    f1_margin: float = report_only(0.01)
+    share: float = report_only(0.8)
+    data_sets: int = report_only(3)
+    dataset: GaussianData
+    training: DescentTraining
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("experiment.protocol", self.protocol, PROTOCOLS)
+        one_of("experiment.reading", self.reading, READINGS)
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+        for field in fields(self):
+            if field.name not in ("protocol", "reading", "activation", "dataset", "training"):
+                positive(f"experiment.{field.name}", getattr(self, field.name))
+        for name in ("group_share", "share", "level"):
+            if not 0 < getattr(self, name) < 1:
+                raise SettingError(f"experiment.{name}: expected a value between 0 and 1, found {getattr(self, name)}")
+        if self.dataset.inputs != 2:
+            raise SettingError(f"dataset.inputs: expected 2 (decision boundaries), found {self.dataset.inputs}")
+        if not self.reading:
+            raise SettingError("experiment.reading: expected at least one reading of the stop rule, found none")
+
+    def cells(self) -> list[Cell]:
+        work = self.training.starts / 3000 * self.training.steps / 10_000
+        return [Cell({"protocol": p}, round(3 + work * SECONDS[p], 1), 0.6) for p in self.protocol]
+
+    def ratio(self, cell: Cell) -> float:
+        """Stop ratio of the cell's protocol."""
+        return self.fitted_ratio if cell.params["protocol"] == "fitted" else self.printed_ratio
+
+    def strength(self, method: str) -> float:
+        """γ₂/γ₁ of a method."""
+        return (self.trace_weight if method == "trace" else self.bound_weight) / self.rate
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.hsr.regularization.measure import measure
+
+        return measure(self, cell, ctx)
+
+    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
+        from experiments.hsr.regularization.figures import figures
+
+        return figures(self, tables)
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments.hsr.regularization.claims import claims
+
+        return claims(self, tables)
+
+    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
+        from experiments.hsr.regularization.paired_tests import statistics
+
+        return statistics(self, tables)
+
+    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+        from experiments.hsr.regularization.scores import measured
+
+        return measured(self, tables)
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        from experiments.hsr.regularization.scores import notes
+
+        return notes(self, tables)
+
+    def comparable(self) -> str:
+        paper = {
+            "experiment.activation": (self.activation, "sigmoid"),
+            "experiment.hidden": (self.hidden, 3),
+            "experiment.rate": (self.rate, 0.01),
+            "experiment.trace_weight": (self.trace_weight, 0.01),
+            "experiment.bound_weight": (self.bound_weight, 0.01),
+            "experiment.radius": (self.radius, 0.1),
+            "experiment.switch": (self.switch, 5000),
+            "training.starts": (self.training.starts, 3000),
+            "training.steps": (self.training.steps, 10_000),
+            "training.half_range": (self.training.half_range, 10.0),
+            "dataset.train": (self.dataset.train, 50),
+            "dataset.test": (max(self.dataset.test), 1000),
+            "dataset.mean": (self.dataset.mean, 1.0),
+            "dataset.variance": (self.dataset.variance, 2.0),
+        }
+        changed = [f"{key}={value} instead of {wanted}" for key, (value, wanted) in paper.items() if value != wanted]
+        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""

@@ -1,0 +1,68 @@
+"""Wilcoxon signed-rank tests between methods, paired by the start they share; every data set by itself.
+
+Starts of one data set share that data set, so pooling them over seeds would count the same draw hundreds of times. What
+holds over data sets is tested on one median per data set (`… over data sets`), where n is small and says so. Pairs in
+which a method reached no critical point are left out, and counted in the note.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from experiments.hsr.regularization.analysis import (
+    FIGURES,
+    GROUPS,
+    PAIRS,
+    Tables,
+    Variant,
+    by_seed,
+    variants,
+    wide,
+)
+from runner import stats
+from runner.stats import Statistic, correct
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.hsr.regularization import HsrRegularization
+
+_LATEST: list[tuple[weakref.ref, HsrRegularization, list[Statistic]]] = []
+"""The rows of the tables seen last: report, claims, scorecard and figures ask for the same ones in turn."""
+
+
+def corrected(experiment: HsrRegularization, tables: Tables) -> dict[tuple[str, str], Statistic]:
+    """(name, group) -> the test, with Holm's correction within its figure."""
+    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}
+
+
+def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
+    """Every test of every variant."""
+    source = tables["endpoints"]
+    for table, settings, rows in _LATEST:
+        if table() is source and settings == experiment:
+            return list(rows)
+    rows = [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(source))]
+    _LATEST[:] = [(weakref.ref(source), experiment, rows)]
+    return list(rows)
+
+
+def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
+    for group in GROUPS:
+        for quantity, figure in FIGURES.items():
+            tables = {seed: wide(part, quantity) for seed, part in by_seed(rows[rows["group"] == group])}
+            for a, b in PAIRS:
+                name = f"{quantity}, {a} - {b}, {group} seeds"
+                about = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
+                about["figure"] = f"{figure} {variant.group}"
+                medians = []
+                for seed, table in tables.items():
+                    yield stats.wilcoxon(table[a], table[b], name=name, group=f"{variant.group} seed={seed}", **about)
+                    medians.append(float((table[a] - table[b]).median()))
+                if tables:
+                    known = [m for m in medians if not math.isnan(m)]
+                    about |= {"label_a": f"median of {a} - {b}", "label_b": "0", "figure": about["figure"] + " all"}
+                    yield stats.wilcoxon(known, name=f"{name}, over data sets", group=variant.group, **about)

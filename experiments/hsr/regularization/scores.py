@@ -1,0 +1,64 @@
+"""Measured values beside the paper's, and findings in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from experiments.hsr.regularization.analysis import NAMES, Tables, variants
+from experiments.hsr.regularization.paired_tests import corrected
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.hsr.regularization import HsrRegularization
+
+COUNTS = ("starts", "converged", "unique", "sharp", "flat")
+COMPARED = (("lambda_max", "hsr", "gd"), ("lambda_max", "asam", "gd"), ("lambda_max", "trace", "gd"),
+            ("lambda_max", "hsr", "trace"), ("f1", "hsr", "gd"), ("f1", "asam", "gd"), ("f1", "trace", "gd"),
+            ("f1", "hsr", "trace"), ("lambda_max", "asam_wide", "gd"), ("f1", "asam_wide", "gd"),
+            ("lambda_max", "hsr", "asam_wide"), ("f1", "hsr", "asam_wide"))  # fmt: skip
+
+
+def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for row in tables["search"].to_dict("records"):
+        about = {"protocol": row["protocol"], "seed": row["seed"]}
+        rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
+        rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
+    sizes = tables["data"].groupby(["protocol", "seed", "set"]).size()
+    for (protocol, seed, kind), count in sizes.items():
+        rows.append({"metric": f"{kind}_samples", "protocol": protocol, "seed": seed, "value": count})
+    return pd.DataFrame(rows, columns=["metric", "protocol", "seed", "value"])
+
+
+def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
+    """Findings for the report."""
+    found = [
+        "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
+        "(every_step), and from the second half of the steps on (second_half).",
+        "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
+        f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} beside it (wide radius).",
+    ]
+    found += _sharpness(experiment, tables)
+    rows = tables["endpoints"]
+    for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
+        lost = part[part["status"] != "ok"]["method"].value_counts()
+        listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
+        found.append(f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
+                     f"{len(part) // len(NAMES)} each.")  # fmt: skip
+    return found
+
+
+def _sharpness(experiment: HsrRegularization, tables: Tables) -> Iterator[str]:
+    tests = corrected(experiment, tables)
+    for variant in variants(experiment, tables):
+        for quantity, a, b in COMPARED:
+            name = f"{quantity}, {a} - {b}, sharp seeds"
+            seeds = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
+            if seeds:
+                listed = ", ".join(f"{s.shift:+.3g} (r = {s.effect:+.2f}, n = {s.n_a})" for s in seeds)
+                yield f"{variant.text}: shift of {quantity}, {NAMES[a]} - {NAMES[b]}, sharp seeds: {listed}."

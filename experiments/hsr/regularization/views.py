@@ -1,0 +1,149 @@
+"""What is kept of the descents and of the networks they end at: dynamics, loss along eigenvectors, boundaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form import three_layer as tl
+from runner.training.descent.descent import DescentResult, Endpoints
+
+if TYPE_CHECKING:
+    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.measure import Problem
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+COLUMNS = tuple(f"q{round(100 * level)}" for level in QUANTILES)
+GROUPS = ("sharp", "flat")
+DEPTHS = 5  # distances at which a saddle is looked for
+
+
+def _quantiles(values: Tensor) -> dict[str, Tensor]:
+    """Quantiles over the last dimension by name, NaN left out."""
+    found = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
+    return dict(zip(COLUMNS, found, strict=True))
+
+
+def dynamics(
+    experiment: HsrRegularization, problem: Problem, result: DescentResult, names: list[str]
+) -> dict[str, list[Any]]:
+    """Quantiles over the starts of a group of L and λ₁ at recorded steps (Fig. 10).
+
+    A start that has stopped counts with its last point. Every curve would be megabytes.
+    """
+    steps = torch.arange(0, experiment.training.steps + 1, experiment.record_every)
+    paths = []
+    for start in range(len(names)):
+        path = result.trajectories[start]
+        last = torch.searchsorted(path.steps, steps, right=True) - 1
+        paths.append(path.theta[last])
+    theta = torch.stack(paths) if paths else problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
+    values = {
+        "loss": tl.loss(theta, *problem.args),
+        "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())[..., -1],
+    }
+    rows: dict[str, list[Any]] = {key: [] for key in ("group", "quantity", "step", *COLUMNS)}
+    for group in GROUPS:
+        of = torch.tensor([name == group for name in names], dtype=torch.bool)
+        for quantity, value in values.items() if bool(of.any()) else ():
+            rows["group"] += [group] * len(steps)
+            rows["quantity"] += [quantity] * len(steps)
+            rows["step"] += steps.tolist()
+            for name, column in _quantiles(value[of].t()).items():
+                rows[name] += column.tolist()
+    return rows
+
+
+def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) -> Tensor:
+    """L(theta + t u) − L(theta), (S, T)."""
+    points = theta[:, None] + offsets[:, None] * direction[:, None]
+    return tl.loss(points, *problem.args) - tl.loss(theta, *problem.args)[:, None]
+
+
+def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
+    """How far the loss falls on both sides along u_D, (S,): max over t <= reach of L(theta) − mean of L(theta ± t u_D).
+
+    The mean of both sides takes out the slope that the stop rule leaves; it is ½ |λ_D| t² to leading order, 0 where
+    the loss does not fall.
+    """
+    vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args).nan_to_num()).eigenvectors
+    offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
+    both = (_along(problem, theta, vectors[..., 0], offsets) + _along(problem, theta, vectors[..., 0], -offsets)) / 2
+    return (-both).amax(-1)
+
+
+def profiles(
+    experiment: HsrRegularization, problem: Problem, ends: Endpoints, names: list[str], chosen: Tensor
+) -> dict[str, list[Any]]:
+    """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip of λ_D's lower
+    whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of the quartile (Fig. 13)."""
+    offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype) * experiment.line_half_range
+    rows: dict[str, list[Any]] = {key: [] for key in ("kind", "direction", "start", "offset", *COLUMNS)}
+
+    def add(kind: str, direction: str, start: int, values: Tensor) -> None:
+        rows["kind"] += [kind] * len(offsets)
+        rows["direction"] += [direction] * len(offsets)
+        rows["start"] += [start] * len(offsets)
+        rows["offset"] += offsets.tolist()
+        for name, column in _quantiles(values.t()).items():
+            rows[name] += column.tolist()
+
+    finite = torch.isfinite(ends.theta).all(1)
+    for group in GROUPS:
+        of = (torch.tensor([name == group for name in names], dtype=torch.bool) & finite).nonzero()[:, 0]
+        if not len(of):
+            continue
+        theta = ends.theta[of]
+        values, vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args))
+        add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
+        if group == "flat":
+            least = values[:, 0]
+            low, high = least.quantile(0.25), least.quantile(0.75)
+            inside = least.where(least >= low - 1.5 * (high - low), torch.inf)
+            tip = int(inside.argmin())
+            for direction, column in (("u_1", -1), ("u_D", 0)):
+                line = _along(problem, theta[tip : tip + 1], vectors[tip : tip + 1, :, column], offsets)
+                add("whisker tip", direction, int(chosen[of[tip]]), line)
+    return rows
+
+
+def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, float]:
+    """Points (K², 2) of a square of the input plane, row by row of x₂, and their distance."""
+    axis = torch.linspace(-1, 1, experiment.plane_points, dtype=dtype) * experiment.plane_half_range
+    second, first = torch.meshgrid(axis, axis, indexing="ij")
+    return torch.stack([first.flatten(), second.flatten()], dim=1), float(axis[1] - axis[0])
+
+
+def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
+    """Length of the decision boundary in the square of the input plane, (S,): grid edges that cross it, times their
+    length. In this taxicab length a straight boundary at any angle is at most 2√2 half widths times √2 long."""
+    points, distance = _grid(experiment, theta.dtype)
+    side = experiment.plane_points
+    classes = torch.cat([tl.predict(part, points, problem.activation) > 0.5 for part in theta.split(64)])
+    classes = classes.unflatten(-1, (side, side))
+    crossed = (classes[..., 1:] != classes[..., :-1]).sum((-2, -1))
+    crossed = crossed + (classes[..., 1:, :] != classes[..., :-1, :]).sum((-2, -1))
+    return crossed * distance
+
+
+def boundaries(
+    experiment: HsrRegularization, problem: Problem, finals: dict[str, Tensor], names: list[str], chosen: Tensor,
+    points: dict[str, Any],
+) -> dict[str, list[Any]]:  # fmt: skip
+    """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig. 15)."""
+    bound = dict(zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True))
+    sharp = [k for k, name in enumerate(names) if name == "sharp"]
+    ranked = sorted(sharp, key=lambda k: -bound[int(chosen[k])])[: experiment.boundary_starts]
+    plane, _ = _grid(experiment, problem.x.dtype)
+    rows: dict[str, list[Any]] = {key: [] for key in ("method", "start", "x1", "x2", "p")}
+    for method in ("gd", "hsr"):
+        for k in ranked:
+            p = tl.predict(finals[method][k], plane, problem.activation)
+            rows["method"] += [method] * len(plane)
+            rows["start"] += [int(chosen[k])] * len(plane)
+            rows["x1"] += plane[:, 0].tolist()
+            rows["x2"] += plane[:, 1].tolist()
+            rows["p"] += [round(value, 3) for value in p.tolist()]  # drawn only; a third of the size
+    return rows

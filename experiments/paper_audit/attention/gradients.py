@@ -1,0 +1,275 @@
+"""Attention paper, Sections B and F: definitions, first derivatives, gradient and Hessian of the loss."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.attention.terms import (
+    SIZES,
+    Index,
+    Terms,
+    compare,
+    derivative_lemma,
+    formula,
+    instance,
+    other1,
+    relative_error,
+    same1,
+)
+from experiments.paper_audit.formula import Formula, Outcome
+from runner.curvature.closed_form.attention import hessian_block
+
+ORIGIN = Index(0, 0, 0, 0, 0, 0)
+
+
+def origins() -> Iterator[tuple[str, Terms]]:
+    """One set of terms per size, for statements without indices."""
+    for n, d in SIZES:
+        yield f"n = {n}, d = {d}", Terms(*instance(n, d), ORIGIN)
+
+
+def _algebra() -> Outcome:
+    """Fact B.1 on three random vectors."""
+    errors = []
+    for t in (terms for _, terms in origins()):
+        first, second, third = t.f, t.h, t.x1
+        triple = (first * second * third).sum()
+        errors.append(relative_error((first * second) @ third, triple))
+        errors.append(relative_error(first @ torch.diag(second) @ third, triple))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def residual(t: Terms, x: Tensor) -> Tensor:
+    """c(X) (n, d) from Definitions B.4-B.8."""
+    scores = (x.T @ t.w @ x).T
+    return torch.softmax(scores, -1) @ (x.T @ t.v) - t.b
+
+
+def loss(t: Terms, x: Tensor) -> Tensor:
+    """L(X) of Definition B.9."""
+    return residual(t, x).square().sum()
+
+
+def _matrix_form(transpose: bool) -> Outcome:
+    """The matrix form of the loss in Theorem J.1 against Definition B.9."""
+
+    def printed(t: Terms, transposed: bool) -> Tensor:
+        a = torch.exp(t.x.T @ (t.w.T if transposed else t.w) @ t.x)
+        return (a / a.sum(1, keepdim=True) @ t.x.T @ t.v - t.b).square().sum()
+
+    return compare(
+        origins(),
+        lambda t: loss(t, t.x),
+        lambda t: printed(t, False),
+        (lambda t: printed(t, True)) if transpose else None,
+    )
+
+
+def _chain(t: Terms, factor: float) -> Tensor:
+    """factor * sum_{i0,j0} c dc/dx as a vector over all entries of X."""
+    c, jac = residual(t, t.x), torch.func.jacrev(lambda x: residual(t, x))(t.x)
+    return factor * torch.einsum("ij,ijab->ab", c, jac)
+
+
+def _second(t: Terms, factor: float, swapped: bool = False) -> Tensor:
+    """factor * sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c), axes (j1, i1, j2, i2).
+
+    swapped: with the second factor dc/dx_{i1,j2} that Lemma F.1 prints.
+    """
+    c = residual(t, t.x)
+    jac = torch.func.jacrev(lambda x: residual(t, x))(t.x)
+    second = torch.func.hessian(lambda x: residual(t, x))(t.x)
+    outer = torch.einsum("rsai,rsbi->aib" if swapped else "rsai,rsbk->aibk", jac, jac)
+    outer = outer.unsqueeze(-1).expand(second.shape[2:]) if swapped else outer
+    return factor * (outer + torch.einsum("rs,rsaibk->aibk", c, second))
+
+
+def _loss_gradient() -> Outcome:
+    return compare(
+        origins(),
+        lambda t: torch.func.grad(lambda x: loss(t, x))(t.x),
+        lambda t: _chain(t, 1.0),
+        lambda t: _chain(t, 2.0),
+    )
+
+
+def _loss_hessian(swapped: bool) -> Outcome:
+    return compare(
+        origins(),
+        lambda t: torch.func.hessian(lambda x: loss(t, x))(t.x),
+        lambda t: _second(t, 1.0, swapped),
+        lambda t: _second(t, 2.0),
+    )
+
+
+def _layout() -> Outcome:
+    """Definition E.3: the closed-form blocks H_1..H_4, laid out as printed, are the Hessian of each c_{i0,j0}."""
+    worst, count = 0.0, 0
+    for t in (terms for _, terms in origins()):
+        d, n = t.x.shape
+        second = torch.func.hessian(lambda x, t=t: residual(t, x))(t.x)  # (i0, j0, j1, i1, j2, i2)
+        exact = second.permute(0, 1, 3, 2, 5, 4).reshape(n, d, n * d, n * d)
+        for i0, j0 in itertools.product(range(n), range(d)):
+            rows = [[hessian_block(t.x, t.w, t.v, (i0, j0), p, q) for q in range(n)] for p in range(n)]
+            laid_out = torch.cat([torch.cat(row, dim=1) for row in rows])
+            worst = max(worst, relative_error(laid_out, exact[i0, j0]))
+            count += 1
+    return Outcome(worst, instances=count)
+
+
+DEFINITIONS: tuple[Formula, ...] = (
+    formula("Fact B.1", "<u o v, w> = <u o v o w, 1_n> and u^T (v o w) = u^T diag(v) w", _algebra),
+    formula(
+        "Theorem J.1, loss",
+        "L(X) = |D(X)^-1 exp(X^T W X) X^T V - B|_F^2 is the loss of Definition B.9",
+        lambda: _matrix_form(True),
+        True,
+        "misprint",
+        "|D(X)^-1 exp(X^T W^T X) X^T V - B|_F^2: row i0 of Definition B.4 is exp(X^T W X_{*,i0})^T. The two agree "
+        "for symmetric W only. (The minimum is over X in R^{d x n}, not R^{n x d}.)",
+    ),
+)
+
+FIRST_DERIVATIVES: tuple[Formula, ...] = (
+    derivative_lemma(
+        "Lemma B.10, Part 1",
+        "d X^T W X_{*,i0} / dx_{i1,j1} = e_{i0} w1 + X^T W_{*,j1}, i0 = i1",
+        lambda t: t.scores,
+        same1,
+        lambda t: t.e0 * t.w1 + t.x1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.10, Part 2",
+        "d X^T W X_{*,i0} / dx_{i1,j1} = e_{i1} w1, i0 != i1",
+        lambda t: t.scores,
+        other1,
+        lambda t: t.e1 * t.w1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.11, Part 1",
+        "du/dx_{i1,j1} = u o (e_{i0} w1 + X^T W_{*,j1}), i0 = i1",
+        lambda t: t.u,
+        same1,
+        lambda t: t.u * (t.e0 * t.w1 + t.x1),
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.11, Part 2",
+        "du/dx_{i1,j1} = u o (e_{i1} w1), i0 != i1",
+        lambda t: t.u,
+        other1,
+        lambda t: t.u * t.e1 * t.w1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.12, Part 1",
+        "d alpha/dx_{i1,j1} = u_{i0,i0} w1 + <u, X^T W_{*,j1}>, i0 = i1",
+        lambda t: t.u.sum(),
+        same1,
+        lambda t: t.u[t.k.i0] * t.w1 + t.u @ t.x1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.12, Part 2",
+        "d alpha/dx_{i1,j1} = u_{i0,i1} w1, i0 != i1",
+        lambda t: t.u.sum(),
+        other1,
+        lambda t: t.u[t.k.i1] * t.w1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.13, Part 1",
+        "d alpha^-1/dx_{i1,j1} = -alpha^-1 (f_{i0,i0} w1 + <f, X^T W_{*,j1}>), i0 = i1",
+        lambda t: 1 / t.u.sum(),
+        same1,
+        lambda t: -(t.f00 * t.w1 + t.z1) / t.u.sum(),
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.13, Part 2",
+        "d alpha^-1/dx_{i1,j1} = -alpha^-1 f_{i0,i1} w1, i0 != i1",
+        lambda t: 1 / t.u.sum(),
+        other1,
+        lambda t: -t.f01 * t.w1 / t.u.sum(),
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.14, Part 1",
+        "df/dx_{i1,j1} = -f (f_{i0,i0} w1 + <f, X^T W_{*,j1}>) + f o (e_{i0} w1 + X^T W_{*,j1}), i0 = i1",
+        lambda t: t.f,
+        same1,
+        lambda t: -t.f * (t.f00 * t.w1 + t.z1) + t.f * (t.e0 * t.w1 + t.x1),
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.14, Part 2",
+        "df/dx_{i1,j1} = -f f_{i0,i1} w1 + f o (e_{i1} w1), i0 != i1",
+        lambda t: t.f,
+        other1,
+        lambda t: -t.f * t.f01 * t.w1 + t.f * t.e1 * t.w1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.15",
+        "dh_{j0}/dx_{i1,j1} = e_{i1} v_{j1,j0}",
+        lambda t: t.h,
+        lambda k: True,
+        lambda t: t.e1 * t.v1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.16, Part 1",
+        "dc_{i0,j0}/dx_{i1,j1} = C_1 + C_2 + C_3 + C_4 + C_5, i0 = i1",
+        lambda t: t.s,
+        same1,
+        lambda t: -t.s * t.f00 * t.w1 - t.s * t.z1 + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1,
+        wrt=1,
+    ),
+    derivative_lemma(
+        "Lemma B.16, Part 2",
+        "dc_{i0,j0}/dx_{i1,j1} = C_6 + C_7 + C_8, i0 != i1",
+        lambda t: t.s,
+        other1,
+        lambda t: -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1,
+        wrt=1,
+    ),
+)
+
+LOSS: tuple[Formula, ...] = (
+    formula(
+        "Lemma B.17",
+        "dL/dx = sum c dc/dx",
+        _loss_gradient,
+        True,
+        "wrong statement",
+        "dL/dx = 2 sum c dc/dx: L is the sum of c^2 without a factor 1/2",
+    ),
+    formula(
+        "Lemma F.1",
+        "d2L/dx_{i1,j1} dx_{i2,j2} = sum dc/dx_{i1,j1} dc/dx_{i1,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}",
+        lambda: _loss_hessian(True),
+        True,
+        "wrong statement",
+        "2 sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}): a factor 2 (from Lemma B.17), and the "
+        "second factor is the derivative in x_{i2,j2}",
+    ),
+    formula(
+        "Lemma F.2",
+        "grad^2 L = sum grad c grad c^T + c grad^2 c",
+        lambda: _loss_hessian(False),
+        True,
+        "wrong statement",
+        "grad^2 L = 2 sum (grad c grad c^T + c grad^2 c)",
+    ),
+    formula(
+        "Definition E.3",
+        "grad^2 c_{i0,j0} in n x n blocks: H_1 at (i0, i0), H_2 in row i0, H_3 in column i0, H_4 elsewhere",
+        _layout,
+    ),
+)

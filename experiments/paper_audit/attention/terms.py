@@ -1,0 +1,254 @@
+"""The attention paper's notation at one point, and checks of its derivatives against automatic differentiation.
+
+`Terms` names every factor that occurs in Sections B-E for one choice of indices, so that a printed right-hand side is
+one line of code. A check differentiates the left-hand side by forward mode in float64 and reports the largest
+relative error of the printed and of the corrected right-hand side over instances of several sizes, smallest first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.formula import TOLERANCE, Difference, Formula, Outcome, Verdict
+
+SIZES = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
+TUPLES_PER_SIZE = 6
+SCALE_FLOOR = 1e-2  # errors are relative to the derivative's norm, or to this where the derivative is near zero
+
+
+@dataclass(frozen=True)
+class Index:
+    """One choice of the paper's indices, counted from zero."""
+
+    i0: int
+    i1: int
+    i2: int
+    j0: int
+    j1: int
+    j2: int
+
+    def __str__(self) -> str:
+        values = (self.i0, self.i1, self.i2, self.j0, self.j1, self.j2)
+        return "(i0,i1,i2,j0,j1,j2) = (" + ",".join(str(k + 1) for k in values) + ")"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """X (d, n), W (d, d), V (d, d), B (n, d) and indices k; the paper's functions as properties (Section B.2).
+
+    Vectors: u, f, h = h(X)_{j0}, x1 = X^T W_{*,j1}, x2, e0, e1, e2. Scalars: f00 = f_{i0,i0}, f01 = f_{i0,i1},
+    f02 = f_{i0,i2}; h0, h1, h2 = h_{j0,i}; w1 = <W_{j1,*}, X_{*,i0}>, w2; z1 = <f, x1>, z2; s = <f, h>;
+    y10 = <W_{*,j1}, X_{*,i0}>, y12 = <W_{*,j1}, X_{*,i2}>, y20; v1 = v_{j1,j0}, v2; w12 = w_{j1,j2}, w21;
+    m1 = <f o x1, h>, m2. Where a lemma prints h(X)_{i0,i0}, that is hbad = <X_{*,i0}, V_{*,i0}> (needs i0 <= d).
+    """
+
+    x: Tensor
+    w: Tensor
+    v: Tensor
+    b: Tensor
+    k: Index
+
+    def unit(self, i: int) -> Tensor:
+        return torch.eye(self.x.shape[1], dtype=self.x.dtype)[i]
+
+    @cached_property
+    def scores(self) -> Tensor:
+        return self.x.T @ (self.w @ self.x[:, self.k.i0])
+
+    @cached_property
+    def u(self) -> Tensor:
+        return torch.exp(self.scores)
+
+    @cached_property
+    def f(self) -> Tensor:
+        return self.u / self.u.sum()
+
+    @cached_property
+    def h(self) -> Tensor:
+        return self.x.T @ self.v[:, self.k.j0]
+
+    e0 = property(lambda t: t.unit(t.k.i0))
+    e1 = property(lambda t: t.unit(t.k.i1))
+    e2 = property(lambda t: t.unit(t.k.i2))
+    f00 = property(lambda t: t.f[t.k.i0])
+    f01 = property(lambda t: t.f[t.k.i1])
+    f02 = property(lambda t: t.f[t.k.i2])
+    h0 = property(lambda t: t.h[t.k.i0])
+    h1 = property(lambda t: t.h[t.k.i1])
+    h2 = property(lambda t: t.h[t.k.i2])
+    hbad = property(lambda t: t.x[:, t.k.i0] @ t.v[:, t.k.i0])
+    x1 = property(lambda t: t.x.T @ t.w[:, t.k.j1])
+    x2 = property(lambda t: t.x.T @ t.w[:, t.k.j2])
+    w1 = property(lambda t: t.w[t.k.j1] @ t.x[:, t.k.i0])
+    w2 = property(lambda t: t.w[t.k.j2] @ t.x[:, t.k.i0])
+    y10 = property(lambda t: t.w[:, t.k.j1] @ t.x[:, t.k.i0])
+    y12 = property(lambda t: t.w[:, t.k.j1] @ t.x[:, t.k.i2])
+    y20 = property(lambda t: t.w[:, t.k.j2] @ t.x[:, t.k.i0])
+    triple2 = property(lambda t: (t.w[t.k.j2] * t.w[:, t.k.j2] * t.x[:, t.k.i0]).sum())
+    z1 = property(lambda t: t.f @ t.x1)
+    z2 = property(lambda t: t.f @ t.x2)
+    s = property(lambda t: t.f @ t.h)
+    m1 = property(lambda t: (t.f * t.x1) @ t.h)
+    m2 = property(lambda t: (t.f * t.x2) @ t.h)
+    v1 = property(lambda t: t.v[t.k.j1, t.k.j0])
+    v2 = property(lambda t: t.v[t.k.j2, t.k.j0])
+    w12 = property(lambda t: t.w[t.k.j1, t.k.j2])
+    w21 = property(lambda t: t.w[t.k.j2, t.k.j1])
+
+
+Expression = Callable[[Terms], Tensor]
+Case = Callable[[Index], bool]
+
+
+@cache
+def instance(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """X, W, V, B with standard normal entries, the scores of moderate size."""
+    generator = torch.Generator().manual_seed(1000 * n + 10 * d + seed)
+    shapes = ((d, n), (d, d), (d, d), (n, d))
+    x, w, v, b = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return x, w / d**0.5, v, b
+
+
+def indices(n: int, d: int, case: Case) -> list[Index]:
+    """A few index tuples of the case, the same ones each time; empty where the size has none."""
+    tokens, components = itertools.product(range(n), repeat=3), list(itertools.product(range(d), repeat=3))
+    every = (Index(*i, *j) for i in tokens for j in components)
+    admitted = [k for k in every if case(k) and k.i0 < d]
+    return random.Random(n + 10 * d).sample(admitted, min(TUPLES_PER_SIZE, len(admitted)))
+
+
+def points(case: Case) -> Iterator[tuple[str, Terms]]:
+    """Terms of every instance and sampled index tuple, smallest size first, with a description."""
+    for n, d in SIZES:
+        for k in indices(n, d, case):
+            yield f"n = {n}, d = {d}, {k}", Terms(*instance(n, d), k)
+
+
+def derivative(quantity: Expression, terms: Terms, wrt: int) -> Tensor:
+    """d quantity / d x_{i1,j1} (wrt 1) or / d x_{i2,j2} (wrt 2), by forward-mode differentiation."""
+    k = terms.k
+    i, j = (k.i1, k.j1) if wrt == 1 else (k.i2, k.j2)
+    direction = torch.zeros_like(terms.x)
+    direction[j, i] = 1.0
+
+    def at(x: Tensor) -> Tensor:
+        return quantity(Terms(x, terms.w, terms.v, terms.b, k))
+
+    result: Tensor = torch.func.jvp(at, (terms.x,), (direction,))[1]
+    return result
+
+
+def relative_error(found: Tensor, exact: Tensor) -> float:
+    """|found - exact| / max(|exact|, floor)."""
+    return float((found - exact).norm() / exact.norm().clamp_min(SCALE_FLOOR))
+
+
+def compare(
+    cases: Iterator[tuple[str, Terms]],
+    exact: Expression,
+    printed: Expression | None,
+    corrected: Expression | None = None,
+    unusable: str = "nothing",
+) -> Outcome:
+    """Largest relative errors of the printed and of the corrected expression against the exact one.
+
+    printed None: there is nothing to evaluate, for the reason `unusable`; its error counts as infinite.
+    """
+    worst, worst_corrected, example, count = 0.0, 0.0, "", 0
+    for description, terms in cases:
+        count += 1
+        truth = exact(terms)
+        error = math.inf if printed is None else relative_error(printed(terms), truth)
+        if error > TOLERANCE and not example:
+            found = unusable if printed is None else _digits(printed(terms))
+            example = f"{description}: printed {found}, derivative {_digits(truth)}"
+        worst = max(worst, error)
+        if corrected is not None:
+            worst_corrected = max(worst_corrected, relative_error(corrected(terms), truth))
+    return Outcome(worst, None if corrected is None else worst_corrected, count, example)
+
+
+def _digits(value: Tensor) -> str:
+    shown = ", ".join(f"{float(entry):.4g}" for entry in value.flatten()[:4])
+    return f"[{shown}{', ...' if value.numel() > 4 else ''}]" if value.ndim else shown
+
+
+def second_derivative(terms: Terms) -> Tensor:
+    """d2 c_{i0,j0} / dx_{i1,j1} dx_{i2,j2}."""
+    return derivative(lambda t: derivative(lambda inner: inner.s, t, 1), terms, 2)
+
+
+def derivative_lemma(
+    place: str,
+    statement: str,
+    quantity: Expression,
+    case: Case,
+    printed: Expression | None,
+    corrected: Expression | None = None,
+    difference: Difference = "",
+    correction: str = "",
+    wrt: int = 2,
+) -> Formula:
+    """Formula for a lemma of the form d quantity / d x = right-hand side, in one of the paper's index cases."""
+
+    def check() -> Outcome:
+        return compare(points(case), lambda t: derivative(quantity, t, wrt), printed, corrected)
+
+    return formula(place, statement, check, corrected is not None, difference, correction)
+
+
+def formula(
+    place: str,
+    statement: str,
+    check: Callable[[], Outcome],
+    corrected: bool = False,
+    difference: Difference = "",
+    correction: str = "",
+) -> Formula:
+    """Formula whose id is made from its place; expected to hold, or to hold after the correction given."""
+    name = place.lower().replace("lemma ", "").replace(", ", ".").replace(" ", "_")
+    expected: Verdict = "holds after correction" if corrected else "holds"
+    return Formula(f"attention.{name}", place, statement, check, expected, difference, correction)
+
+
+def same1(k: Index) -> bool:
+    """i0 = i1."""
+    return k.i0 == k.i1
+
+
+def other1(k: Index) -> bool:
+    """i0 != i1."""
+    return k.i0 != k.i1
+
+
+def all_same(k: Index) -> bool:
+    """i0 = i1 = i2: case 1 of Definition E.2."""
+    return k.i0 == k.i1 == k.i2
+
+
+def same_then_other(k: Index) -> bool:
+    """i0 = i1 != i2: case 2."""
+    return k.i0 == k.i1 != k.i2
+
+
+def both_other(k: Index) -> bool:
+    """i0 != i1 and i0 != i2: case 4."""
+    return k.i1 != k.i0 != k.i2
+
+
+def both_other_equal(k: Index) -> bool:
+    """i0 != i1 = i2."""
+    return both_other(k) and k.i1 == k.i2
+
+
+def all_different(k: Index) -> bool:
+    """i0, i1, i2 with i1 != i2 and neither equal to i0."""
+    return both_other(k) and k.i1 != k.i2

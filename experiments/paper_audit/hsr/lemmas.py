@@ -1,0 +1,120 @@
+"""HSR paper, Appendices A and B: the algebra of the proofs, and every lemma on derivatives of single and pair terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.hsr import pair_terms as t
+from experiments.paper_audit.hsr.derivatives import PAIRS, SINGLE, Pair, cases
+from experiments.paper_audit.hsr.pair_terms import kron
+from experiments.paper_audit.three_layer_oracle import Sample, relative_error
+
+
+def _product_rule(matrix: Pair) -> Callable[[], Outcome]:
+    """Lemma 8: d(o_iᵀ P_ij o_j)/dθ = dvec P_ij/dθ (o_i ⊗ o_j) + do_i/dθ P_ij o_j + do_j/dθ P_ji o_i."""
+
+    def check() -> Outcome:
+        errors = []
+        for instance, a, b in cases():
+            i, j = (instance.samples[k] for k in (a, b))
+            by_matrix = instance.jacobian(lambda i, j: matrix(i, j).flatten(), a, b) @ kron(i.o, j.o)
+            by_first = instance.jacobian(lambda i, j: i.o, a, b) @ matrix(i, j) @ j.o
+            by_second = instance.jacobian(lambda i, j: j.o, a, b) @ matrix(j, i) @ i.o
+            expected = instance.jacobian(lambda i, j: i.o @ matrix(i, j) @ j.o, a, b)
+            errors.append(relative_error(by_matrix + by_first + by_second, expected))
+        return Outcome(max(errors), instances=len(errors))
+
+    return check
+
+
+def _omega_rule() -> Outcome:
+    errors = []
+    for instance, a, b in cases():
+        i, j = (instance.samples[k] for k in (a, b))
+        slopes = [instance.jacobian(lambda i, j: i.s1, a, b), instance.jacobian(lambda i, j: j.s1, a, b)]
+        expected = instance.jacobian(t.omega, a, b)
+        errors.append(relative_error(slopes[0] * j.s1 + slopes[1] * i.s1, expected))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _symmetries() -> Outcome:
+    errors = []
+    for instance, a, b in cases():
+        i, j = (instance.samples[k] for k in (a, b))
+        errors.append(relative_error(t.phi_matrix(i, j).T, t.phi_matrix(j, i)))
+        errors.append(relative_error(t.psi_matrix(i, j)[1, 0], t.psi_matrix(j, i)[0, 1]))
+        errors.append(relative_error(t.omega(i, j), t.omega(j, i)))
+        swapped = t.G_phi(j, i)[:, [0, 2, 1, 3]] @ kron(i.o, j.o)
+        errors.append(relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o)))
+        ordered = torch.stack([i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta])
+        errors.append(relative_error(kron(i.o, j.o), ordered))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _kronecker() -> Outcome:
+    errors, generator = [], torch.Generator().manual_seed(0)
+    for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
+        x = torch.randn(3, 1, generator=generator, dtype=torch.float64)
+        A, C = (torch.randn(rows, middle, generator=generator, dtype=torch.float64) for _ in range(2))
+        B = torch.randn(middle, columns, generator=generator, dtype=torch.float64)
+        errors.append(relative_error(kron(x, A @ B), kron(x, A) @ B))
+        errors.append(relative_error(kron(x, A + C), kron(x, A) + kron(x, C)))
+        errors.append(relative_error(kron(x, torch.cat([A, C], 1)), torch.cat([kron(x, A), kron(x, C)], 1)))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _leibniz() -> Outcome:
+    errors = []
+    for instance, a, b in cases():
+        i, j = (instance.samples[k] for k in (a, b))
+        first = instance.jacobian(lambda i, j: i.f, a, b) @ j.f
+        second = instance.jacobian(lambda i, j: j.f, a, b) @ i.f
+        errors.append(relative_error(first + second, instance.jacobian(lambda i, j: i.f @ j.f, a, b)))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _third_sigmoid() -> Outcome:
+    """The sigmoid's third derivative of Section VI-A on a grid."""
+    y = torch.linspace(-6, 6, 49, dtype=torch.float64)
+    f = 1 / (1 + torch.exp(-y))
+    a = ((3 + math.sqrt(3)) / 6, (3 - math.sqrt(3)) / 6)
+    sample = Sample(y, y, y, y, y[0], y[0], "sigmoid")
+    printed = 6 * (f - a[0]) * (f - a[1]) * (1 - f) * f
+    return Outcome(relative_error(printed, sample.d(3)), instances=len(y))
+
+
+LEMMAS: tuple[Formula, ...] = (
+    Formula("hsr.eq63", "Eq. 63", "d(aᵀb)/dθ = (da/dθ) b + (db/dθ) a", _leibniz),
+    Formula(
+        "hsr.lemma1", "Lemma 1, Eqs. 68-70", "x⊗(AB) = (x⊗A)B, x⊗(A+B) = x⊗A + x⊗B, x⊗[A B] = [x⊗A x⊗B]", _kronecker
+    ),
+    *(derivative.formula for derivative in SINGLE),
+    Formula(
+        "hsr.eq99",
+        "Lemma 8, Eq. 99",
+        "dφ_ij/dθ = dφ/dθ (o_i⊗o_j) + do_i/dθ Φ_ij o_j + do_j/dθ Φ_ji o_i",
+        _product_rule(t.phi_matrix),
+    ),
+    Formula(
+        "hsr.eq100",
+        "Lemma 8, Eq. 100",
+        "dψ_ij/dθ = dψ/dθ (o_i⊗o_j) + do_i/dθ Ψ_ij o_j + do_j/dθ Ψ_ji o_i",
+        _product_rule(t.psi_matrix),
+    ),
+    Formula("hsr.eq103", "Lemma 9, Eq. 103", "dω_ij/dθ = ds'(z_i)/dθ s'(z_j) + ds'(z_j)/dθ s'(z_i)", _omega_rule),
+    Formula(
+        "hsr.eq111",
+        "Eqs. 110, 111, 122, 128",
+        "o_i⊗o_j in components; [a c b d]_ji (o_i⊗o_j) = [a b c d]_ji (o_j⊗o_i); Φ_ijᵀ = Φ_ji; "
+        "(Ψ_ij)_21 = (Ψ_ji)_12; ω_ij = ω_ji",
+        _symmetries,
+    ),
+    *(derivative.formula for derivative in PAIRS),
+    Formula(
+        "hsr.sigmoid", "Section VI-A", "sigmoid: f''' = 6 (f − a⁺)(f − a⁻)(1 − f) f, a± = (3 ± √3)/6", _third_sigmoid
+    ),
+)

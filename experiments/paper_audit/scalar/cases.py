@@ -1,0 +1,254 @@
+"""Instances on which the printed formulas of the scalar-spectrum paper are tried, and how one is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.formula import TOLERANCE, Outcome
+from experiments.paper_audit.scalar import oracle
+
+Case = TypeVar("Case", "Linear", "Relu", "Bias")
+SIZES = ((1, 1), (2, 1), (2, 3), (3, 8), (6, 5), (11, 20))
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """One linear network with its data; the paper's shorthands as properties. Parameters ordered (v, w)."""
+
+    w: Tensor
+    v: Tensor
+    x: Tensor
+    y: Tensor
+
+    @property
+    def m(self) -> int:
+        return len(self.w)
+
+    @property
+    def a(self) -> Tensor:
+        """σ²."""
+        return (self.x**2).mean()
+
+    @property
+    def yx(self) -> Tensor:
+        return (self.y * self.x).mean()
+
+    @property
+    def wv(self) -> Tensor:
+        return torch.dot(self.w, self.v)
+
+    @property
+    def ww(self) -> Tensor:
+        return torch.dot(self.w, self.w)
+
+    @property
+    def vv(self) -> Tensor:
+        return torch.dot(self.v, self.v)
+
+    @property
+    def residual(self) -> Tensor:
+        return self.wv * self.x - self.y
+
+    @property
+    def d(self) -> Tensor:
+        """mean xδ."""
+        return (self.x * self.residual).mean()
+
+    @property
+    def loss(self) -> Tensor:
+        return 0.5 * (self.residual**2).mean()
+
+    @cached_property
+    def hessian(self) -> Tensor:
+        return oracle.autodiff_hessian(oracle.linear_network, [self.v, self.w], self.x, self.y)
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        """Ascending, from the automatic Hessian."""
+        return torch.linalg.eigvalsh(self.hessian)
+
+    def describe(self) -> str:
+        return f"m={self.m}, n={len(self.x)}, " + numbers(w=self.w, v=self.v, x=self.x, y=self.y)
+
+
+class Relu(Linear):
+    """One ReLU network with its data."""
+
+    @cached_property
+    def hessian(self) -> Tensor:
+        return oracle.autodiff_hessian(oracle.relu_network, [self.v, self.w], self.x, self.y)
+
+    def cell(self, sign: int, closed: bool = True) -> tuple[Linear, Tensor]:
+        """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to − where `closed`."""
+        neurons = self.v > 0 if sign > 0 else (self.v <= 0 if closed else self.v < 0)
+        samples = self.x > 0 if sign > 0 else self.x <= 0
+        return Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples]), samples.double().mean()
+
+
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """One linear network with bias and its data. Parameters ordered (w, v, b)."""
+
+    w: Tensor
+    v: Tensor
+    b: Tensor
+    x: Tensor
+    y: Tensor
+
+    @property
+    def m(self) -> int:
+        return len(self.w)
+
+    @property
+    def residual(self) -> Tensor:
+        return torch.dot(self.w, self.v) * self.x + torch.dot(self.w, self.b) - self.y
+
+    @property
+    def dx(self) -> Tensor:
+        return (self.residual * self.x).mean()
+
+    @property
+    def d0(self) -> Tensor:
+        return self.residual.mean()
+
+    @property
+    def r2(self) -> Tensor:
+        return self.dx**2 + self.d0**2
+
+    @property
+    def s(self) -> Tensor:
+        """‖v‖² + ‖w‖²."""
+        return torch.dot(self.v, self.v) + torch.dot(self.w, self.w)
+
+    @cached_property
+    def hessian(self) -> Tensor:
+        return oracle.autodiff_hessian(oracle.bias_network, [self.w, self.v, self.b], self.x, self.y)
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        return torch.linalg.eigvalsh(self.hessian)
+
+    def describe(self) -> str:
+        return f"m={self.m}, n={len(self.x)}, " + numbers(w=self.w, v=self.v, b=self.b, x=self.x, y=self.y)
+
+
+def numbers(**vectors: Tensor) -> str:
+    """Vectors of up to three entries with four digits; longer ones are left to their seed."""
+    return ", ".join(f"{k}=({', '.join(f'{e:.4g}' for e in t.tolist())})" for k, t in vectors.items() if len(t) <= 3)
+
+
+@lru_cache
+def linear_cases(sign: int = 0) -> tuple[Linear, ...]:
+    """Random linear networks, each also with −y; sign = ±1 keeps those with θ* of that sign."""
+    cases = []
+    for seed, (m, n) in enumerate(SIZES):
+        for flip in (1.0, -1.0):
+            (w, v), x, y = oracle.random_instance(seed, m, n)
+            case = Linear(w, v, x, flip * y)
+            if sign in (0, int(torch.sign(case.yx))):
+                cases.append(case)
+    return tuple(cases)
+
+
+@lru_cache
+def covariance_cases(sign: int) -> tuple[Linear, ...]:
+    """Random linear networks whose residual covariance mean xδ has the given sign."""
+    return tuple(case for case in linear_cases() if int(torch.sign(case.d)) == sign)
+
+
+@lru_cache
+def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
+    """Random ReLU networks with neurons and samples in both cells; samples > 0 fixes n (the appendix has n = 1)."""
+    cases = []
+    for seed, (m, n) in enumerate(((2, 4), (3, 6), (5, 8), (10, 12))):
+        (w, v), x, y = oracle.random_instance(40 + seed, m, samples or n)
+        v = torch.cat([v[:1].abs(), -v[1:2].abs(), v[2:]])
+        if samples != 1:
+            x = torch.cat([x[:1].abs(), -x[1:2].abs(), x[2:]])
+        cases += [Relu(w, v, x, y), Relu(w, v, -x, y)]
+    return tuple(cases)
+
+
+@lru_cache
+def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
+    """Random networks with bias; centred: mean x = 0; unit: mean x² = 1 as well."""
+    cases = []
+    for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
+        (w, v, b), x, y = oracle.random_instance(80 + seed, m, n, layers=3)
+        x = x - x.mean() if centred else x
+        cases.append(Bias(w, v, b, x / (x**2).mean().sqrt() if unit else x, y))
+    return tuple(cases)
+
+
+def decorrelated(case: Bias) -> Bias:
+    """The same with mean y = mean xy = 0."""
+    y = case.y - case.y.mean()
+    return Bias(case.w, case.v, case.b, case.x, y - (case.x * y).mean() * case.x)
+
+
+@lru_cache
+def plain_bias_cases() -> tuple[Bias, ...]:
+    """Centred unit inputs, mean y = mean xy = 0, any weights."""
+    return tuple(decorrelated(case) for case in bias_cases())
+
+
+@lru_cache
+def theorem6_cases() -> tuple[Bias, ...]:
+    """As `plain_bias_cases`, with ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖."""
+    cases = []
+    for case in plain_bias_cases():
+        b = case.b - torch.dot(case.b, case.v) / torch.dot(case.v, case.v) * case.v
+        b = b * torch.linalg.vector_norm(case.v) / torch.linalg.vector_norm(b)
+        cases.append(Bias(case.w, case.v, b, case.x, case.y))
+    return tuple(cases)
+
+
+def worst(
+    cases: Sequence[Case], printed: Callable[[Case], float], corrected: Callable[[Case], float] | None = None
+) -> Outcome:
+    """Outcome of an error function over the cases; the counter-example is the first case that fails."""
+    errors = [printed(case) for case in cases]
+    failing = [
+        f"{case.describe()}: off by {error:.3g}"
+        for case, error in zip(cases, errors, strict=True)
+        if not error <= TOLERANCE
+    ]
+    return Outcome(
+        max(errors),
+        None if corrected is None else max(corrected(case) for case in cases),
+        len(cases),
+        failing[0] if failing else "",
+    )
+
+
+def compare(
+    cases: Sequence[Case],
+    expected: Callable[[Case], Tensor],
+    printed: Callable[[Case], Tensor],
+    corrected: Callable[[Case], Tensor] | None = None,
+) -> Outcome:
+    """Largest relative error of `printed` (and `corrected`) against `expected`."""
+    return worst(
+        cases,
+        lambda c: oracle.relative_error(printed(c), expected(c)),
+        None if corrected is None else lambda c: oracle.relative_error(corrected(c), expected(c)),
+    )
+
+
+def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
+    """‖H z − λ z‖ / (‖H‖₂ ‖z‖); 1 for the zero vector, which is no eigenvector."""
+    norm, scale = torch.linalg.vector_norm(vector), torch.linalg.matrix_norm(hessian, 2)
+    if norm <= 1e-12 * (1 + scale):
+        return 1.0
+    return float(torch.linalg.vector_norm(hessian @ vector - value * vector) / (scale * norm))
+
+
+def ascending(*parts: Tensor) -> Tensor:
+    """All numbers in one ascending vector."""
+    return torch.cat([part.reshape(-1) for part in parts]).sort().values

@@ -1,0 +1,276 @@
+"""Scalar-spectrum paper, Section 2 and Appendices B and C.2 (ReLU network): what was checked, and the verdicts.
+
+A cell is a linear network of its own neurons and samples (`Relu.cell`), weighted with its share n±/n of the samples.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.scalar import linear_terms as linear
+from experiments.paper_audit.scalar import oracle
+from experiments.paper_audit.scalar.cases import Relu, ascending, compare, eigen_error, relu_cases, worst
+from runner.curvature.closed_form.scalar import relu_spectrum
+
+SIGNS = (1, -1)
+
+
+def order(c: Relu) -> Tensor:
+    """Places of the parameters (v_+, w_+, v_-, w_-) among (v, w)."""
+    plus, minus = torch.nonzero(c.v > 0).flatten(), torch.nonzero(c.v <= 0).flatten()
+    return torch.cat([plus, plus + c.m, minus, minus + c.m])
+
+
+def cell_matrix(c: Relu) -> Tensor:
+    """Eq. (4): blockdiag(n_+/n H_+, n_-/n H_-), rows and columns back in the order (v, w)."""
+    parts = []
+    for sign in SIGNS:
+        cell, share = c.cell(sign)
+        parts.append(torch.zeros(0, 0, dtype=torch.float64) if cell.m == 0 else share * linear.right_matrix(cell))
+    matrix = torch.block_diag(*parts)
+    back = torch.argsort(order(c))
+    return matrix[back][:, back]
+
+
+def cell_values(c: Relu, sign: int) -> Tensor:
+    """Corollary 5 for one cell: ±(n±/n) d±, q−1 times each, and the outliers (43), (44)."""
+    cell, share = c.cell(sign)
+    bulk = max(cell.m - 1, 0)
+    return share * torch.cat([cell.d.expand(bulk), -cell.d.expand(bulk), linear.outliers(cell)])
+
+
+def corollary5(c: Relu) -> Tensor:
+    """Both cells; the values that a cell without neurons would add are kept, as the formula has them."""
+    return ascending(cell_values(c, 1), cell_values(c, -1))[: 2 * c.m]
+
+
+def empty_cell_cases() -> tuple[Relu, ...]:
+    """q = 0, q = m, and data of one sign only."""
+    cases = []
+    for m in (1, 2, 4):
+        (w, v), x, y = oracle.random_instance(m, m, 5)
+        cases += [Relu(w, v.abs(), x, y), Relu(w, -v.abs(), x, y), Relu(w, v, x.abs(), y), Relu(w, v, -x.abs(), y)]
+    return tuple(cases)
+
+
+def zero_neuron_cases() -> tuple[Relu, ...]:
+    """One neuron with v_j = 0."""
+    cases = []
+    for c in relu_cases():
+        v = c.v.clone()
+        v[0] = 0.0
+        cases.append(Relu(c.w, v, c.x, c.y))
+    return tuple(cases)
+
+
+def without_dead(c: Relu) -> Tensor:
+    """Eq. (4) with the neurons v_j = 0 left out of both cells: their rows and columns are zero."""
+    alive = (c.v != 0).double()
+    keep = torch.cat([alive, alive])
+    return cell_matrix(c) * torch.outer(keep, keep)
+
+
+def gradient(c: Relu) -> Tensor:
+    """Eqs. (35), (36), averaged over the samples."""
+    slopes = torch.where(c.x[:, None] > 0, (c.v > 0).double(), (c.v <= 0).double()) * c.x[:, None]  # (n, m)
+    delta = (slopes * c.v) @ c.w - c.y
+    return torch.cat([delta @ (slopes * c.w), delta @ (slopes * c.v)]) / len(c.y)
+
+
+def single_hessian(c: Relu) -> Tensor:
+    """Eqs. (37)–(39), one sample."""
+    x = c.x[0]
+    active = (c.v > 0) if x > 0 else (c.v <= 0)
+    v, w = c.v * active, c.w * active
+    delta = torch.dot(w, v) * x - c.y[0]
+    corner = torch.diag(delta * x * active) + x**2 * torch.outer(v, w)
+    top = torch.cat([x**2 * torch.outer(w, w), corner.T], dim=1)
+    return torch.cat([top, torch.cat([corner, x**2 * torch.outer(v, v)], dim=1)])
+
+
+def average_hessian(c: Relu) -> Tensor:
+    """Eqs. (40)–(42)."""
+    total = torch.zeros(2 * c.m, 2 * c.m, dtype=torch.float64)
+    for sign in SIGNS:
+        cell, share = c.cell(sign)
+        neurons = (c.v > 0) if sign > 0 else (c.v <= 0)
+        v, w = c.v * neurons, c.w * neurons
+        corner = share * (torch.diag(cell.d * neurons) + cell.a * torch.outer(v, w))
+        top = torch.cat([share * cell.a * torch.outer(w, w), corner.T], dim=1)
+        total += torch.cat([top, torch.cat([corner, share * cell.a * torch.outer(v, v)], dim=1)])
+    return total
+
+
+def embedded(c: Relu, sign: int, vector: Tensor) -> Tensor:
+    """A cell's (z_v, z_w) among all parameters."""
+    neurons = (c.v > 0) if sign > 0 else (c.v <= 0)
+    full = torch.zeros(2 * c.m, dtype=torch.float64)
+    full[torch.cat([neurons, neurons])] = vector
+    return full
+
+
+def outlier_vector_error(c: Relu, sign: int, weighted: bool) -> float:
+    """Eqs. (64), (65): λ_outlier w + d v, d w + λ_outlier v; weighted: with (n±/n) d± beside the weighted λ."""
+    cell, share = c.cell(sign)
+    errors = []
+    for value in share * linear.outliers(cell):
+        d = cell.d * (share if weighted else 1.0)
+        vector = torch.cat([value * cell.w + d * cell.v, d * cell.w + value * cell.v])
+        errors.append(eigen_error(c.hessian, embedded(c, sign, vector), value))
+    return max(errors)
+
+
+def bulk_vector_error(c: Relu, weighted: bool) -> float:
+    """Appendix C.2: eigenvectors (z, z), z ⟂ w + v of the bulk value d±; weighted: of (n±/n) d±; and their mirror."""
+    errors = [0.0]
+    for sign in SIGNS:
+        cell, share = c.cell(sign)
+        for mirror in (1.0, -1.0):
+            value = mirror * cell.d * (share if weighted else 1.0)
+            p = cell.w + mirror * cell.v
+            start = torch.linspace(-1, 1, cell.m, dtype=torch.float64) + 0.3
+            z = start - p * torch.dot(p, start) / torch.dot(p, p)
+            if cell.m > 1:
+                errors.append(eigen_error(c.hessian, embedded(c, sign, torch.cat([z, mirror * z])), value))
+    return max(errors)
+
+
+def output(c: Relu) -> Tensor:
+    """⟨w_+, v_+⟩ x 1{x>0} + ⟨w_-, v_-⟩ x 1{x<=0}."""
+    plus, minus = c.cell(1)[0], c.cell(-1)[0]
+    return torch.where(c.x > 0, plus.wv * c.x, minus.wv * c.x)
+
+
+def network(c: Relu) -> Tensor:
+    return oracle.relu_network(c.x, c.v, c.w)
+
+
+def residual_identity(c: Relu) -> Tensor:
+    return torch.stack([cell.a * cell.wv - cell.yx for cell in (c.cell(1)[0], c.cell(-1)[0])])
+
+
+def off_diagonal(c: Relu) -> float:
+    """Largest entry between the cells, relative to the largest of all."""
+    arranged = c.hessian[order(c)][:, order(c)]
+    q = 2 * int((c.v > 0).sum())
+    return float(arranged[:q, q:].abs().max() / arranged.abs().max())
+
+
+FORMULAS: tuple[Formula, ...] = (
+    Formula(
+        "scalar.relu_definition",
+        "Section 2",
+        "ReLU written (a)_+ = 1{a > 0}",
+        lambda: compare(
+            relu_cases(),
+            network,
+            lambda c: (torch.outer(c.x, c.v) > 0).double() @ c.w,
+            lambda c: (torch.outer(c.x, c.v) * (torch.outer(c.x, c.v) > 0)) @ c.w,
+        ),
+        "holds after correction",
+        "misprint",
+        "(a)_+ = a 1{a > 0}, as in Appendix B",
+    ),
+    Formula(
+        "scalar.relu_output",
+        "Section 2",
+        "f(x) = ⟨w_+, v_+⟩ x 1{x>0} + ⟨w_-, v_-⟩ x 1{x<=0}",
+        lambda: compare(relu_cases(), network, output),
+    ),
+    Formula(
+        "scalar.eq35_36",
+        "Eqs. 35, 36",
+        "gradients of the ReLU network by cells",
+        lambda: compare(
+            relu_cases(), lambda c: oracle.autodiff_gradient(oracle.relu_network, [c.v, c.w], c.x, c.y), gradient
+        ),
+    ),
+    Formula(
+        "scalar.eq37_39",
+        "Eqs. 37–39",
+        "Hessian blocks for one sample",
+        lambda: compare(relu_cases(1), lambda c: c.hessian, single_hessian),
+    ),
+    Formula(
+        "scalar.eq40_42",
+        "Eqs. 40–42",
+        "Hessian blocks averaged over samples",
+        lambda: compare(relu_cases(), lambda c: c.hessian, average_hessian),
+    ),
+    Formula(
+        "scalar.thm4",
+        "Theorem 4, Eq. 4",
+        "H = blockdiag(n_+/n H_+, n_-/n H_-) up to order; zero between the cells",
+        lambda: worst(relu_cases(), lambda c: max(off_diagonal(c), oracle.relative_error(cell_matrix(c), c.hessian))),
+    ),
+    Formula(
+        "scalar.thm4_zero_neuron",
+        "Section 2, Theorem 4",
+        "neurons with v_j = 0 belong to the negative cell (1{v <= 0})",
+        lambda: compare(zero_neuron_cases(), lambda c: c.hessian, cell_matrix, without_dead),
+        "holds after correction",
+        "missing assumption",
+        "needs v_j ≠ 0: at v_j = 0 the loss is not twice differentiable; with ReLU'(0) = 0, as automatic "
+        "differentiation has it, the neuron is in no cell and adds two zero eigenvalues",
+    ),
+    Formula(
+        "scalar.cell_residual",
+        "Appendix B",
+        "mean_± xδ = σ±² ⟨w±, v±⟩ − mean_± yx",
+        lambda: compare(relu_cases(), lambda c: torch.stack([c.cell(1)[0].d, c.cell(-1)[0].d]), residual_identity),
+    ),
+    Formula(
+        "scalar.cor5",
+        "Corollary 5, Eqs. 43, 44",
+        "ReLU spectrum: per cell ±(n±/n) d±, q−1 times, and two outliers",
+        lambda: compare(relu_cases(), lambda c: c.eigenvalues, corollary5),
+    ),
+    Formula(
+        "scalar.cor5_empty",
+        "Corollary 5",
+        "the same when a cell has no neurons or no samples",
+        lambda: compare(
+            empty_cell_cases(),
+            lambda c: c.eigenvalues,
+            corollary5,
+            lambda c: relu_spectrum(c.w, c.v, c.x, c.y).expanded().flip(0),
+        ),
+        "holds after correction",
+        "missing assumption",
+        "needs neurons and samples in both cells: without neurons the cell contributes nothing (the formula gives "
+        "±|d| and q−1 = −1), without samples 2q zeros (the formula gives 0/0)",
+    ),
+    Formula(
+        "scalar.eq64",
+        "Eq. 64",
+        "outlier eigenvectors of the positive cell from λ_outlier^+ and mean_+ xδ",
+        lambda: worst(
+            relu_cases(), lambda c: outlier_vector_error(c, 1, False), lambda c: outlier_vector_error(c, 1, True)
+        ),
+        "holds after correction",
+        "wrong statement",
+        "λ^+ carries the factor n_+/n, so mean_+ xδ must carry it too: (n_+/n) mean_+ xδ",
+    ),
+    Formula(
+        "scalar.eq65",
+        "Eq. 65",
+        "outlier eigenvectors of the negative cell from λ_outlier^- and mean_- xδ",
+        lambda: worst(
+            relu_cases(), lambda c: outlier_vector_error(c, -1, False), lambda c: outlier_vector_error(c, -1, True)
+        ),
+        "holds after correction",
+        "wrong statement",
+        "λ^- carries the factor n_-/n, so mean_- xδ must carry it too: (n_-/n) mean_- xδ",
+    ),
+    Formula(
+        "scalar.relu_bulk",
+        "Appendix C.2",
+        "bulk λ_bulk^± = ± mean_± xδ with eigenvectors (z, ±z), z ⟂ w ± v",
+        lambda: worst(relu_cases(), lambda c: bulk_vector_error(c, False), lambda c: bulk_vector_error(c, True)),
+        "holds after correction",
+        "misprint",
+        "λ_bulk^± = ± (n±/n) mean_± xδ, as in Corollary 5",
+    ),
+)

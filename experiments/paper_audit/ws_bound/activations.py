@@ -1,0 +1,229 @@
+"""WS-bound paper, Appendix A and the constants of Theorem 4: derivatives and extreme values of the five activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.three_layer_oracle import Instance, derivative, relative_error
+
+GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
+FINE = torch.linspace(-9, 9, 18001, dtype=torch.float64)
+
+
+def density(y: Tensor) -> Tensor:
+    return torch.exp(-(y**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def cumulative(y: Tensor) -> Tensor:
+    return 0.5 * (1 + torch.erf(y / math.sqrt(2)))
+
+
+def _sigmoid(y: Tensor) -> list[Tensor]:
+    f = 1 / (1 + torch.exp(-y))
+    root = math.sqrt(3)
+    third = 6 * (f - (3 + root) / 6) * (f - (3 - root) / 6) * (1 - f) * f
+    return [f, (1 - f) * f, (1 - 2 * f) * (1 - f) * f, third]
+
+
+def _tanh(y: Tensor) -> list[Tensor]:
+    f = torch.tanh(y)
+    return [f, 1 - f**2, -2 * f * (1 - f**2), -2 * (1 - f**2) * (1 - 3 * f**2)]
+
+
+def _softplus(y: Tensor) -> list[Tensor]:
+    first = 1 / (1 + torch.exp(-y))
+    return [torch.log(1 + torch.exp(y)), first, (1 - first) * first]
+
+
+def _gelu(y: Tensor) -> list[Tensor]:
+    g, root = density(y), math.sqrt(2)
+    second, third = g * (root - y) * (root + y), -y * g * (2 - y) * (2 + y)
+    return [y * cumulative(y), cumulative(y) + y * g, second, third]
+
+
+def _linear(y: Tensor) -> list[Tensor]:
+    return [y, torch.ones_like(y), torch.zeros_like(y)]
+
+
+def _derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Callable[[], Outcome]:
+    def check() -> Outcome:
+        values = printed(GRID)
+        errors = [relative_error(value, derivative(name, order)(GRID)) for order, value in enumerate(values)]
+        return Outcome(max(errors), instances=len(values) * len(GRID))
+
+    return check
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """A printed extreme value of f^(order): `value` in closed form, `digits` as printed with its dots (None: exact)."""
+
+    name: str
+    order: int
+    largest: bool
+    value: float
+    digits: str = ""
+
+    def error(self) -> float:
+        """Deviation of the closed form from the extreme on a fine grid, and of the digits from the closed form.
+
+        The grid holds y = 0, ±2 exactly; elsewhere an extreme on it is off by the square of the spacing, which is
+        removed by a parabola through three points. An infimum at infinity is approached to e^-9.
+        """
+        f = derivative(self.name, self.order)(FINE)
+        k = int(f.argmax() if self.largest else f.argmin())
+        found = float(f[k])
+        if 0 < k < len(f) - 1:
+            left, middle, right = (float(v) for v in f[k - 1 : k + 2])
+            curvature = left - 2 * middle + right
+            found -= (right - left) ** 2 / (8 * curvature) if curvature else 0.0
+            limit = 1e-9
+        else:
+            limit = 2e-4
+        error = abs(found - self.value) / max(1.0, abs(self.value))
+        error = 0.0 if error <= limit else error
+        if self.digits and not f"{self.value:.12f}".startswith(self.digits):
+            error = max(error, abs(self.value - float(self.digits)))
+        return error
+
+
+def _extremes(*cases: Extreme) -> Callable[[], Outcome]:
+    return lambda: Outcome(max(case.error() for case in cases), instances=len(cases))
+
+
+def gelu_slope() -> float:
+    """max f' of GELU = G(√2) + √2 g(√2)."""
+    root = torch.tensor(math.sqrt(2), dtype=torch.float64)
+    return float(cumulative(root) + root * density(root))
+
+
+def _gelu_constant() -> Outcome:
+    """Theorem 4 on one GELU unit at its steepest point: how far the trace exceeds the bound with ζ_1 = 1.273 (every
+    number that begins 1.272 is smaller) and with the square of the exact maximum, relative to the trace.
+    """
+    weight = 4000.0
+    root = math.sqrt(2)
+    f = float(derivative("gelu", 0)(torch.tensor([root], dtype=torch.float64)))
+    theta = torch.tensor([root, 0.0, -weight * f, weight], dtype=torch.float64)
+    instance = Instance("gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    trace = float(instance.hessian[:2, :2].trace())
+    bend = math.sqrt(2 / math.pi)
+    excess = [(trace - (zeta / 4 * weight**2 + bend * weight)) / trace for zeta in (1.273, gelu_slope() ** 2)]
+    text = (
+        f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0: tr H(w, w) = {trace:.0f}, the bound with 1.273 is "
+        f"{1.273 / 4 * weight**2 + bend * weight:.0f}"
+    )
+    return Outcome(excess[0], excess[1], 1, text)
+
+
+def _tanh_condition() -> Outcome:
+    """f''(±1/√3 in f) is not zero, f''' is."""
+    y = torch.atanh(torch.tensor([1 / math.sqrt(3)], dtype=torch.float64))
+    second, third = (float(derivative("tanh", order)(y).abs()) for order in (2, 3))
+    return Outcome(second, third, 1, f"f''(artanh(1/√3)) = −{second:.4f}, its minimum; f''' = 0 there")
+
+
+ROOT3, ROOT2 = math.sqrt(3), math.sqrt(2)
+
+ACTIVATION_FORMULAS: tuple[Formula, ...] = (
+    Formula("ws.eq36", "Eq. 36", "linear: f = y, f' = 1, f'' = 0", _derivatives("linear", _linear)),
+    Formula(
+        "ws.eq37",
+        "Eqs. 37, 38",
+        "linear: extremes of f' are 1, of f'' are 0",
+        _extremes(*(Extreme("linear", k, top, 2.0 - k) for k in (1, 2) for top in (True, False))),
+    ),
+    Formula("ws.eq39", "Eq. 39", "sigmoid: f, f', f'', f''' in terms of f", _derivatives("sigmoid", _sigmoid)),
+    Formula(
+        "ws.eq40",
+        "Eqs. 40, 41",
+        "sigmoid: inf f' = 0, max f' = 1/4, extremes of f'' = ±√3/18 = ±0.096...",
+        _extremes(
+            Extreme("sigmoid", 1, False, 0.0),
+            Extreme("sigmoid", 1, True, 0.25),
+            Extreme("sigmoid", 2, True, ROOT3 / 18, "0.096"),
+            Extreme("sigmoid", 2, False, -ROOT3 / 18, "-0.096"),
+        ),
+    ),
+    Formula(
+        "ws.eq42",
+        "Eq. 42",
+        "tanh: f' = 1 − f², f'' = −2f(1 − f²), f''' = −2(1 − f²)(1 − 3f²)",
+        _derivatives("tanh", _tanh),
+    ),
+    Formula(
+        "ws.eq43",
+        "Eqs. 43, 44",
+        "tanh: inf f' = 0, max f' = 1, extremes of f'' = ±4√3/9 = ±0.769...",
+        _extremes(
+            Extreme("tanh", 1, False, 0.0),
+            Extreme("tanh", 1, True, 1.0),
+            Extreme("tanh", 2, True, 4 * ROOT3 / 9, "0.769"),
+            Extreme("tanh", 2, False, -4 * ROOT3 / 9, "-0.769"),
+        ),
+    ),
+    Formula(
+        "ws.eq44.condition",
+        "before Eq. 44",
+        "tanh: f''(y) = 0 at f(y) = ±1/√3",
+        _tanh_condition,
+        "holds after correction",
+        "misprint",
+        "f'''(y) = 0 at f(y) = ±1/√3: that is where f'' has its extremes",
+    ),
+    Formula(
+        "ws.eq45",
+        "Eq. 45",
+        "SmoothReLU: f = log(1 + e^y), f' = sigmoid, f'' = (1 − f') f'",
+        _derivatives("softplus", _softplus),
+    ),
+    Formula(
+        "ws.eq46",
+        "Eqs. 46, 47",
+        "SmoothReLU: f' in (0, 1), f'' in (0, 1/4]",
+        _extremes(
+            Extreme("softplus", 1, False, 0.0),
+            Extreme("softplus", 1, True, 1.0),
+            Extreme("softplus", 2, False, 0.0),
+            Extreme("softplus", 2, True, 0.25),
+        ),
+    ),
+    Formula(
+        "ws.eq48",
+        "Eq. 48",
+        "GELU: f = yG, f' = G + yg, f'' = g(√2 − y)(√2 + y), f''' = −yg(2 − y)(2 + y)",
+        _derivatives("gelu", _gelu),
+    ),
+    Formula(
+        "ws.eq49",
+        "Eq. 49",
+        "GELU: max f' = G(√2) + √2 g(√2) = 1.128..., min f' = −0.128...",
+        _extremes(
+            Extreme("gelu", 1, True, gelu_slope(), "1.128"), Extreme("gelu", 1, False, 1 - gelu_slope(), "-0.128")
+        ),
+    ),
+    Formula(
+        "ws.eq50",
+        "Eq. 50",
+        "GELU: max f'' = 2g(0) = √(2/π) = 0.797..., min f'' = −0.107...",
+        _extremes(
+            Extreme("gelu", 2, True, math.sqrt(2 / math.pi), "0.797"),
+            Extreme("gelu", 2, False, -2 * math.exp(-2) / math.sqrt(2 * math.pi), "-0.107"),
+        ),
+    ),
+    Formula(
+        "ws.theorem4.gelu",
+        "Theorem 4, Eq. 23",
+        "GELU: ζ_1 = 1.272...",
+        _gelu_constant,
+        "holds after correction",
+        "misprint",
+        "ζ_1 = (max f')² = (G(√2) + √2 g(√2))² = 1.27443...; 1.272... is the square of 1.128 cut short: too small",
+    ),
+)

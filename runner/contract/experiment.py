@@ -1,0 +1,239 @@
+"""The contract between the runner and the experiments.
+
+An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are, measures one
+cell at a time, and reads saved tables back into figures, claims, tests and values to hold against the paper. It never
+sees a path, a CSV file, a seed loop, a progress bar or a Hydra object.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ratio(Experiment):
+        version: ClassVar[int] = 1
+        title: ClassVar[str] = "Ratio of bound and eigenvalue"
+        paper: ClassVar[str] = "WS bound"
+        width: list[int] = grid()                 # -> cells width=3, width=10
+        samples: int = 50                         # part of every cell's identity
+
+        def measure(self, cell, ctx):
+            import torch                          # heavy imports stay inside: listing must be quick
+            g = ctx.torch_generator("data")
+            ...
+            return {"ratios": {"start": [...], "ratio": [...]}}
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from runner.contract import seeding
+from runner.contract.schema import (
+    GROUPS,
+    AttentionData,
+    BlockMetric,
+    CifarData,
+    DescentTraining,
+    GaussianData,
+    MinibatchTraining,
+    MlpModel,
+    SettingError,
+    grid,
+    non_negative,
+    not_empty,
+    one_of,
+    positive,
+    report_only,
+    since,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import torch
+    from matplotlib.figure import Figure
+
+    from runner.stats import Statistic
+
+__all__ = [
+    "GROUPS",
+    "AttentionData",
+    "BlockMetric",
+    "Cell",
+    "Checkpoints",
+    "CifarData",
+    "Claim",
+    "Context",
+    "DescentTraining",
+    "Experiment",
+    "GaussianData",
+    "MinibatchTraining",
+    "MlpModel",
+    "SettingError",
+    "decide",
+    "grid",
+    "non_negative",
+    "not_empty",
+    "one_of",
+    "positive",
+    "report_only",
+    "since",
+]
+
+Scalar = str | int | float | bool
+Table = Mapping[str, Sequence[Any]]
+"""Columns of equal length (lists, numpy arrays or 1-D tensors), in long format: one row per thing measured."""
+
+Verdict = Literal["confirmed", "refuted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work: a point of the grid, measured once per seed.
+
+    params: the cell's parameters, added as columns to each of its tables. seconds, memory_gib: predicted cost on one
+    thread, shown by `list` and `plan` until a stored cell of the same parameters gives a measured one.
+    """
+
+    params: Mapping[str, Scalar]
+    seconds: float = 1.0
+    memory_gib: float = 0.4
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in self.params.items())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, decided from tables.
+
+    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict:
+    confirmed, refuted or undecided (too few cells, or a test without power: never shown as passed); statistic: the
+    measured quantity; threshold: what it was held against; detail: n, p and effect size, or why it is undecided;
+    group: the variant it speaks of, e.g. "protocol=fitted".
+    """
+
+    name: str
+    statement: str
+    where: str
+    verdict: Verdict
+    statistic: float = float("nan")
+    threshold: str = ""
+    detail: str = ""
+    group: str = ""
+
+
+def decide(holds: bool | None) -> Verdict:
+    """confirmed for True, refuted for False, undecided for None."""
+    return "undecided" if holds is None else "confirmed" if holds else "refuted"
+
+
+class Checkpoints(Protocol):
+    """States of one training, kept outside the cell so that a killed training goes on where it stopped."""
+
+    def load(self, name: str) -> Any | None:
+        """The state saved under `name`, or None."""
+
+    def save(self, name: str, state: Any) -> None:
+        """Save `state` atomically under `name`, replacing an earlier one."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What measure() may ask of the runner.
+
+    seed, device, threads: of this job. progress(done, total, note): report inside a long cell. log: one line to the
+    job's log. checkpoints(key): states of the training that `key` describes; two cells with the same key share it,
+    so a key holds every setting that training depends on (the seed is added here).
+    """
+
+    seed: int
+    device: str = "cpu"
+    threads: int = 1
+    progress: Callable[..., None] = field(default=lambda done, total, note="": None, repr=False)
+    log: Callable[[str], None] = field(default=lambda line: None, repr=False)
+    open_checkpoints: Callable[[Mapping[str, Any]], Checkpoints] | None = field(default=None, repr=False)
+
+    def torch_generator(self, role: str) -> torch.Generator:
+        """Generator of the stream `role` of this seed, the same in every cell; put cell parameters into the role
+        where cells shall draw independently."""
+        return seeding.torch_generator(self.seed, role)
+
+    def numpy_generator(self, role: str) -> np.random.Generator:
+        """As torch_generator, for numpy."""
+        return seeding.numpy_generator(self.seed, role)
+
+    def checkpoints(self, key: Mapping[str, Any]) -> Checkpoints | None:
+        """Checkpoint store of the training `key`; None outside a run (tests), where training starts afresh."""
+        return self.open_checkpoints({**key, "seed": self.seed}) if self.open_checkpoints else None
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """Base of all experiments; see the module's example.
+
+    Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
+    figures and tables of the paper it makes, one line).
+    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
+    Checks of values belong in `__post_init__` (call super().__post_init__()) and raise SettingError.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    reproduces: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if f.metadata.get("grid"):
+                not_empty(f"experiment.{f.name}", getattr(self, f.name))
+
+    def combinations(self) -> list[dict[str, Scalar]]:
+        """Every combination of the grid fields, in the order of the fields."""
+        names = [f.name for f in fields(self) if f.metadata.get("grid")]
+        values = [getattr(self, name) for name in names]
+        return [dict(zip(names, combination, strict=True)) for combination in itertools.product(*values)]
+
+    def cells(self) -> Iterable[Cell]:
+        """The grid, in order; cheap, without torch. Override to drop combinations or to state costs."""
+        return [Cell(params) for params in self.combinations()]
+
+    @abstractmethod
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        """Measure one cell: table name -> columns. The only place where numbers are made.
+
+        A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
+        parameters and the seed are added as columns by the runner.
+        """
+
+    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
+        """Figures by name, from the merged tables alone. A function without arguments is called when its turn
+        comes, so that one figure that fails loses no other."""
+        return {}
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        """The paper's statements, decided from the merged tables."""
+        return []
+
+    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
+        """Tests and fits for stats.csv (see runner.stats)."""
+        return []
+
+    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+        """Values to hold against experiments/reference/<name>.csv, in long format: the key columns of that file
+        that identify a value (metric among them), `seed` and `value`; one row per seed."""
+        return None
+
+    def comparable(self) -> str:
+        """Why this run cannot be held against the paper's numbers (surrogate data, shortened training), else ''."""
+        return ""
+
+    def documents(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+        """Text files of the report, by file name (Markdown), made from the merged tables."""
+        return {}
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        """Findings to print in the report in plain words, each derived from the tables."""
+        return []

@@ -1,0 +1,83 @@
+"""Closed-form Hessian spectra of one-hidden-layer networks on scalar data (Singh and Hofmann's theorems, completed).
+
+Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n. One line per network:
+
+    linear  f = ⟨w, v⟩ x         linear_spectrum(w, v, x, y)     θ = (v, w)
+    ReLU    f = wᵀ(v x)₊         relu_spectrum(w, v, x, y)       θ = (v, w)
+    bias    f = wᵀ(v x + b)      bias_spectrum(w, v, b, x, y)    θ = (w, v, b)
+    d inputs f = wᵀ A x          multi_input_spectrum(w, A, inputs, y)   θ = (w, a_1, ..., a_d)
+
+Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request. The *_sharpness functions
+take the data's moments, computed once, and cost a few passes over the weights: a sharpness meter for every training
+step at widths where no eigensolver goes.
+"""
+
+from runner.curvature.closed_form.scalar.bias import (
+    InputMoments,
+    bias_sharpness,
+    bias_spectrum,
+    multi_input_spectrum,
+)
+from runner.curvature.closed_form.scalar.common import (
+    EigenGroup,
+    Moments,
+    Spectrum,
+    blocks,
+    phase_of_slope,
+    smallest_eigenvalue_bound,
+    theta_star,
+)
+from runner.curvature.closed_form.scalar.linear import (
+    PairProblem,
+    linear_gradient,
+    linear_loss,
+    linear_pair,
+    linear_phase,
+    linear_sharpness,
+    linear_spectrum,
+)
+from runner.curvature.closed_form.scalar.polynomial import (
+    bias_polynomial,
+    polynomial_roots,
+    theorem6_outliers,
+    triple_bounds,
+)
+from runner.curvature.closed_form.scalar.relu import (
+    CellMoments,
+    relu_gradient,
+    relu_loss,
+    relu_pairs,
+    relu_sharpness,
+    relu_spectrum,
+)
+
+__all__ = [
+    "CellMoments",
+    "EigenGroup",
+    "InputMoments",
+    "Moments",
+    "PairProblem",
+    "Spectrum",
+    "bias_polynomial",
+    "bias_sharpness",
+    "bias_spectrum",
+    "blocks",
+    "linear_gradient",
+    "linear_loss",
+    "linear_pair",
+    "linear_phase",
+    "linear_sharpness",
+    "linear_spectrum",
+    "multi_input_spectrum",
+    "phase_of_slope",
+    "polynomial_roots",
+    "relu_gradient",
+    "relu_loss",
+    "relu_pairs",
+    "relu_sharpness",
+    "relu_spectrum",
+    "smallest_eigenvalue_bound",
+    "theorem6_outliers",
+    "theta_star",
+    "triple_bounds",
+]

@@ -1,0 +1,159 @@
+"""Hessian spectrum of f(x) = wᵀ(v x + b), and of every one-hidden-layer linear network f(x) = wᵀ A x with x in R^d.
+
+The network with bias is the case d = 2 with A = [v, b] and inputs (x, 1). With S = mean x xᵀ (d, d), g = mean δ x (d,)
+and parameters θ = (w, a_1, ..., a_d), a_k the columns of A (the order of the paper's Eq. 79 for d = 2):
+
+    H = K ⊗ I_m + U S Uᵀ,   K = [[0, gᵀ], [g, 0]],   column k of U: a_k in block 0, w in block k.
+
+K has the eigenvalues |g|, −|g| and 0 (d−1 times). Writing each eigenvector as e = (e_0, e_1..e_d), the part of U along
+it is the (m, d) matrix U_e = e_0 A + w ⊗ (e_1..e_d), of rank <= d, and of rank <= 1 where e_0 = 0. Outside its column
+span the eigenvalue of K survives: in general ±|g| have multiplicity m−d each and 0 has (d−1)(m−1). What remains is a
+dense problem of size 3d−1: five outliers for the network with bias. No assumption on the data or the weights is needed;
+the paper's Theorem 6 is the case S = I, ⟨v, b⟩ = 0, ‖v‖ = ‖b‖, mean xy = mean y = 0, in which the five are explicit.
+
+Operations: d+1 thin QR factorisations of (m, d), O(m d³), then an eigenproblem of size <= d(d+1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form.scalar.common import (
+    EigenGroup,
+    Spectrum,
+    as_samples,
+    as_weights,
+    orthogonal_complement,
+)
+
+
+@dataclass(frozen=True)
+class InputMoments:
+    """xx: mean x xᵀ (d, d); xy: mean x y (d,); both float64."""
+
+    xx: Tensor
+    xy: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor, y: Tensor) -> InputMoments:
+        """inputs (n, d), y (n,). ValueError on other shapes."""
+        if inputs.ndim != 2 or y.shape != inputs.shape[:1] or inputs.numel() == 0:
+            raise ValueError(
+                f"expected inputs (n, d) and targets (n,) with n, d >= 1, found {tuple(inputs.shape)} and "
+                f"{tuple(y.shape)}; pass one row per sample"
+            )
+        inputs, y = inputs.double(), y.double()
+        return cls(inputs.T @ inputs / len(y), inputs.T @ y / len(y))
+
+    @classmethod
+    def with_bias(cls, x: Tensor, y: Tensor) -> InputMoments:
+        """Moments of the inputs (x, 1), for x, y of shape (n,)."""
+        x, y = as_samples(x, y)
+        return cls.of(torch.stack([x, torch.ones_like(x)], dim=1), y)
+
+    def residual_covariance(self, w: Tensor, a: Tensor) -> Tensor:
+        """g = mean δ x, (d,), of the network wᵀ A x."""
+        return self.xx @ (a.T @ w) - self.xy
+
+
+def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (d+1,) and eigenvectors (d+1, d+1), one per ROW, of K = [[0, gᵀ], [g, 0]].
+
+    Chosen by hand because eigh may mix e_0 into the null space of K, which would cost the rank-one parts; for g = 0 any
+    unit vector serves as the direction of g.
+    """
+    norm = torch.linalg.vector_norm(g)
+    axis = g / norm if norm > 0 else torch.eye(len(g), dtype=g.dtype)[0]
+    half = torch.full((1,), 0.5, dtype=g.dtype).sqrt()
+    rows = [torch.cat([half, half * axis]), torch.cat([half, -half * axis])]
+    rows += [torch.cat([half.new_zeros(1), null]) for null in orthogonal_complement(axis[:, None]).T]
+    return torch.cat([norm[None], -norm[None], g.new_zeros(len(g) - 1)]), torch.stack(rows)
+
+
+def _parts(w: Tensor, a: Tensor, vectors: Tensor) -> list[Tensor]:
+    """U_e (m, d) for every eigenvector e (a row of `vectors`) of K."""
+    return [e[0] * a + w[:, None] * e[1:] for e in vectors]
+
+
+def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal basis Q (m, r) of the column span of `part` and QᵀU_e (r, d). Rank by comparison with `scale`."""
+    q, r = torch.linalg.qr(part)
+    left, sizes, _ = torch.linalg.svd(r)
+    rank = int((sizes > torch.finfo(part.dtype).eps * max(part.shape) * scale).sum())
+    basis = q @ left[:, :rank]
+    return basis, left[:, :rank].T @ r
+
+
+def _reduced(values: Tensor, coordinates: list[Tensor], xx: Tensor) -> Tensor:
+    """K's eigenvalues on the diagonal plus R S Rᵀ, where R stacks the coordinates of the U_e."""
+    stacked = torch.cat(coordinates)
+    diagonal = torch.cat([value.expand(len(c)) for value, c in zip(values, coordinates, strict=True)])
+    return torch.diag(diagonal) + stacked @ xx @ stacked.T
+
+
+def _check_layers(w: Tensor, a: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
+    if w.ndim != 1 or a.shape != (w.numel(), inputs) or w.numel() == 0:
+        raise ValueError(
+            f"expected w (m,) and A (m, {inputs}) with m >= 1, found {tuple(w.shape)} and {tuple(a.shape)}"
+        )
+    return w.double(), a.double()
+
+
+def multi_input_spectrum(w: Tensor, a: Tensor, inputs: Tensor, y: Tensor) -> Spectrum:
+    """All eigenvalues and eigenvectors of the Hessian of ½ mean (wᵀ A x − y)², parameters ordered (w, a_1, ..., a_d).
+
+    w: (m,); a: A, (m, d); inputs: (n, d); y: (n,). Every degenerate case is covered: the ranks are found, not assumed.
+    Raises ValueError on shapes that do not fit.
+    """
+    moments = InputMoments.of(inputs, y)
+    w, a = _check_layers(w, a, len(moments.xy))
+    return _spectrum(w, a, moments)
+
+
+def _spectrum(w: Tensor, a: Tensor, moments: InputMoments) -> Spectrum:
+    values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
+    scale = torch.sqrt(torch.dot(w, w) + (a * a).sum())
+    spaces = [_column_space(part, scale) for part in _parts(w, a, vectors)]
+    bases = [basis for basis, _ in spaces]
+    reduced_values, reduced_vectors = torch.linalg.eigh(_reduced(values, [c for _, c in spaces], moments.xx))
+
+    def outlier(column: int) -> Tensor:
+        pieces = torch.split(reduced_vectors[:, column], [basis.shape[1] for basis in bases])
+        kron = [torch.outer(e, basis @ piece) for e, basis, piece in zip(vectors, bases, pieces, strict=True)]
+        return torch.stack(kron).sum(0).reshape(-1, 1)
+
+    def bulk(rows: range) -> Tensor:
+        kron = [torch.einsum("k,mj->kmj", vectors[i], orthogonal_complement(bases[i])) for i in rows]
+        return torch.cat([k.flatten(0, 1) for k in kron], dim=1)
+
+    groups = [EigenGroup(value, 1, "outlier", "", partial(outlier, i)) for i, value in enumerate(reduced_values)]
+    m = w.numel()
+    for rows in (range(0, 1), range(1, 2), range(2, len(values))):
+        multiplicity = sum(m - bases[i].shape[1] for i in rows)
+        if multiplicity:
+            groups.append(EigenGroup(values[rows[0]], multiplicity, "bulk", "", partial(bulk, rows)))
+    return Spectrum.of(groups)
+
+
+def bias_spectrum(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Spectrum:
+    """All eigenvalues and eigenvectors for f(x) = wᵀ(v x + b), any weights and data; parameters ordered (w, v, b).
+
+    w, v, b: (m,); x, y: (n,). In general position five outliers, ±√(mean(xδ)² + mean(δ)²) with multiplicity m−2 each,
+    and 0 with multiplicity m−1 (Theorem 6 leaves the multiplicities unstated). O(m + n).
+    Raises ValueError on weights or samples of unequal or zero length.
+    """
+    w, v, b = as_weights(w=w, v=v, b=b)
+    return _spectrum(w, torch.stack([v, b], dim=1), InputMoments.with_bias(x, y))
+
+
+def bias_sharpness(w: Tensor, v: Tensor, b: Tensor, moments: InputMoments) -> Tensor:
+    """Largest Hessian eigenvalue of the network with bias, 0-d. moments: `InputMoments.with_bias`. O(m)."""
+    w, v, b = as_weights(w=w, v=v, b=b)
+    a = torch.stack([v, b], dim=1)
+    values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
+    triangles = [torch.linalg.qr(part, mode="r").R for part in _parts(w, a, vectors)]
+    return torch.linalg.eigvalsh(_reduced(values, triangles, moments.xx))[-1]

@@ -1,0 +1,97 @@
+"""Closed forms of the three-layer cross-entropy network: f(theta, x, q, activation="sigmoid").
+
+theta (..., D) with D = M N + 2 N + 1, order [vec W (column by column), v] as in WS bound, Eq. 3; x (I, M); q (I,) in
+[0, 1]; leading dimensions of theta are a batch. The loss is the sum over samples. Wrong shapes, mixed dtypes and
+unknown activations raise ValueError.
+
+    >>> import torch
+    >>> from runner.curvature.closed_form import three_layer as tl
+    >>> x, q = torch.randn(50, 2, dtype=torch.float64), (torch.arange(50) % 2).double()
+    >>> theta = torch.randn(7, tl.parameter_count(2, 3), dtype=torch.float64)
+    >>> bool((torch.linalg.eigvalsh(tl.hessian(theta, x, q))[:, -1] <= tl.upper_bound(theta, x, q)).all())
+    True
+"""
+
+from runner.curvature.closed_form.activations import ACTIVATIONS, Activation, get_activation
+from runner.curvature.closed_form.three_layer.gradient import (
+    contraction_gradient,
+    lower_bound_gradient,
+    mean_gradient,
+    std_gradient,
+    trace_gradient,
+    trace_of_square_gradient,
+    upper_bound_gradient,
+)
+from runner.curvature.closed_form.three_layer.hessian import (
+    hessian,
+    lower_bound,
+    mean_and_std,
+    trace,
+    trace_of_square,
+    trace_of_square_double_sum,
+    trace_of_square_frobenius,
+    trace_parts,
+    traces,
+    upper_bound,
+)
+from runner.curvature.closed_form.three_layer.limits import (
+    hidden_gram_supremum,
+    normalized_input_gram,
+    normalized_input_trace,
+    numerical_hessian,
+    trace_of_square_bound,
+    trace_vv_bound,
+    trace_ww_bound,
+)
+from runner.curvature.closed_form.three_layer.model import (
+    Parameters,
+    gradient,
+    hidden_gram_norm_squared,
+    hidden_representation,
+    hidden_width,
+    join,
+    loss,
+    parameter_count,
+    predict,
+    split,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "Activation",
+    "Parameters",
+    "contraction_gradient",
+    "get_activation",
+    "gradient",
+    "hessian",
+    "hidden_gram_norm_squared",
+    "hidden_gram_supremum",
+    "hidden_representation",
+    "hidden_width",
+    "join",
+    "loss",
+    "lower_bound",
+    "lower_bound_gradient",
+    "mean_and_std",
+    "mean_gradient",
+    "normalized_input_gram",
+    "normalized_input_trace",
+    "numerical_hessian",
+    "parameter_count",
+    "predict",
+    "split",
+    "std_gradient",
+    "trace",
+    "trace_gradient",
+    "trace_of_square",
+    "trace_of_square_bound",
+    "trace_of_square_double_sum",
+    "trace_of_square_frobenius",
+    "trace_of_square_gradient",
+    "trace_parts",
+    "trace_vv_bound",
+    "trace_ww_bound",
+    "traces",
+    "upper_bound",
+    "upper_bound_gradient",
+]

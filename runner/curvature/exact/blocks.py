@@ -1,0 +1,119 @@
+"""Exact inter-layer Hessian blocks H[v,w] = d2 L / de_v de_w of every pair of nodes, by curvature routing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.derivatives import evaluate
+from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
+from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
+from runner.curvature.graph.dag import Dag
+
+
+@dataclass
+class Parts:
+    """Blocks of the pairs (w, v) with w at or after v; a pair missing from `tensor` is zero."""
+
+    measured: tuple[str, ...]
+    tensor: Blocks = field(default_factory=dict)
+    gauss_newton: Blocks = field(default_factory=dict)
+
+
+def exact_blocks(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    *,
+    per_example: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> Blocks:
+    """H[v,w] for all ordered pairs of `nodes` (default: all but "input"), mean over the batch, shape (d_v, d_w).
+
+    x: (B, ...) and y: (B, ...). Blocks have the dtype of the network's outputs (float32 or float64). Outputs with
+    several dimensions per example are flattened row by row (see Node). H[w,v] is the transposed view of H[v,w].
+    per_example=True: blocks of each example, (B, d_v, d_w). The batch is cut into chunks to stay under memory_budget
+    bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
+    or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
+
+    >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
+    >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
+    torch.Size([2, 2])
+    """
+    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check)
+    total = {
+        pair: block + parts.tensor[pair] if pair in parts.tensor else block
+        for pair, block in parts.gauss_newton.items()
+    }
+    return all_pairs(total, parts.measured)
+
+
+def gauss_newton_blocks(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    *,
+    per_example: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> Blocks:
+    """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; arguments and shapes as in exact_blocks."""
+    parts = collect(dag, x, y, nodes, tensor=False, per_example=per_example, memory_budget=memory_budget, check=check)
+    return all_pairs(parts.gauss_newton, parts.measured)
+
+
+def collect(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None,
+    *,
+    tensor: bool = True,
+    per_example: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> Parts:
+    """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch."""
+    measured = dag.select(nodes)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    sizes = {name: evaluation.size(name) for name in evaluation.values}
+    dtype = evaluation.values[dag.output].dtype
+    chunk = plan_chunk(dag, sizes, measured, len(x), torch.finfo(dtype).bits // 8, memory_budget, per_example)
+    reach, parts = Reach(dag, measured), Parts(measured)
+    scale = None if per_example else 1 / len(x)
+    with torch.no_grad():
+        for start in range(0, len(x), chunk):
+            part = slice(start, start + chunk)
+            known = evaluation if chunk == len(x) else evaluate(dag, x[part])
+            router = Router(dag, known, y[part], reach, second=tensor)
+            if tensor:
+                emit_tensor_part(router, _adder(parts.tensor), scale)
+            else:
+                router.derive_all()
+            emit_gauss_newton(router, _adder(parts.gauss_newton), scale)
+    return parts
+
+
+def all_pairs(blocks: Blocks, measured: tuple[str, ...]) -> Blocks:
+    """Every ordered pair from the pairs (w, v) with w at or after v."""
+    paired: Blocks = {}
+    for i, v in enumerate(measured):
+        for j, w in enumerate(measured):
+            paired[v, w] = blocks[v, w] if i >= j else blocks[w, v].mT
+    return paired
+
+
+def _adder(blocks: Blocks) -> Emit:
+    def add(w: str, v: str, block: Tensor) -> None:
+        if (w, v) in blocks:
+            blocks[w, v] += block
+        else:
+            blocks[w, v] = block
+
+    return add

@@ -1,0 +1,271 @@
+"""Curvature routing: per-example inter-layer blocks of one batch, from the output back to the input.
+
+Per example, with T the tensor part of H (T[out,out] = 0), J_qw = df_q/de_w and D, C of derivatives.py:
+
+    T[v,w] = sum_{u in Ch(v)} D_uv^T T[u,w] + sum_{u in Ch(v)} sum_{q in Pa(u)} C_u;v,q J_qw
+    GN[v,w] = J_out,v^T (d2 loss/df_out^2) J_out,w,    H = GN + T.
+
+Routing T and adding the low-rank GN costs no more than routing H, is exactly zero where T is, and leaves T free of
+the cancellation of H - GN. Only pairs with w at or after v are routed; the others are transposes. A node's row is
+kept as one matrix (B, sum of d_w, d_v) with blocks T[w,v] stacked from the output down to v, so that a chain needs
+one batched product per node for all w: 2 B d^3 operations per pair of layers of width d, plus 2 B K d^2 for
+Gauss-Newton with K outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.derivatives import Derivatives, Evaluation, node_derivatives
+from runner.curvature.graph.dag import INPUT, Dag
+
+
+@dataclass
+class Row:
+    """T[w,v] for the nodes w of `spans` stacked along dimension 1: matrix (B, n, d_v). An absent node is a zero
+    block."""
+
+    spans: dict[str, slice]
+    matrix: Tensor
+
+    def block(self, w: str) -> Tensor | None:
+        """T[w,v] of each example, (B, d_w, d_v)."""
+        return self.matrix[:, self.spans[w]] if w in self.spans else None
+
+
+class Reach:
+    """Which nodes and columns routing must visit to get every pair of the measured nodes."""
+
+    def __init__(self, dag: Dag, measured: tuple[str, ...]) -> None:
+        self.index = {name: i for i, name in enumerate((INPUT, *dag.order))}
+        self.measured = measured
+        needed = set(measured)
+        for name in dag.order:
+            if needed.intersection(dag.nodes[name].parents):
+                needed.add(name)
+        self.backwards = tuple(name for name in (*reversed(dag.order), INPUT) if name in needed)
+        self.parents = {
+            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed)) if u != INPUT else ()
+            for u in self.backwards
+        }
+        self.edges = [(self.index[p], self.index[u]) for u in self.backwards for p in self.parents[u]]
+
+    def columns(self, v: str) -> list[str]:
+        """Nodes w after v whose block T[w,v] is wanted, or needed by the rows of earlier nodes; output first.
+
+        A node with a needed parent at or before v is needed: that parent's row is a sum over it.
+        """
+        i = self.index[v]
+
+        def wanted(w: str) -> bool:
+            return w in self.measured or any(self.index[p] <= i for p in self.parents[w])
+
+        return [w for w in self.backwards if self.index[w] > i and wanted(w)]
+
+    def last_use(self, w: str) -> int:
+        """Index of the earliest node whose row reads w's row: the edges that pass over or end at w."""
+        return min((p for p, u in self.edges if p < self.index[w] <= u), default=self.index[w])
+
+
+class Router:
+    """Routes one batch. `rows` and `gauss_newton_factors` give the per-example results."""
+
+    # second=False leaves second derivatives out: Gauss-Newton needs none.
+    def __init__(self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True) -> None:
+        self.dag, self.reach, self.second, self.evaluation = dag, reach, second, evaluation
+        output = self.evaluation.values[dag.output]
+        self.loss_hessian = dag.loss.hessian(output, y)
+        self.delta: dict[str, Tensor] = {dag.output: dag.loss.gradient(output, y)}
+        self.local: dict[str, Derivatives] = {}
+        self._jacobians: dict[tuple[str, str], Tensor | None] = {}
+
+    def derive(self, v: str) -> None:
+        """Gradient of v from its children, then v's local derivatives."""
+        if v not in self.delta:
+            pulled = [torch.bmm(self.delta[u].unsqueeze(1), self.local[u].jacobians[v]) for u in self._children(v)]
+            self.delta[v] = sum(pulled[1:], pulled[0]).squeeze(1)
+        parents = self.reach.parents[v]
+        if parents:
+            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta[v], parents, self.second)
+
+    def derive_all(self) -> None:
+        """Local derivatives of every needed node, without routing."""
+        for v in self.reach.backwards:
+            self.derive(v)
+
+    def rows(self) -> Iterator[tuple[str, Row | None]]:
+        """(v, row of the tensor part) from the output to the first needed node; None is a zero row. Frees what is not
+        needed again."""
+        kept: dict[str, Row] = {}
+        last_use = {w: self.reach.last_use(w) for w in self.reach.backwards}
+        for v in self.reach.backwards:
+            self.derive(v)
+            row = self._row(v, kept)
+            if row is not None:
+                kept[v] = row
+            yield v, row
+            for w in [w for w in kept if last_use[w] >= self.reach.index[v]]:
+                del kept[w]
+
+    def gauss_newton_factors(self) -> dict[str, Tensor]:
+        """J_out,v of each example, shape (B, K, d_v), for every needed node. Call after `derive` ran for all of
+        them."""
+        batch, k = self.delta[self.dag.output].shape
+        eye = torch.eye(k, dtype=self.loss_hessian.dtype, device=self.loss_hessian.device)
+        factors = {self.dag.output: eye.expand(batch, k, k)}
+        for v in self.reach.backwards:
+            if v != self.dag.output:
+                terms = [torch.bmm(factors[u], self.local[u].jacobians[v]) for u in self._children(v)]
+                factors[v] = sum(terms[1:], terms[0])
+        return factors
+
+    def _children(self, v: str) -> list[str]:
+        return [u for u in self.dag.children[v] if u in self.reach.index]
+
+    def _row(self, v: str, kept: dict[str, Row]) -> Row | None:
+        columns = self.reach.columns(v)
+        children = self._children(v)
+        sources = {u: self._pieces(u, v, columns, kept) for u in children}
+        added = list(self._curvature_terms(v, columns))
+        present = {w for pieces in sources.values() for w in pieces} | {w for w, _ in added}
+        row = self._allocate(v, [w for w in columns if w in present])
+        if len(sources) == 1 and not added and present:
+            (u,) = children
+            matrix = self._gather(sources[u], kept.get(u))
+            torch.bmm(matrix, self.local[u].jacobians[v], out=row.matrix[:, : matrix.shape[1]])
+        else:
+            row.matrix.zero_()
+            for u, pieces in sources.items():
+                for w, piece in pieces.items():
+                    row.matrix[:, row.spans[w]] += torch.bmm(piece, self.local[u].jacobians[v])
+            for w, term in added:
+                row.matrix[:, row.spans[w]] += term
+        return self._with_diagonal(v, row)
+
+    def _pieces(self, u: str, v: str, columns: list[str], kept: dict[str, Row]) -> dict[str, Tensor]:
+        """T[w,u] for the columns w of row v, from row u, or from row w (transposed) when w lies between v and u."""
+        pieces: dict[str, Tensor] = {}
+        for w in columns:
+            if self.reach.index[w] >= self.reach.index[u]:
+                block = kept[u].block(w) if u in kept else None
+            else:
+                found = kept[w].block(u) if w in kept else None
+                block = None if found is None else found.mT
+            if block is not None:
+                pieces[w] = block
+        return pieces
+
+    @staticmethod
+    def _gather(pieces: dict[str, Tensor], row: Row | None) -> Tensor:
+        """The pieces stacked in order; the row's own matrix when they are exactly its blocks (always so in a chain)."""
+        if row is not None and list(pieces) == list(row.spans):
+            return row.matrix
+        return torch.cat(list(pieces.values()), 1)
+
+    def _allocate(self, v: str, columns: list[str]) -> Row:
+        """An uninitialised row with room for its diagonal block at the end."""
+        spans, start = {}, 0
+        for w in columns:
+            spans[w] = slice(start, start + self.evaluation.size(w))
+            start = spans[w].stop
+        d = self.evaluation.size(v)
+        like = self.loss_hessian
+        return Row(spans, torch.empty(len(like), start + d, d, dtype=like.dtype, device=like.device))
+
+    def _curvature_terms(self, v: str, columns: list[str]) -> Iterator[tuple[str, Tensor]]:
+        """(C_u;v,q J_qw)^T for w after v: only where a child of v has another parent q at or below w."""
+        for u in self._children(v):
+            for (p, q), c in self.local[u].curvature.items():
+                if p == v and q != v:
+                    for w in columns:
+                        j = self.jacobian(q, w)
+                        if j is not None:
+                            yield w, torch.bmm(j.mT, c.mT)
+                        elif q == w:
+                            yield w, c.mT
+
+    def _with_diagonal(self, v: str, row: Row) -> Row | None:
+        n = row.matrix.shape[1] - self.evaluation.size(v)
+        total: Tensor | None = None
+
+        def add(term: Tensor) -> None:
+            nonlocal total
+            total = term if total is None else total + term
+
+        for u in self._children(v):
+            block = row.block(u)
+            if block is not None:
+                add(torch.bmm(self.local[u].jacobians[v].mT, block))
+            for (p, q), c in self.local[u].curvature.items():
+                if p == v:
+                    j = self.jacobian(q, v)
+                    if q == v:
+                        add(c)
+                    elif j is not None:
+                        add(torch.bmm(c, j))
+        if total is None:
+            return Row(row.spans, row.matrix[:, :n]) if n else None
+        row.matrix[:, n:] = total
+        row.spans[v] = slice(n, n + self.evaluation.size(v))
+        return row
+
+    def jacobian(self, q: str, w: str) -> Tensor | None:
+        """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity) or w is no
+        ancestor of q."""
+        if self.reach.index[w] >= self.reach.index[q] or q not in self.reach.parents:
+            return None
+        if (q, w) not in self._jacobians:
+            total: Tensor | None = None
+            for r in self.reach.parents[q]:
+                if r == w:
+                    term: Tensor | None = self.local[q].jacobians[r]
+                else:
+                    through = self.jacobian(r, w)
+                    term = None if through is None else torch.bmm(self.local[q].jacobians[r], through)
+                if term is not None:
+                    total = term if total is None else total + term
+            self._jacobians[q, w] = total
+        return self._jacobians[q, w]
+
+
+Blocks = dict[tuple[str, str], Tensor]
+Emit = Callable[[str, str, Tensor], None]
+
+
+def emit_tensor_part(router: Router, emit: Emit, scale: float | None) -> None:
+    """emit(w, v, T[w,v]) for measured pairs with w at or after v: sum over the batch times scale, or per example when
+    scale is None."""
+    measured = set(router.reach.measured)
+    for v, row in router.rows():
+        if row is None or v not in measured:
+            continue
+        matrix = row.matrix if scale is None else row.matrix.sum(0).mul_(scale)
+        for w, span in row.spans.items():
+            if w in measured:
+                emit(w, v, matrix[..., span, :])
+
+
+def emit_gauss_newton(router: Router, emit: Emit, scale: float | None) -> None:
+    """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of J, all examples
+    in one.
+
+    Call after every local derivative is known (after `emit_tensor_part`, or `Router.derive_all`).
+    """
+    factors = router.gauss_newton_factors()
+    names = [v for v in router.reach.backwards if v in router.reach.measured]
+    right = torch.cat([factors[v] for v in names], 2)
+    left = torch.bmm(router.loss_hessian, right)
+    if scale is not None:
+        left, right = left.mul_(scale).flatten(0, 1), right.flatten(0, 1)
+    spans, start = {}, 0
+    for v in names:
+        spans[v] = slice(start, start + factors[v].shape[2])
+        start = spans[v].stop
+    for i, v in enumerate(names):
+        product = left[..., : spans[v].stop].mT @ right[..., spans[v]]
+        for w in names[: i + 1]:
+            emit(w, v, product[..., spans[w], :])

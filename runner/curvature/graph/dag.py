@@ -1,0 +1,222 @@
+"""How a model states its graph: named nodes, their parents, one batched function each, one output, one loss."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.graph.composition import Composition
+from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
+
+INPUT = "input"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One node f_v = fn(f_p for p in parents) of the graph.
+
+    name: unique, not "input" (reserved for the network's input). parents: names, in the order of fn's arguments; a
+    name may repeat. fn: batched over examples (dimension 0) and acting on each example by itself; any callable or
+    `nn.Module`. params: tensors handed to a plain callable as keywords; needed only for parametric blocks of
+    callables, since a module states its own. The same tensor in two nodes is a shared weight.
+
+    Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by row (last index
+    fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    fn: Callable[..., Tensor]
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parents = (self.parents,) if isinstance(self.parents, str) else tuple(self.parents)
+        object.__setattr__(self, "parents", parents)
+        if not self.name or self.name == INPUT:
+            raise ValueError(
+                f"a node's name must be non-empty and not {INPUT!r} (the network's input), got {self.name!r}"
+            )
+        if not parents:
+            raise ValueError(f"node {self.name!r} has no parents: name at least one, for example ({INPUT!r},)")
+        if not callable(self.fn):
+            raise ValueError(f"node {self.name!r}: fn must be callable, got {type(self.fn).__name__}")
+        if self.params and isinstance(self.fn, nn.Module):
+            raise ValueError(
+                f"node {self.name!r}: a module states its own parameters; pass params with plain callables only"
+            )
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        return self.fn(*inputs, **self.params)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters by name: those of the module, else `params`."""
+        return dict(self.fn.named_parameters()) if isinstance(self.fn, nn.Module) else dict(self.params)
+
+
+class Dag:
+    """A network as a directed acyclic graph with one output and a per-example loss.
+
+    nodes: in any order. loss: "cross_entropy", "mse" (mean over the output components of an example, as torch's), or a
+    callable loss(output, target) that returns one value per example, shape (B,), or their mean, shape ().
+
+    `order` lists the node names topologically (without "input"); `output` is the last one.
+
+    >>> dag = Dag([Node("a", ("input",), torch.tanh), Node("out", ("a",), torch.tanh)], loss="mse")
+    >>> dag.order
+    ('a', 'out')
+
+    Raises ValueError for duplicate or unknown names, cycles, and nodes that never reach the output.
+    """
+
+    def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
+        self.nodes: dict[str, Node] = {}
+        for node in nodes:
+            if node.name in self.nodes:
+                raise ValueError(f"two nodes are named {node.name!r}: names must be unique")
+            self.nodes[node.name] = node
+        if not self.nodes:
+            raise ValueError("a graph needs at least one node")
+        self.loss: Loss = resolve_loss(loss)
+        self._check_parents()
+        self.order: tuple[str, ...] = self._topological_order()
+        self.children: dict[str, tuple[str, ...]] = self._children()
+        self.output: str = self._single_output()
+
+    # ------------------------------------------------------------------ construction
+
+    @classmethod
+    def from_sequential(
+        cls,
+        modules: nn.Sequential | nn.ModuleList | Sequence[Callable[..., Tensor]],
+        loss: LossSpec = "cross_entropy",
+        names: Sequence[str] | None = None,
+        group: Sequence[int] | None = None,
+    ) -> Dag:
+        """The chain of an unmodified `nn.Sequential`, `nn.ModuleList` or list of modules, one node per module.
+
+        names: one per node (default: the modules' own names, "0", "1", ...). group: sizes of consecutive runs of
+        modules that form one node each, e.g. [3, 3, 1] for Linear-LayerNorm-act twice and a head.
+        """
+        parts: list[Callable[..., Tensor]] = list(modules)
+        own = [name for name, _ in modules.named_children()] if isinstance(modules, nn.Module) else []
+        sizes = list(group) if group is not None else [1] * len(parts)
+        if sum(sizes) != len(parts) or any(size < 1 for size in sizes):
+            raise ValueError(f"group must be positive sizes adding up to {len(parts)} modules, got {sizes}")
+        runs: list[Callable[..., Tensor]] = []
+        start = 0
+        for size in sizes:
+            run = parts[start : start + size]
+            runs.append(run[0] if size == 1 else Composition(run))
+            start += size
+        labels = (
+            list(names) if names is not None else (own if own and group is None else [str(i) for i in range(len(runs))])
+        )
+        if len(labels) != len(runs):
+            raise ValueError(f"expected {len(runs)} names, got {len(labels)}")
+        parents = [INPUT, *labels[:-1]]
+        return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, runs, strict=True)], loss)
+
+    def to(self, dtype: torch.dtype) -> Dag:
+        """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss is kept."""
+        memo: dict[int, object] = {}
+        copies = []
+        for node in self.nodes.values():
+            fn = copy.deepcopy(node.fn, memo).to(dtype) if isinstance(node.fn, nn.Module) else node.fn
+            params: dict[str, Tensor] = {}
+            for key, value in node.params.items():
+                if id(value) not in memo:
+                    memo[id(value)] = value.detach().to(dtype)
+                params[key] = memo[id(value)]  # type: ignore[assignment]
+            copies.append(Node(node.name, node.parents, fn, params))
+        return Dag(copies, self.loss)
+
+    # ------------------------------------------------------------------ evaluation
+
+    def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to f_v: the e_v of
+        H[v,w]."""
+        shift = perturbation or {}
+        values = {INPUT: x + shift[INPUT] if INPUT in shift else x}
+        for name in self.order:
+            node = self.nodes[name]
+            value = node(*(values[p] for p in node.parents))
+            values[name] = value + shift[name] if name in shift else value
+        return values
+
+    def mean_loss(self, x: Tensor, y: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Mean over the batch of the loss, of the network with the perturbations added."""
+        return self.loss.per_example(self.forward(x, perturbation)[self.output], y).mean()
+
+    def select(self, nodes: Iterable[str] | None) -> tuple[str, ...]:
+        """`nodes` checked and in topological order; None means every node. "input" may be asked for by name."""
+        if nodes is None:
+            return self.order
+        asked = list(nodes)
+        unknown = [name for name in asked if name not in self.nodes and name != INPUT]
+        if unknown:
+            raise ValueError(f"unknown nodes {unknown}: the graph has {[INPUT, *self.order]}")
+        if not asked:
+            raise ValueError("nodes is empty: name at least one, or pass None for all of them")
+        return tuple(name for name in (INPUT, *self.order) if name in set(asked))
+
+    def distance(self, v: str, w: str) -> int:
+        """Length of the shortest undirected path between two nodes that does not run through "input".
+
+        Raises ValueError when there is none.
+        """
+        self.select([v, w])
+        neighbours: dict[str, set[str]] = {name: set(self.children[name]) for name in self.order}
+        for name in self.order:
+            for parent in self.nodes[name].parents:
+                if parent != INPUT or INPUT in (v, w):
+                    neighbours[name].add(parent)
+        neighbours[INPUT] = set(self.children[INPUT])
+        frontier, seen, steps = {v}, {v}, 0
+        while frontier:
+            if w in frontier:
+                return steps
+            frontier = {n for f in frontier for n in neighbours[f]} - seen
+            seen |= frontier
+            steps += 1
+        raise ValueError(f"no path between {v!r} and {w!r}")
+
+    # ------------------------------------------------------------------ validation
+
+    def _check_parents(self) -> None:
+        for node in self.nodes.values():
+            unknown = [p for p in node.parents if p != INPUT and p not in self.nodes]
+            if unknown:
+                raise ValueError(
+                    f"node {node.name!r} names unknown parents {unknown}: known are {[INPUT, *self.nodes]}"
+                )
+
+    def _topological_order(self) -> tuple[str, ...]:
+        placed, order, waiting = {INPUT}, [], list(self.nodes.values())
+        while waiting:
+            ready = [node for node in waiting if placed.issuperset(node.parents)]
+            if not ready:
+                raise ValueError(f"the graph has a cycle through {[node.name for node in waiting]}")
+            order += [node.name for node in ready]
+            placed.update(order)
+            waiting = [node for node in waiting if node.name not in placed]
+        return tuple(order)
+
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        children: dict[str, list[str]] = {name: [] for name in (INPUT, *self.order)}
+        for name in self.order:
+            for parent in dict.fromkeys(self.nodes[name].parents):
+                children[parent].append(name)
+        return {name: tuple(found) for name, found in children.items()}
+
+    def _single_output(self) -> str:
+        ends = [name for name in self.nodes if not self.children[name]]
+        if len(ends) != 1:
+            raise ValueError(
+                f"expected one output, found {len(ends)} nodes without children: {ends}. "
+                "Only one of them can be the output, the others never reach it: remove them or connect them"
+            )
+        return ends[0]

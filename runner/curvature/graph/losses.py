@@ -1,0 +1,140 @@
+"""Losses of one example with their gradient and Hessian with respect to the network's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from runner.curvature.exact.replicate import replicated_jacobian
+
+LossSpec = Union[Literal["cross_entropy", "mse"], Callable[[Tensor, Tensor], Tensor], "Loss"]
+
+
+class Loss:
+    """A loss given by a callable loss(output, target): one value per example, shape (B,), or their mean, shape ().
+
+    Every derivative is with respect to the flattened output, shape (B, d), of one example's loss.
+    """
+
+    name = "callable"
+
+    def __init__(self, fn: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.fn = fn
+
+    def per_example(self, output: Tensor, target: Tensor) -> Tensor:
+        """Loss of each example, shape (B,). A callable that returns the mean is evaluated one example at a time."""
+        value = self.check_shape(self.fn(output, target), output)
+        if value.dim() == 1:
+            return value
+        if output.shape[0] == 1:
+            return value.reshape(1)
+        return torch.stack([self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])])
+
+    @staticmethod
+    def check_shape(value: Tensor, output: Tensor) -> Tensor:
+        """The value itself. Raises ValueError unless it is one per example or a scalar."""
+        if value.shape not in ((), (output.shape[0],)):
+            raise ValueError(
+                f"the loss returned shape {tuple(value.shape)} for {output.shape[0]} examples: "
+                f"return one value per example, shape ({output.shape[0]},), or their mean, shape ()"
+            )
+        return value
+
+    def summed(self, output: Tensor, target: Tensor) -> Tensor:
+        """Sum over the examples, without a loop when the callable returns the mean (used for derivatives)."""
+        value = self.fn(output, target)
+        if value.dim() == 0:
+            return value * output.shape[0]
+        return self.per_example(output, target).sum()
+
+    def gradient(self, output: Tensor, target: Tensor) -> Tensor:
+        """delta_out = dL/df_out of each example, shape (B, d)."""
+        with torch.enable_grad():
+            leaf = output.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(self.summed(leaf, target), leaf)
+        return gradient.flatten(1)
+
+    def hessian(self, output: Tensor, target: Tensor) -> Tensor:
+        """Second derivative of each example's loss, shape (B, d, d)."""
+
+        def gradient(outputs: tuple[Tensor, ...], repeats: int) -> Tensor | None:
+            targets = target.repeat(repeats, *(1,) * (target.dim() - 1))
+            (out,) = torch.autograd.grad(self.summed(outputs[0], targets), outputs[0], create_graph=True)
+            return out.flatten(1)
+
+        rows = replicated_jacobian(gradient, (output,), output[0].numel())[0]
+        if rows is None:
+            return output.new_zeros(output.shape[0], output[0].numel(), output[0].numel())
+        return rows
+
+
+class CrossEntropy(Loss):
+    """-log softmax(f)[y] for class indices y, shape (B,). H = diag(p) - p p^T. Class probabilities are allowed too."""
+
+    name = "cross_entropy"
+
+    def __init__(self) -> None:
+        super().__init__(_cross_entropy)
+
+    def gradient(self, output: Tensor, target: Tensor) -> Tensor:
+        if not _class_indices(output, target):
+            return super().gradient(output, target)
+        gradient = torch.softmax(output, 1)
+        gradient[torch.arange(len(target), device=target.device), target] -= 1
+        return gradient
+
+    def hessian(self, output: Tensor, target: Tensor) -> Tensor:
+        if not _class_indices(output, target):
+            return super().hessian(output, target)
+        p = torch.softmax(output, 1)
+        return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+
+
+class MeanSquaredError(Loss):
+    """|f - y|^2 / d for an example with d output components, as torch's mse_loss. H = (2/d) I."""
+
+    name = "mse"
+
+    def __init__(self) -> None:
+        super().__init__(_mean_squared_error)
+
+    def gradient(self, output: Tensor, target: Tensor) -> Tensor:
+        error = output.flatten(1) - target.reshape(output.shape).flatten(1)
+        return 2 * error / error.shape[1]
+
+    def hessian(self, output: Tensor, target: Tensor) -> Tensor:
+        d = output[0].numel()
+        return torch.eye(d, dtype=output.dtype, device=output.device).expand(output.shape[0], d, d) * (2 / d)
+
+
+def resolve_loss(loss: LossSpec) -> Loss:
+    """The Loss of a name or a callable. Raises ValueError for anything else."""
+    if isinstance(loss, Loss):
+        return loss
+    named: dict[str, type[CrossEntropy] | type[MeanSquaredError]] = {
+        "cross_entropy": CrossEntropy,
+        "mse": MeanSquaredError,
+    }
+    if isinstance(loss, str) and loss in named:
+        return named[loss]()
+    if callable(loss):
+        return Loss(loss)
+    raise ValueError(f'loss must be "cross_entropy", "mse" or a callable loss(output, target), got {loss!r}')
+
+
+def _class_indices(output: Tensor, target: Tensor) -> bool:
+    return output.dim() == 2 and target.dim() == 1 and not target.is_floating_point()
+
+
+def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(output, target, reduction="none").reshape(output.shape[0], -1).mean(1)
+
+
+def _mean_squared_error(output: Tensor, target: Tensor) -> Tensor:
+    if output.numel() != target.numel():
+        raise ValueError(f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}")
+    return (output - target.reshape(output.shape)).square().flatten(1).mean(1)

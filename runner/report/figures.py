@@ -1,0 +1,406 @@
+"""One look for every figure: the same colour, marker and line for a label wherever it appears.
+
+Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
+imported when a figure is made, not when this module is. Colours are Okabe and Ito's, which colour-blind readers tell
+apart; a second sign (marker, dashes, hatching) carries every distinction into grey print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from runner.store.tables import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
+
+    from runner.stats import Statistic
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (1, 2)))
+
+FAMILIES: tuple[tuple[str, ...], ...] = (
+    ("plain", "residual", "bottleneck", "diamond", "attention", "relu_mlp", "plain_sn", "baseline"),
+    ("resnet18", "plain_resnet18"),
+    ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
+    ("init", "final", "mid"),
+    ("low", "high"),
+    ("N=3", "N=10"),
+    ("3", "10"),
+    ("fitted", "printed"),
+    ("gd", "hsr", "trace", "asam"),
+    ("lambda_1", "lambda_sup", "loss", "lambda_inf", "trace_bound", "slack"),
+    ("sum", "cat"),
+    ("exact", "stochastic", "numerical"),
+    ("measured", "paper", "bound"),
+    ("gn", "tensor", "full"),
+    ("train", "test", "validation"),
+)
+"""Labels that share figures: the position within a family is the style, so members of a family never look alike."""
+
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "legend.frameon": True,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "legend.handlelength": 2.6,
+    "image.cmap": "cividis",
+    "savefig.dpi": 160,
+    "pdf.fonttype": 42,
+    "figure.max_open_warning": 0,
+}
+DPI = 160
+_SLOTS = {label: slot for family in FAMILIES for slot, label in enumerate(family)}
+
+
+def style(label: str) -> dict[str, Any]:
+    """color, marker and linestyle of a label, for `ax.plot(x, y, **style("plain"))`; the same in every figure.
+
+    Known labels (FAMILIES) take the slot of their family; upper and lower case are equal. Any other label gets
+    colour, marker and dashes from a hash of its text.
+    """
+    slot = _SLOTS.get(label) if label in _SLOTS else _SLOTS.get(label.lower())
+    if slot is not None:
+        return {"color": COLOURS[slot], "marker": MARKERS[slot], "linestyle": DASHES[slot]}
+    digest = hashlib.sha256(label.encode()).digest()
+    pick = [byte % 8 for byte in digest[:3]]
+    return {"color": COLOURS[pick[0]], "marker": MARKERS[pick[1]], "linestyle": DASHES[pick[2]]}
+
+
+def point_style(label: str) -> dict[str, Any]:
+    """color and marker of a label, for `ax.scatter(x, y, **point_style("plain"))`."""
+    return {key: value for key, value in style(label).items() if key != "linestyle"}
+
+
+def colour(label: str) -> str:
+    """The colour of a label."""
+    return str(style(label)["color"])
+
+
+def new_figure(
+    rows: int = 1,
+    cols: int = 1,
+    *,
+    width: float | None = None,
+    height: float | None = None,
+    sharex: bool | Literal["all", "row", "col"] = False,
+    sharey: bool | Literal["all", "row", "col"] = False,
+    projection: str | None = None,
+) -> tuple[Figure, NDArray[Any]]:
+    """A figure in the shared style and its axes as an array of shape (rows, cols), also for one panel.
+
+    Sizes in inches; 3.4 by 2.7 a panel by default. The layout makes room for labels and outside legends by itself.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    parameters: Any = matplotlib.rcParams
+    parameters.update(STYLE)  # read when artists are made, so a context around this call would be too short
+    size = (width or 0.4 + 3.4 * cols, height or 0.3 + 2.7 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    keywords = {"projection": projection} if projection else {}
+    axes = figure.subplots(rows, cols, squeeze=False, sharex=sharex, sharey=sharey, subplot_kw=keywords)
+    return figure, axes
+
+
+def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None:
+    """Head the panels "(a) …", "(b) …" in reading order, with their titles if given."""
+    import numpy as np
+
+    for i, ax in enumerate(np.asarray(axes, dtype=object).ravel()):
+        title = f" {titles[i]}" if i < len(titles) else ""
+        ax.set_title(_wrap(ax, f"({_alphabet(i)}){title}"), loc="left")
+
+
+def _wrap(ax: Axes, text: str) -> str:
+    """`text` broken into lines about as wide as the panel, so that neighbours do not run into each other."""
+    figure: Any = ax.figure
+    letters = max(12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85))  # 15 an inch at 9 points
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
+
+
+def _alphabet(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else _alphabet(i // 26 - 1) + _alphabet(i % 26)
+
+
+def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -> None:
+    """A legend of `ax`, inside where it hides least, or to the right of the panel (by default above four entries)."""
+    entries = len(ax.get_legend_handles_labels()[1])
+    if entries == 0:
+        return
+    if outside or (outside is None and entries > 4):
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, title=title)
+    else:
+        ax.legend(loc="best", title=title)
+
+
+def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
+    """One legend below all panels, every label once."""
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center",
+                      ncols=columns or min(len(entries), 5))  # fmt: skip
+
+
+def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
+    """Logarithmic axis with readable ticks, also when it spans less than a decade.
+
+    Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption if there are any.
+    """
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+
+    for name in ("x", "y") if which == "both" else (which,):
+        getattr(ax, f"set_{name}scale")("log")
+        low, high = sorted(getattr(ax, f"get_{name}lim")())
+        axis = getattr(ax, f"{name}axis")
+        if low > 0 and high / low < 15:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3)))
+            axis.set_minor_formatter(NullFormatter())
+
+
+def mean_band(
+    ax: Axes, x: ArrayLike, mean: ArrayLike, std: ArrayLike | None, label: str, *, name: str | None = None,
+    positive: bool = False,
+) -> None:  # fmt: skip
+    """Mean as a line in the style of `label`, mean ± std as a band; `name` is the legend's text.
+
+    positive: keep the band's lower edge above zero (a thousandth of the mean), for logarithmic axes.
+    """
+    import numpy as np
+
+    x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
+    look = style(label)
+    ax.plot(x, mean, label=label if name is None else name, markevery=max(1, x.size // 12), **look)
+    if std is not None:
+        std = np.nan_to_num(np.asarray(std, dtype=float))
+        low = np.maximum(mean - std, 1e-3 * np.abs(mean)) if positive else mean - std
+        ax.fill_between(x, low, mean + std, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def histogram(
+    ax: Axes,
+    values: ArrayLike,
+    *,
+    label: str = "measured",
+    percentile: float | None = 90,
+    bins: int | str | Sequence[float] = "auto",
+    log: bool = False,
+    name: str | None = None,
+) -> None:
+    """Histogram of the finite values with a line at a percentile.
+
+    log: logarithmic bins and axis; values at or below zero are then left out, and the legend counts them.
+    """
+    import numpy as np
+
+    everything = np.asarray(values, dtype=float).ravel()
+    x = everything[np.isfinite(everything) & ((everything > 0) | (not log))]
+    if x.size == 0:
+        ax.text(0.5, 0.5, "no finite values", transform=ax.transAxes, ha="center", va="center")
+        return
+    edges = np.histogram_bin_edges(np.log10(x) if log else x, bins=bins)  # type: ignore[arg-type]
+    edges = 10**edges if log else edges
+    lost = everything.size - x.size
+    text = (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
+    ax.hist(x, bins=list(edges), color=colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
+    if percentile is not None:
+        at = float(np.percentile(x, percentile))
+        ax.axvline(at, color="black", linestyle="--", linewidth=1.3, label=f"{percentile:g} % below {at:.3g}")
+    if log:
+        log_axis(ax, "x")
+    ax.set_ylim(top=1.35 * max(patch.get_height() for patch in cast(Any, ax.patches)))  # room for the legend
+    legend(ax)
+
+
+def groups(
+    ax: Axes,
+    samples: Mapping[str, ArrayLike],
+    *,
+    violin: bool = False,
+    paired: bool = False,
+    names: Mapping[str, str] | None = None,
+    points: int = 300,
+) -> None:
+    """Boxes (or violins) of several samples side by side, every value as a point, n below the label.
+
+    paired: connect the i-th values. Above `points` values a sample shows evenly spaced order statistics only, and its
+    label says so. The points' sideways spread is fixed, not random.
+    """
+    import numpy as np
+
+    position = -1
+    data = {label: np.asarray(values, dtype=float).ravel() for label, values in samples.items()}
+    ticks = []
+    for position, (label, raw) in enumerate(data.items()):
+        x = np.sort(raw[np.isfinite(raw)])
+        shown = x if x.size <= points else x[np.linspace(0, x.size - 1, points).round().astype(int)]
+        look = point_style(label)
+        if x.size and violin and np.ptp(x) > 0:
+            for body in cast(Any, ax.violinplot([x], [position], widths=0.8, showextrema=False)["bodies"]):
+                body.set(facecolor=look["color"], alpha=0.3)
+        if x.size:
+            ax.boxplot([x], positions=[position], widths=0.18 if violin else 0.5, showfliers=False,
+                       medianprops={"color": "black", "linewidth": 1.8}, manage_ticks=False)  # fmt: skip
+        spread = 0.22 * (np.mod(np.arange(shown.size) * 0.618034, 1) - 0.5)
+        if not paired:
+            ax.scatter(position + spread, shown, s=9, alpha=0.45, linewidths=0, zorder=3, **look)
+        part = f"\n{shown.size} shown" if shown.size < x.size else ""
+        ticks.append(f"{(names or {}).get(label, label)}\nn = {x.size}{part}")
+    if paired and data:
+        for row in zip(*data.values(), strict=True):
+            ax.plot(range(len(row)), row, color="0.4", linewidth=0.9, marker="o", markersize=4, zorder=3)
+    ax.set_xticks(range(position + 1), ticks)
+    ax.set_xlim(-0.6, position + 0.6)
+
+
+def annotate_test(ax: Axes, statistic: Statistic, *, text: str = "") -> None:
+    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or why it is mute."""
+    line = _wrap(ax, text or describe(statistic))
+    ax.set_xlabel("\n".join(part for part in (ax.get_xlabel(), line) if part))
+
+
+def describe(statistic: Statistic) -> str:
+    """Short lines for a test or fit; a test that cannot reach 0.05 says so instead of looking like "no difference"."""
+    s = statistic
+    names = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}
+    if s.kind in ("linear", "log_linear"):
+        return f"slope {s.slope:.3g}, R² = {s.r2:.3f}, n = {s.n_a}"
+    if s.kind == "summary":
+        return f"mean {s.mean:.3g} ± {s.std:.2g}, median {s.median:.3g}, n = {s.n_a}"
+    parts = [f"{names.get(s.kind, s.kind)} p = {_p(s.p)}"]
+    if math.isnan(s.p):
+        return f"{names.get(s.kind, s.kind)}: {s.note or 'no test'}"
+    if not math.isnan(s.p_holm):
+        parts.append(f"Holm {_p(s.p_holm)}")
+    effect = f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}"
+    if not math.isnan(s.shift):
+        interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]" if math.isfinite(s.shift_low) else "(no interval)"
+        effect += f", shift {s.shift:.3g} {interval}"
+    lines = [", ".join(parts), effect]
+    if not s.has_power:
+        lines.append(f"n too small: p cannot fall below {s.p_min:.3g}")
+    return "\n".join(lines)
+
+
+def _p(p: float) -> str:
+    return "< 1e-4" if p < 1e-4 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+
+
+def identity_line(ax: Axes, *, label: str = "equality") -> None:
+    """The line y = x over the part of the plane in view."""
+    low = max(ax.get_xlim()[0], ax.get_ylim()[0])
+    high = min(ax.get_xlim()[1], ax.get_ylim()[1])
+    if low < high:
+        ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label=label, zorder=1)
+
+
+def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centred: bool = False) -> None:
+    """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
+
+    log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
+    """
+    import numpy as np
+    from matplotlib.colors import CenteredNorm, LogNorm
+
+    values = np.ma.masked_invalid(np.asarray(matrix, dtype=float))
+    if log:
+        values = np.ma.masked_less_equal(values, 0)
+    ax.grid(False)
+    ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
+    norm = LogNorm() if log and values.count() else CenteredNorm() if centred else None
+    image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.9)
+    bar.set_label(label)
+
+
+def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
+    """Write `path`.png and `path`.pdf (`path` without suffix) and return both.
+
+    stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
+    metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
+    training. The same figure and stamp give the same bytes; each file appears by one rename.
+    """
+    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
+    title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
+    footer = None
+    _hold_legends(figure)
+    if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
+        text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
+        footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
+    written = []
+    try:
+        for suffix, metadata in (
+            (".png", {"Title": title, "Description": record, "Software": "hess-run"}),
+            (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
+        ):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
+            target = path.with_name(path.name + suffix)
+            content = buffer.getvalue()
+            write_bytes(target, palette_png(content) if suffix == ".png" else content)
+            written.append(target)
+    finally:
+        if footer is not None:
+            footer.remove()
+    return written
+
+
+def palette_png(content: bytes) -> bytes:
+    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots look alike."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    image = Image.open(io.BytesIO(content))
+    if image.mode == "P":
+        return content
+    kept = PngInfo()
+    for key, value in getattr(image, "text", {}).items():
+        kept.add_text(key, value)
+    small = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    out = io.BytesIO()
+    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI)))
+    return out.getvalue()
+
+
+def _hold_legends(figure: Figure) -> None:
+    """Fix the figure's own legends where the layout puts them.
+
+    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
+    would slide down over it.
+    """
+    if not figure.legends:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for legend in figure.legends:
+        box = legend.get_window_extent().transformed(figure.transFigure.inverted())
+        legend.borderaxespad = 0
+        legend.set_loc("lower left")
+        legend.set_bbox_to_anchor((box.x0, box.y0), figure.transFigure)

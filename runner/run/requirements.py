@@ -1,0 +1,72 @@
+"""Data sets that must be there before a run starts, and the `data` verb that brings them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.contract.experiment import Experiment
+from runner.contract.schema import CifarData, SettingError, one_of
+
+ARCHIVES = ("cifar10", "cifar100")
+
+
+def check_data(experiment: Experiment) -> None:
+    """Raise SettingError when the run needs a data set whose files are missing or of the wrong size."""
+    dataset = getattr(experiment, "dataset", None)
+    if not isinstance(dataset, CifarData) or dataset.kind not in ARCHIVES:
+        return
+    from runner.data.cifar import archive, check_files, data_root
+    from runner.data.images import DataError
+
+    spec = archive(dataset.kind)
+    try:
+        check_files(spec, data_root() / spec.folder)
+    except DataError as error:
+        raise SettingError(str(error)) from error
+
+
+def data(argv: Sequence[str]) -> int:
+    """`hess-run data fetch|verify NAME`. Returns the exit status."""
+    if len(argv) != 2:
+        raise SettingError(f"expected data fetch|verify {'|'.join(ARCHIVES)}, found: data {' '.join(argv)}")
+    verb, name = argv
+    one_of("data", verb, ("fetch", "verify"))
+    one_of(f"data {verb}", name, ARCHIVES)
+    from runner.data.images import DataError
+
+    try:
+        return _fetch(name) if verb == "fetch" else _verify(name)
+    except DataError as error:
+        raise SettingError(str(error)) from error
+    except OSError as error:
+        print(f"hess-run: {name}: {error}; run the same command again to go on", file=sys.stderr)
+        return 1
+
+
+def _fetch(name: str) -> int:
+    from tqdm import tqdm
+
+    from runner.data.cifar import data_root
+    from runner.data.fetch import fetch
+    from runner.run.config import mirrors
+
+    with tqdm(unit="B", unit_scale=True, desc=name, disable=not sys.stderr.isatty()) as bar:
+
+        def progress(done: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        folder = fetch(name, data_root(), mirrors=mirrors(name), progress=progress)
+    print(f"{name}: complete in {folder}")
+    return 0
+
+
+def _verify(name: str) -> int:
+    from runner.data.cifar import data_root
+    from runner.data.fetch import verify
+
+    folder: Path = verify(name, data_root())
+    print(f"{name}: files and labels in {folder} are as they should be")
+    return 0

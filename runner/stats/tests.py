@@ -1,0 +1,412 @@
+"""Tests, effect sizes, fits and summaries: each call gives one `Statistic`, one row of stats.csv.
+
+Conventions, the same in every row:
+- Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution of the midranks);
+  `method` says "exact" or "asymptotic".
+- Positive effect, shift and difference mean that `a` is larger than `b`.
+- `p_min` is the smallest p the test can give at that n. Where it exceeds 0.05 the note says so: such a test cannot
+  tell "no difference" from "too few values", and no claim may be refuted by it.
+- Missing values (NaN) are left out and counted in the note. Input that allows no test gives a row of NaN with the
+  reason, never an exception.
+- numpy and scipy are imported when a statistic is computed, not when this module is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from runner.stats.ranks import Array
+
+NAN = float("nan")
+TESTS = ("mann_whitney", "wilcoxon", "spearman")
+"""Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """One row of stats.csv.
+
+    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or summary; figure:
+    the family of Holm's correction; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
+    label_a, label_b, n_a, n_b: the samples, and how many values of each entered.
+    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the figure,
+    smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
+    its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
+    median: summaries, of `a`.
+    """
+
+    name: str
+    kind: str
+    figure: str = ""
+    where: str = ""
+    group: str = ""
+    label_a: str = ""
+    label_b: str = ""
+    n_a: int = 0
+    n_b: int = 0
+    statistic: float = NAN
+    p: float = NAN
+    p_holm: float = NAN
+    p_min: float = NAN
+    effect: float = NAN
+    shift: float = NAN
+    shift_low: float = NAN
+    shift_high: float = NAN
+    slope: float = NAN
+    intercept: float = NAN
+    slope_error: float = NAN
+    r2: float = NAN
+    mean: float = NAN
+    std: float = NAN
+    std_population: float = NAN
+    median: float = NAN
+    method: str = ""
+    note: str = ""
+
+    @property
+    def decay(self) -> float:
+        """b of log y = a − b x: the negative slope."""
+        return -self.slope
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the test can reach p < 0.05 at all."""
+        return self.p_min < 0.05
+
+    def row(self) -> dict[str, Any]:
+        """Column name -> value, in the order of the fields."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+class About(TypedDict, total=False):
+    """What every function here takes besides its samples: see the fields of `Statistic`."""
+
+    name: Required[str]
+    figure: str
+    where: str
+    group: str
+    label_a: str
+    label_b: str
+
+
+class Shift(TypedDict, total=False):
+    """The Hodges–Lehmann fields of `Statistic`."""
+
+    shift: float
+    shift_low: float
+    shift_high: float
+
+
+def mann_whitney(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    level: float = 0.95,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Two-sided Mann–Whitney U test of two independent samples.
+
+    U = #{a_i > b_j} + ½ #{a_i = b_j}; effect = 2U/(mn) − 1; shift = median of all a_i − b_j with the interval by
+    inversion of the test. Exact up to about 50 against 50 values (5 against 200), with or without ties;
+    above that the normal approximation with tie and continuity correction.
+    """
+    from runner.stats import ranks
+
+    x, notes = _sample(a, about.get("label_a", "a"), [note])
+    y, notes = _sample(b, about.get("label_b", "b"), notes)
+    base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, **about)
+    m, n = x.size, y.size
+    if m == 0 or n == 0:
+        return replace(base, note=_join(notes, "no test: a sample is empty"))
+    import numpy as np
+
+    doubled = ranks.doubled_ranks(np.concatenate([x, y]))
+    different = np.unique(doubled).size
+    u = int(doubled[:m].sum() - m * (m + 1)) / 2
+    if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
+        null, seen = (ranks.untied_u_null(m, n), int(u)) if different == m + n else ranks.tied_u_null(doubled, m)
+        p, p_min, method = ranks.two_sided(null, seen), ranks.smallest_two_sided(null), "exact"
+    else:
+        from scipy.stats import mannwhitneyu
+
+        p = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
+        p_min, method = ranks.smallest_subset_p(m, n), "asymptotic"
+    notes += ["ties" if different < m + n else "", _power(p_min, f"n={m} and {n}")]
+    shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), 1 - level, notes)
+    effect = 2 * u / (m * n) - 1
+    return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=_join(notes))
+
+
+def _mann_whitney_shift(x: Array, y: Array, deviation: float, alpha: float, notes: list[str]) -> Shift:
+    """Hodges–Lehmann shift of x against y with its interval; deviation: of U, for large samples."""
+    import numpy as np
+
+    from runner.stats import ranks
+
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        notes.append("no shift: infinite values")
+        return {}
+    m, n = x.size, y.size
+    if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
+        k = ranks.interval_rank(ranks.untied_u_null(m, n), alpha)
+    else:
+        k = ranks.normal_interval_rank(m * n / 2, deviation, alpha)
+    return _interval(lambda r: ranks.difference_order(x, y, r), m * n, k, notes)
+
+
+def wilcoxon(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    *,
+    level: float = 0.95,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Two-sided Wilcoxon signed-rank test of the differences a_i − b_i (of a_i against 0 when b is None).
+
+    Zero differences are dropped from the test (Wilcoxon's policy) and counted in the note; n_a is the number of
+    complete pairs. statistic = W⁺, the rank sum of the positive differences; effect = (W⁺ − W⁻)/(W⁺ + W⁻); shift =
+    median of the Walsh averages (d_i + d_j)/2 of all differences, zeros included, with the interval by inversion of
+    the test. Exact up to n = 300, with or without ties; above that the normal approximation.
+    With five pairs the smallest p is 0.0625. Raises ValueError when a and b differ in length.
+    """
+    import numpy as np
+
+    from runner.stats import ranks
+
+    first = np.asarray(a, dtype=float).ravel()
+    second = np.zeros_like(first) if b is None else np.asarray(b, dtype=float).ravel()
+    if first.size != second.size:
+        raise ValueError(
+            f"wilcoxon {about['name']}: expected paired samples, found {first.size} and {second.size} values"
+        )
+    d, notes = _sample(first - second, "differences", [note])
+    base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, **about)
+    nonzero = d[d != 0]
+    if nonzero.size < d.size:
+        notes.append(f"{d.size - nonzero.size} zero differences dropped")
+    if nonzero.size == 0:
+        return replace(base, note=_join(notes, "no test: no nonzero difference"))
+    doubled = ranks.doubled_ranks(np.abs(nonzero))
+    positive, total = int(doubled[nonzero > 0].sum()), int(doubled.sum())
+    exact = nonzero.size <= 300
+    if exact:
+        null = ranks.sign_null(doubled)
+        p, p_min = ranks.two_sided(null, positive), ranks.smallest_two_sided(null)
+    else:
+        from scipy.stats import wilcoxon as scipy_wilcoxon
+
+        p, p_min = float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue), 2.0 ** (1 - nonzero.size)
+    if np.unique(doubled).size < nonzero.size:
+        notes.append("ties")
+    notes.append(_power(p_min, f"n={nonzero.size}"))
+    shift = _wilcoxon_shift(d, 1 - level, notes)
+    return replace(base, statistic=positive / 2, p=p, p_min=p_min, effect=2 * positive / total - 1,
+                   method="exact" if exact else "asymptotic", **shift, note=_join(notes))  # fmt: skip
+
+
+def _wilcoxon_shift(d: Array, alpha: float, notes: list[str]) -> Shift:
+    """Hodges–Lehmann shift of paired differences with its interval."""
+    import numpy as np
+
+    from runner.stats import ranks
+
+    if not np.isfinite(d).all():
+        notes.append("no shift: infinite values")
+        return {}
+    n = d.size
+    pairs = n * (n + 1) // 2
+    if n <= 300:
+        k = ranks.interval_rank(ranks.sign_null(np.arange(1, n + 1)), alpha)
+    else:
+        k = ranks.normal_interval_rank(pairs / 2, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), alpha)
+    return _interval(lambda r: ranks.walsh_order(d, r), pairs, k, notes)
+
+
+def spearman(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Spearman's rank correlation ρ of paired values, two-sided; statistic and effect are ρ.
+
+    p over all n! orders for n <= 8 (exact), by Student's t above. Raises ValueError when x and y differ in length.
+    """
+    import numpy as np
+
+    from runner.stats import ranks
+
+    u, v, notes = _pairs(x, y, f"spearman {about['name']}", note)
+    base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, **about)
+    if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
+        return replace(base, note=_join(notes, "no test: fewer than three pairs, or a constant sample"))
+    from scipy.stats import spearmanr
+
+    result = spearmanr(u, v)
+    rho = float(result.statistic)
+    if u.size <= 8:
+        p, p_min = ranks.permutation_spearman(u, v)
+    else:
+        p, p_min = float(result.pvalue), 2 / math.factorial(min(u.size, 100))
+    notes.append(_power(p_min, f"n={u.size}"))
+    return replace(base, statistic=rho, effect=rho, p=p, p_min=p_min,
+                   method="exact" if u.size <= 8 else "asymptotic", note=_join(notes))  # fmt: skip
+
+
+def linear(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
+    u, v, notes = _pairs(x, y, f"linear {about['name']}", note)
+    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, **about)
+    return _fit(base, u, v, notes)
+
+
+def log_linear(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Least squares log y = a − b x (natural logarithm) with R² of log y.
+
+    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they are left
+    out, and the note counts them.
+    """
+    import numpy as np
+
+    u, v, notes = _pairs(x, y, f"log_linear {about['name']}", note)
+    usable = v > 0
+    if not usable.all():
+        notes.append(f"{int((~usable).sum())} of {v.size} values are not positive and left out")
+    base = Statistic(kind="log_linear", n_a=int(usable.sum()), n_b=int(usable.sum()), **about)
+    return _fit(base, u[usable], np.log(v[usable]), notes)
+
+
+def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
+    """`base` with the least-squares line of v against u."""
+    import numpy as np
+
+    if u.size < 2 or np.unique(u).size < 2 or not (np.isfinite(u).all() and np.isfinite(v).all()):
+        return replace(base, note=_join(notes, "no fit: fewer than two different finite x"))
+    from scipy.stats import linregress
+
+    fit = linregress(u, v)
+    slope, intercept = float(fit.slope), float(fit.intercept)
+    spread = float(((v - v.mean()) ** 2).sum())
+    r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
+    if spread == 0:
+        notes.append("no R²: y is constant")
+    if u.size == 2:
+        notes.append("two points: the line passes through both")
+        return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=_join(notes))
+    return replace(base, statistic=slope, slope=slope, intercept=intercept, slope_error=float(fit.stderr), r2=r2,
+                   p=float(fit.pvalue), method="least squares", note=_join(notes))  # fmt: skip
+
+
+def summary(
+    values: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
+    x, notes = _sample(values, about.get("label_a", "values"), [note])
+    base = Statistic(kind="summary", n_a=x.size, **about)
+    if x.size == 0:
+        return replace(base, note=_join(notes, "no values"))
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        std = float(x.std(ddof=1)) if x.size > 1 else NAN
+        mean, population = float(x.mean()), float(x.std())
+    return replace(base, statistic=mean, mean=mean, std=std, std_population=population, median=float(np.median(x)),
+                   note=_join(notes))  # fmt: skip
+
+
+def holm(p_values: Iterable[float]) -> list[float]:
+    """Holm's step-down adjusted p-values, in the order given: p̃_(i) = max_{j<=i} min(1, (k − j + 1) p_(j)).
+
+    NaN stays NaN and does not count among the k tests.
+    """
+    p = [float(v) for v in p_values]
+    order = sorted((i for i, v in enumerate(p) if not math.isnan(v)), key=lambda i: p[i])
+    adjusted, running = [NAN] * len(p), 0.0
+    for position, i in enumerate(order):
+        running = max(running, min(1.0, (len(order) - position) * p[i]))
+        adjusted[i] = running
+    return adjusted
+
+
+def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
+    """The same rows with p_holm filled in.
+
+    A family is a figure: all tests (see `TESTS`) drawn in it, over every group, since a reader sees them together.
+    Tests that name no figure form one family of their own. Fits and summaries are left as they are.
+    """
+    families: dict[str, list[int]] = {}
+    for i, s in enumerate(statistics):
+        if s.kind in TESTS:
+            families.setdefault(s.figure, []).append(i)
+    corrected = list(statistics)
+    for members in families.values():
+        for i, p in zip(members, holm(statistics[i].p for i in members), strict=True):
+            corrected[i] = replace(statistics[i], p_holm=p)
+    return corrected
+
+
+def _sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
+    """A flat float64 sample without NaN, and the notes with their number added."""
+    import numpy as np
+
+    x = np.asarray(values, dtype=float).ravel()
+    missing = int(np.isnan(x).sum())
+    return x[~np.isnan(x)], [*notes, f"{missing} of {x.size} {label} missing and left out" if missing else ""]
+
+
+def _pairs(x: ArrayLike, y: ArrayLike, what: str, note: str) -> tuple[Array, Array, list[str]]:
+    """Flat float64 pairs without NaN; ValueError for different lengths."""
+    import numpy as np
+
+    u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
+    if u.size != v.size:
+        raise ValueError(f"{what}: expected paired values, found {u.size} and {v.size}")
+    complete = ~(np.isnan(u) | np.isnan(v))
+    lost = int((~complete).sum())
+    return u[complete], v[complete], [note, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
+
+
+def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]) -> Shift:
+    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; the whole line for k = 0."""
+    from runner.stats import ranks
+
+    low, high = ranks.middle_ranks(pairs)
+    wanted = [low, high, *([k - 1, pairs - k] if k > 0 else [])]
+    values = order(wanted)
+    if k == 0:
+        notes.append("too few values for a confidence interval")
+    bounds = values[2:] if k > 0 else [-math.inf, math.inf]
+    return {"shift": (values[0] + values[1]) / 2, "shift_low": bounds[0], "shift_high": bounds[1]}
+
+
+def _power(p_min: float, size: str) -> str:
+    """The note of a test that cannot reach 0.05, else ''."""
+    return f"cannot reach 0.05 with {size} (smallest p {p_min:.3g})" if p_min >= 0.05 else ""
+
+
+def _join(notes: Sequence[str], *more: str) -> str:
+    return "; ".join(text for text in (*notes, *more) if text)

@@ -1,0 +1,46 @@
+"""One experiment at one seed: which cells it has, and where they are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.contract.experiment import Cell, Experiment
+from runner.store.store import Identity, Store
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment at one seed, with everything that running it needs."""
+
+    name: str
+    experiment: Experiment
+    seed: int
+    outputs: Path
+    profile: str = "paper"
+    threads: int = 1
+    device: str = "cpu"
+    jobs: int = 1
+    force: bool = False
+    started: float = field(default_factory=time.time, compare=False)
+    overrides: tuple[str, ...] = ()
+    """The command line of this job without experiment, seed and profile: for the commands that reports print."""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity.of(self.name, self.experiment, self.threads, self.device)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.outputs, self.name)
+
+    @property
+    def since(self) -> float:
+        """Cells stored before this moment count as not stored: `force` asks for all of them anew."""
+        return self.started if self.force else 0.0
+
+    def cells(self) -> list[tuple[str, Cell]]:
+        """(id, cell) of every cell of this job, in order."""
+        identity = self.identity
+        return [(identity.cell_id(cell, self.seed), cell) for cell in self.experiment.cells()]

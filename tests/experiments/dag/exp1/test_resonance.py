@@ -1,0 +1,116 @@
+import math
+
+import pandas as pd
+import pytest
+
+from runner.contract.schema import SettingError
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from tests.experiments.dag.inter_layer_tables import decay, measured, quick
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp1_resonance"]).experiment
+
+
+def verdicts(experiment, tables, name):
+    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+
+
+def test_the_grid_is_the_papers(paper):
+    assert [tuple(c.params.values()) for c in paper.cells()] == [
+        (8, "plain"), (8, "residual"), (10, "plain"), (10, "residual"), (12, "plain"), (12, "residual")
+    ]  # fmt: skip
+    assert paper.training.epochs == 50 and paper.metric.examples == 32 and paper.comparable() == ""
+
+
+def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
+    tables = decay(plain_rate=2.0, residual_rate=0.02)
+    assert set(verdicts(paper, tables, "plain R² of log R").values()) == {"confirmed"}
+    assert set(verdicts(paper, tables, "residual slope").values()) == {"confirmed"}
+    assert set(verdicts(paper, tables, "residual slower than plain").values()) == {"confirmed"}
+    assert verdicts(paper, tables, "residual C")["L=8 init"] == "refuted"  # e^(−0.14) = 0.87
+    assert verdicts(paper, tables, "norms at L=12")["L=12 init"] == "refuted"  # e^22: more than 9 orders
+    flat = decay(residual_rate=0.002)
+    assert set(verdicts(paper, flat, "residual slope").values()) == {"refuted"}
+    assert set(verdicts(paper, flat, "residual C").values()) == {"confirmed"}
+    assert verdicts(paper, flat, "scale of R")["L=8 init"] == "confirmed"
+    assert verdicts(paper, flat, "scale of R")["L=8 final"] == "confirmed"
+    large = decay(scale={"init": 4.0, "mid": 1.0, "final": 40.0})
+    assert set(verdicts(paper, large, "scale of R").values()) == {"refuted"}
+
+
+def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
+    tables = decay()
+    assert verdicts(paper, tables, "Lyapunov exponent by QR") == {"L=8 init": "confirmed"}
+    assert verdicts(paper, tables, "Lyapunov exponent by Eq. 8") == {"L=8 init": "refuted"}
+    assert verdicts(paper, tables, "norm of the chain") == {"L=8 init": "confirmed"}  # e^(8·0.2) = 4.95
+
+
+def test_one_seed_decides_nothing(paper):
+    assert {c.verdict for c in paper.claims(decay(seeds=(42,)))} == {"undecided"}
+
+
+def test_reference_and_measured_values_meet(paper):
+    reference = read_reference(reference_path("exp1_resonance"))
+    scores = scorecard(paper.measured(decay()), reference)
+    assert "not measured" not in set(scores["verdict"]) and len(scores) == 42
+    row = scores[(scores["metric"] == "rho_max") & (scores["depth"] == "8") & (scores["arch"] == "plain")]
+    assert row["verdict"].tolist() == ["reproduced", "not reproduced", "not reproduced"]  # 2.59, 2.50, 2.78
+
+
+def test_statistics_cover_every_distance(paper):
+    rows = paper.statistics(decay())
+    between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
+    paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
+    assert len(between) == len(paired) == 2 * (8 + 10 + 12)
+    assert all(s.p == pytest.approx(2 / math.comb(10, 5)) for s in between if "distance=7" in s.group)
+    assert {s.label_a for s in rows if s.kind == "variance"} >= {"training seeds", "sets of images"}
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [
+        ("dataset=surrogate", "dataset=surrogate instead of cifar10"),
+        ("training.epochs=10", "training.epochs=10 instead"),
+        ("dataset=cifar100", "dataset=cifar100"),
+        ("metric.subsample=random", "metric.subsample=random"),
+    ],
+)
+def test_other_protocols_are_not_comparable(override, text):
+    assert text in build_job(["experiment=exp1_resonance", override]).experiment.comparable()
+
+
+def test_a_wrong_setting_is_refused():
+    with pytest.raises(SettingError, match="did you mean plain"):
+        build_job(["experiment=exp1_resonance", "experiment.arch=[plane]"])
+    with pytest.raises(SettingError, match="at most the 20 test images"):
+        build_job(["experiment=exp1_resonance", "dataset=surrogate", "dataset.test=20"])
+
+
+@pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
+def test_end_to_end_without_a_store(name):
+    experiment = quick(name, "experiment.depth=[3]", "metric.examples=4")
+    tables = measured(experiment)
+    assert len(tables["pairs"]) == 2 * 2 * 3 * 6
+    figures = experiment.figures(tables)
+    for figure in figures.values():
+        assert (figure() if callable(figure) else figure).axes
+    assert experiment.statistics(tables) and experiment.notes(tables)
+    assert {c.verdict for c in experiment.claims(tables)} <= {"undecided"}
+    assert isinstance(experiment.measured(tables), pd.DataFrame)
+
+
+def test_spectral_norm_claims():
+    experiment = build_job(["experiment=exp1b_spectral_norm"]).experiment
+    tables = decay(depths=(8, 12, 16), plain="plain_sn", plain_rate=5.5 * math.log(10) / 15)
+    tables["networks"]["rho"] = tables["networks"]["rho"].where(tables["networks"]["arch"] != "plain_sn", 0.91)
+    assert verdicts(experiment, tables, "decay in orders") == {"L=16 init": "confirmed"}
+    assert set(verdicts(experiment, tables, "rho below 1").values()) == {"confirmed"}
+    assert set(verdicts(experiment, tables, "contracting").values()) == {"confirmed"}
+    assert verdicts(experiment, tables, "rho after training") == {"L=8 final": "refuted"}
+    assert verdicts(experiment, tables, "flatness of R") == {"L=8 final": "refuted"}
+    reference = read_reference(reference_path("exp1b_spectral_norm"))
+    assert "not measured" not in set(scorecard(experiment.measured(tables), reference)["verdict"])

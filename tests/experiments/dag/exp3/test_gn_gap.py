@@ -1,0 +1,110 @@
+import pandas as pd
+import pytest
+
+from experiments.dag.exp3.claims import changes, stochastic_values
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from tests.experiments.dag.inter_layer_tables import SEEDS, gaps, measured, quick
+
+CURVATURE = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.058, "silu": 0.246, "gelu": 0.618}
+ACCURACY = {"relu": 0.45, "leaky_relu": 0.45, "softplus": 0.1, "silu": 0.11, "gelu": 0.2}
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp3_gn_gap"]).experiment
+
+
+def by_name(claims):
+    return {(c.name, c.group): c for c in claims}
+
+
+def test_claims(paper):
+    values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
+    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY)))
+    assert found["linear fit of the gap", ""].statistic == pytest.approx(0.908, abs=0.002)  # the paper's own values
+    assert found["H^T of relu", ""].verdict == "confirmed"
+    assert found["accuracy of silu", ""].verdict == "confirmed"
+    assert found["accuracy of gelu", ""].verdict == "refuted"
+    p = found["p of the ranking", ""]
+    assert p.verdict == "refuted" and "cannot give p < 0.01" in p.detail and p.statistic > 0.01
+
+
+def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
+    values = dict.fromkeys(CURVATURE, 0.1)
+    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)))
+    assert found["H^T of relu", ""].verdict == found["H^T of leaky_relu", ""].verdict == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ({"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3}, "confirmed"),
+        ({"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.4, "silu": 1.9, "gelu": 2.3}, "refuted"),
+    ],
+)
+def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
+    experiment = build_job(["experiment=exp3b_layernorm"]).experiment
+    accuracy = dict.fromkeys(CURVATURE, 0.52)
+    found = by_name(experiment.claims(gaps(values, CURVATURE, accuracy)))
+    assert {found["gap ranks as E[σ''²]", c].verdict for c in ("init", "mid", "final")} == {verdict}
+    assert found["accuracy of relu", ""].verdict == "confirmed"
+
+
+def test_one_seed_decides_only_what_one_network_can(paper):
+    values = dict.fromkeys(CURVATURE, 0.1)
+    found = paper.claims(gaps(values, CURVATURE, ACCURACY, seeds=(42,)))
+    assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"undecided"}
+
+
+def test_the_change_is_that_of_the_means():
+    rows = [{"activation": "silu", "seed": s, "checkpoint": c, "images": 0, "gap": g * (1 + 0.1 * s)}
+            for s in (0, 1) for c, g in (("init", 2.0), ("final", 1.0))]  # fmt: skip
+    assert changes(pd.DataFrame(rows))["value"].mean() == pytest.approx(-50)
+
+
+def test_table_n6_is_the_discrepancy_of_means_without_sign():
+    rows = [{"activation": "silu", "checkpoint": "init", "probes": 100, "draw": draw, "seed": seed, "gap_exact": 1.0,
+             "gap_stochastic": 1.0 + shift, "status": "ok"}
+            for draw in (0, 1) for seed, shift in ((1, 0.02), (2, -0.05))]  # fmt: skip
+    found = stochastic_values(pd.DataFrame(rows))
+    values = found[found["metric"] == "abs_rel_discrepancy_percent"]["value"]
+    assert len(values) == 2 and values.mean() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("name", ["exp3_gn_gap", "exp3b_layernorm"])
+def test_reference_and_measured_values_meet(name):
+    experiment = build_job([f"experiment={name}"]).experiment
+    tables = gaps({k: 0.1 + v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
+    if name == "exp3_gn_gap":
+        farther = tables["distances"].assign(distance=lambda t: t["distance"] + 3)
+        tables["distances"] = pd.concat([tables["distances"], farther])
+        draws = [{"activation": a, "checkpoint": c, "probes": 100, "draw": 0, "seed": s, "gap_exact": 0.1,
+                  "gap_stochastic": 0.101, "status": "ok"}
+                 for a in CURVATURE for c in ("init", "final") for s in SEEDS]  # fmt: skip
+        tables["stochastic"] = pd.DataFrame(draws)
+    scores = scorecard(experiment.measured(tables), read_reference(reference_path(name)))
+    assert "not measured" not in set(scores["verdict"])
+
+
+@pytest.mark.parametrize("name", ["exp3_gn_gap", "exp3b_layernorm"])
+def test_end_to_end_without_a_store(name):
+    experiment = quick(name, "experiment.activation=[relu,gelu]", "metric.examples=4", "experiment.depth=3")
+    tables = measured(experiment)
+    assert ("stochastic" in tables) == (name == "exp3_gn_gap")
+    relu = tables["pairs"][tables["pairs"]["activation"] == "relu"]
+    assert (relu["frob_tensor"].max() == 0) == (name == "exp3_gn_gap")
+    for figure in experiment.figures(tables).values():
+        assert (figure() if callable(figure) else figure).axes
+    assert experiment.statistics(tables) and experiment.measured(tables) is not None
+    assert experiment.notes(tables)
+
+
+def test_stochastic_gaps_surround_the_exact_one():
+    experiment = quick("exp3_gn_gap", "experiment.activation=[gelu]", "experiment.probes=[200]", "metric.examples=4",
+                       "experiment.depth=2", "metric.subsamples=0")  # fmt: skip
+    table = measured(experiment, seeds=(1,))["stochastic"]
+    assert table["discrepancy_percent"].abs().max() < 30
+    assert table.groupby("checkpoint")["gap_exact"].nunique().eq(1).all()
+    assert table["gap_stochastic"].nunique() == len(table)

@@ -1,0 +1,128 @@
+"""Exp. 4: the merge block against autodiff, which pairs enter which distance, and claims that can fail."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from experiments.dag.exp4.claims import jackknife
+from experiments.dag.exp4.diamond import Exp4Diamond
+from experiments.dag.exp4.measure import by_relation, distance, relation_of
+from runner.contract.experiment import Context, SettingError
+from runner.curvature import block_metrics, resonance, split_blocks
+from runner.models import diamond
+from runner.run.config import build_job
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Exp4Diamond:
+    small = ["dataset=surrogate", "dataset.train=64", "dataset.test=40", "model.width=6", "training.epochs=2"]
+    found = build_job(["experiment=exp4_diamond", *small, "metric.examples=8", "metric.subsamples=2"]).experiment
+    assert isinstance(found, Exp4Diamond)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for cell in experiment.cells():
+        for seed in SEEDS:
+            for name, columns in experiment.measure(cell, Context(seed=seed)).items():
+                parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
+    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def dense_merge_block(network, x, y, dtype=torch.float64):
+    """∂²L/∂e_a ∂e_b at the last nodes of both branches, and its Gauss–Newton part, example by example."""
+    values = network.activations(x)
+    depth = len(network.measured) // 2
+    a, b = (values[f"{branch}{depth - 1}"] for branch in "ab")
+    stages = network.stages
+
+    def logits(e, i):
+        return stages["head"](stages["merge"](a[i : i + 1] + e[0], b[i : i + 1] + e[1]))[0]
+
+    width, total, gauss_newton = a.shape[1], 0, 0
+    for i in range(len(x)):
+        e = torch.zeros(2, width, dtype=dtype)
+        loss = lambda e, i=i: torch.nn.functional.cross_entropy(logits(e, i)[None], y[i : i + 1])  # noqa: E731
+        total = total + torch.func.hessian(loss)(e)[0, :, 1] / len(x)
+        j = torch.func.jacrev(lambda e, i=i: logits(e, i))(e)
+        p = torch.softmax(logits(e, i), -1)
+        inner = torch.diag(p) - torch.outer(p, p)
+        gauss_newton = gauss_newton + j[:, 0].T @ inner @ j[:, 1] / len(x)
+    return total.detach(), gauss_newton.detach()
+
+
+@pytest.mark.parametrize(("merge", "activation"), [("cat", "silu"), ("cat", "relu"), ("sum", "silu")])
+def test_merge_block_is_that_of_autodiff(merge, activation):
+    generator = torch.Generator().manual_seed(5)
+    network = diamond(merge=merge, activation=activation, width=5, inputs=7, outputs=4, generator=generator).double()
+    x, y = torch.randn(6, 7, dtype=torch.float64, generator=generator), torch.arange(6) % 4
+    found = split_blocks(network.eval().to_dag(), x, y, network.measured)
+    total, gauss_newton = dense_merge_block(network, x, y)
+    assert torch.allclose(found.total["a1", "b1"], total, rtol=1e-10, atol=1e-14)
+    assert torch.allclose(found.gauss_newton["a1", "b1"], gauss_newton, rtol=1e-10, atol=1e-14)
+    tensor = resonance(found.tensor["a1", "b1"])
+    assert tensor > 1e-4 if (merge, activation) == ("cat", "silu") else tensor == 0
+
+
+def test_distances_of_pairs():
+    assert [distance(v, w, 3) for v, w in (("a2", "b2"), ("a0", "b2"), ("a0", "b0"), ("b0", "b2"))] == [2, 4, 6, 2]
+    assert [relation_of(*pair) for pair in (("a0", "a1"), ("b1", "b1"), ("a0", "b1"))] == ["a", "b", "cross"]
+    network = diamond(branch_depth=3, width=4, inputs=5, outputs=3).eval()
+    blocks = split_blocks(network.to_dag(), torch.randn(4, 5), torch.arange(4) % 3, network.measured)
+    rows = by_relation(block_metrics(blocks, order=network.measured), 3)
+    pairs = {(r["relation"], r["distance"]): r["pairs"] for r in rows}
+    inside = {0: 3, 1: 2, 2: 1}
+    assert pairs == {(r, d): n for r in "ab" for d, n in inside.items()} | {
+        ("cross", d): n for d, n in {2: 1, 3: 2, 4: 3, 5: 2, 6: 1}.items()
+    }
+    far = next(r for r in rows if (r["relation"], r["distance"]) == ("cross", 6))
+    assert far["R"] == pytest.approx(resonance(blocks.total["a0", "b0"]), rel=1e-6)
+
+
+def test_tables_and_report(experiment, tables):
+    assert len(tables["merge"]) == 12 * len(SEEDS) * 3 * 3
+    flat = tables["merge"][~((tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu"))]
+    assert (flat["tensor"] == 0).all() and (tables["networks"]["rho"] > 0).all()
+    for figure in experiment.figures(tables).values():
+        assert figure().axes
+    values = experiment.measured(tables)
+    assert len(values) == 2 * 12 * len(SEEDS) * 3
+    assert experiment.statistics(tables) and experiment.notes(tables)
+    assert "surrogate" in experiment.comparable()
+
+
+def test_claims_follow_the_tables(experiment, tables):
+    def verdicts(name, **changed):
+        found = experiment.claims({**tables, **changed})
+        return {c.group: c.verdict for c in found if c.name == name}
+
+    merge, distances = tables["merge"], tables["distances"]
+    assert set(verdicts("H4.3 flat merge").values()) == {"confirmed"}
+    assert "confirmed" not in verdicts("H4.3 flat merge", merge=merge.assign(gap=1e-3)).values()
+    assert set(verdicts("H4.3 curved merge", merge=merge.assign(gap=1e-4)).values()) == {"refuted"}
+    falling = distances.assign(R=0.5 ** distances["distance"])
+    (steps,) = [c for c in experiment.claims({**tables, "distances": falling}) if c.name == "H4.1"]
+    assert steps.verdict == "confirmed" and steps.statistic == 48
+    assert set(verdicts("H4.2a ratio", distances=falling).values()) == {"refuted"}  # 0.25
+    assert set(verdicts("H4.2a decay", distances=falling).values()) == {"confirmed"}
+    rising = distances.assign(R=2.0 ** distances["distance"])
+    assert set(verdicts("H4.1", distances=rising).values()) == {"refuted"}
+    assert set(verdicts("H4.2b growth", distances=rising).values()) == {"confirmed"}  # 4
+
+
+def test_jackknife_gives_the_mean_and_its_error():
+    wide = pd.DataFrame({"x": [1.0, 2.0, 6.0]}, index=[1, 2, 3])
+    assert jackknife(wide, lambda t: float(t["x"].mean())) == pytest.approx([1.0, 2.0, 6.0])
+
+
+def test_refuses_settings_it_would_ignore(experiment):
+    with pytest.raises(SettingError, match=r"model\.norm"):
+        replace(experiment, model=replace(experiment.model, norm=False))
+    with pytest.raises(SettingError, match="merge"):
+        replace(experiment, merge=["add"])

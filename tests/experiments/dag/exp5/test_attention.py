@@ -1,0 +1,118 @@
+"""Exp. 5: the block it measures against autodiff, what a protocol may change, and claims that can fail."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from experiments.dag.exp5.attention import PAIRS, Exp5Attention
+from experiments.dag.exp5.measure import block_row
+from experiments.dag.protocol.training import load_tokens, train_regression
+from runner.contract.experiment import AttentionData, Context, SettingError
+from runner.run.config import build_job
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Exp5Attention:
+    small = ["dataset.train=64", "dataset.validation=24", "dataset.tokens=3", "dataset.width=4", "training.batch=32"]
+    small += ["training.epochs=2", "metric.examples=8", "metric.subsamples=2"]
+    found = build_job(["experiment=exp5_attention", *small]).experiment
+    assert isinstance(found, Exp5Attention)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for cell in (c for c in experiment.cells() if c.params["protocol"] in ("printed", "offset")):
+        for seed in (0, 1, 2):
+            for name, columns in experiment.measure(cell, Context(seed=seed)).items():
+                parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
+    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def dense_query_key(network, x, y):
+    """∂²L/∂e_q ∂e_k of the mean squared error, example by example, and its Gauss–Newton part."""
+    stages = network.stages
+
+    def output(e, one):
+        q, k = (stages[name](one) + e[i] for i, name in enumerate("qk"))
+        return stages["head"](stages["attend"](q[None], k[None], stages["v"](one)[None])).squeeze()
+
+    total, gauss_newton = 0, 0
+    for one, target in zip(x, y, strict=True):
+        e = torch.zeros(2, *one.shape, dtype=one.dtype)
+        hessian = torch.func.hessian(lambda e, one=one, t=target: (output(e, one) - t) ** 2)(e)
+        jacobian = torch.func.jacrev(lambda e, one=one: output(e, one))(e).flatten(1)
+        size = one.numel()
+        total = total + hessian[0, :, :, 1].reshape(size, size) / len(x)
+        gauss_newton = gauss_newton + 2 * torch.outer(jacobian[0], jacobian[1]) / len(x)
+    return total, gauss_newton
+
+
+def test_block_is_that_of_autodiff(experiment):
+    trained = train_regression(experiment.network_settings("attention"), *experiment.under("printed"), Context(seed=3))
+    network = trained.at("final").double()
+    x, y = trained.data.test.first(8)
+    metric = replace(experiment.metric, double=True)
+    found = block_row(trained, network, PAIRS["attention"], metric, x, y)
+    total, gauss_newton = dense_query_key(network, x.double(), y.double())
+    assert found["full"] == pytest.approx(float(total.detach().norm()), rel=1e-10)
+    assert found["gn"] == pytest.approx(float(gauss_newton.detach().norm()), rel=1e-10)
+    assert found["tensor"] == pytest.approx(float((total - gauss_newton).detach().norm()), rel=1e-9)
+    assert found["gap"] == pytest.approx(found["tensor"] / found["gn"], rel=1e-6)
+
+
+def test_tables(experiment, tables):
+    blocks, networks = tables["blocks"], tables["networks"]
+    sets = blocks.groupby(["protocol", "network", "seed", "checkpoint"]).size()
+    assert (sets["printed"] == 3).all() and (sets["offset"] == 1).all()
+    assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
+    assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
+    assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
+    for figure in experiment.figures(tables).values():
+        assert figure().axes
+    values = experiment.measured(tables)
+    assert set(values["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
+    assert "training.epochs" in experiment.comparable()
+    assert experiment.statistics(tables) and experiment.notes(tables)
+
+
+def test_claims_follow_the_tables(experiment, tables):
+    def verdict(name, changed, group):
+        (claim,) = [c for c in experiment.claims({**tables, "blocks": changed}) if (c.name, c.group) == (name, group)]
+        return claim.verdict
+
+    blocks, where = tables["blocks"], "protocol=printed final"
+    assert verdict("H5.2", blocks, where) == "confirmed"
+    assert verdict("H5.2", blocks.assign(gap=blocks["gap"] + 1e-3), where) == "refuted"
+    wide = blocks.assign(gap=blocks["gap"].where(blocks["network"] == "relu_mlp", 50 + blocks["seed"]))
+    assert verdict("H5.1", wide, where) == "confirmed"
+    assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3), where) == "refuted"
+    assert verdict("separation", wide, where) == "confirmed"
+    sizes = [c for c in experiment.claims(tables) if c.name.startswith("size of")]
+    assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
+
+
+def test_protocols_change_what_they_name(experiment):
+    data, training = experiment.under("offset")
+    assert (data.response, data.offset, training.rate) == ("tanh_squared", 0.65, 1e-3)
+    assert experiment.under("fast")[1].rate == 1e-2
+    for bad in ({"training.ratee": 1.0}, {"training.rate": "high"}, {"dataset.train": 0}):
+        with pytest.raises(SettingError):
+            replace(experiment, protocol=["bad"], protocols={**experiment.protocols, "bad": bad}).cells()
+    with pytest.raises(SettingError, match="prnted"):
+        replace(experiment, protocol=["prnted"])
+
+
+def test_even_teacher_has_no_linear_part():
+    data = AttentionData(train=4000, noise=0.0)
+    fits = {}
+    for response in ("tanh", "tanh_squared"):
+        found = load_tokens(replace(data, response=response, spread=2.0, offset=0.5), seed=1).train
+        x, y = found.inputs.mean(1), found.targets
+        assert y.mean() == pytest.approx(0.5, abs=1e-4) and y.std(correction=0) == pytest.approx(2.0, rel=1e-4)
+        y = (y - 0.5) / 2
+        fits[response] = float((y - x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0]).square().mean())
+    assert fits["tanh"] < 0.15 and fits["tanh_squared"] > 0.97

@@ -1,0 +1,74 @@
+"""Made-up tables of the inter-layer experiments, whose claims have known answers."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from runner.contract.experiment import Context, Experiment
+from runner.run.config import build_job
+from runner.store.tables import frame
+
+SEEDS = (42, 43, 44, 45, 46)
+CHECKPOINTS = ("init", "mid", "final")
+
+
+def quick(name: str, *overrides: str) -> Experiment:
+    """The experiment at its quick profile, made smaller still."""
+    small = ["dataset.train=96", "dataset.test=32", "training.epochs=2", "metric.subsamples=1", "model.width=6"]
+    return build_job([f"experiment={name}", "profile=quick", *small, *overrides]).experiment
+
+
+def measured(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[str, pd.DataFrame]:
+    """Every cell measured without a store, merged as a run would."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for cell in experiment.cells():
+        for seed in seeds:
+            for name, table in experiment.measure(cell, Context(seed=seed)).items():
+                parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
+    return {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
+
+
+def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02, scale=None, seeds=SEEDS):
+    """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart between seeds."""
+    scale = scale or {"init": 0.1, "mid": 0.5, "final": 1.0}
+    distances, networks = [], []
+    for depth in depths:
+        for arch, rate in ((plain, plain_rate), ("residual", residual_rate)):
+            for checkpoint in CHECKPOINTS:
+                for seed in seeds:
+                    jitter = 1 + 0.002 * (seed - 44)
+                    where = {"depth": depth, "arch": arch, "checkpoint": checkpoint, "seed": seed}
+                    for images in (0, 1, 2):
+                        networks.append(
+                            {**where, "images": images, "rho": 2.59 * jitter, "lyapunov_1": -0.02 * jitter,
+                             "lyapunov_log_norm": 0.2 * jitter, "test_accuracy": 0.498 * jitter, "status": "ok"}
+                        )  # fmt: skip
+                        for d in range(depth):
+                            shape = math.exp(-rate * jitter * d)
+                            distances.append(
+                                {**where, "images": images, "distance": d, "pairs": depth - d, "C": shape, "D": 2.0,
+                                 "R": scale[checkpoint] * jitter * shape, "R_examples": 1.0, "gn": 1.0, "tensor": 0.5}
+                            )  # fmt: skip
+    return {"distances": pd.DataFrame(distances), "networks": pd.DataFrame(networks)}
+
+
+def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
+    """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart between seeds."""
+    tables: dict[str, list[dict]] = {"distances": [], "networks": [], "pairs": []}
+    for activation, gap in values.items():
+        for seed in seeds:
+            jitter = 1 + 0.001 * (seed - 44)
+            for checkpoint in CHECKPOINTS:
+                where = {"activation": activation, "seed": seed, "checkpoint": checkpoint}
+                tables["pairs"].append({**where, "frob_tensor": largest_tensor})
+                for images in (0, 1, 2):
+                    tables["networks"].append(
+                        {**where, "images": images, "sigma_pp_squared": curvature[activation],
+                         "test_accuracy": accuracy[activation] * jitter}
+                    )  # fmt: skip
+                    for d in range(3):
+                        part = {"distance": d, "pairs": 3 - d, "gn": 1.0, "tensor": gap * jitter, "gap_of_pairs": gap}
+                        tables["distances"].append({**where, "images": images, **part})
+    return {name: pd.DataFrame(rows) for name, rows in tables.items()}

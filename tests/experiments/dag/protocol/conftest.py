@@ -1,0 +1,26 @@
+"""A tiny training shared by the tests of the protocol."""
+
+import pytest
+import torch
+
+from experiments.dag.protocol.inter_layer import mlp_settings
+from experiments.dag.protocol.training import Trained, train_images
+from runner.contract.experiment import BlockMetric, CifarData, Context, MinibatchTraining, MlpModel
+
+DATA = CifarData(kind="surrogate", train=120, test=40)
+TRAINING = MinibatchTraining(epochs=2, batch=32)
+METRIC = BlockMetric(examples=6, subsamples=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def settings(arch: str = "plain", activation: str = "relu", depth: int = 3) -> dict:
+    return mlp_settings(MlpModel(width=5), DATA, depth=depth, arch=arch, activation=activation)
+
+
+@pytest.fixture(scope="session")
+def trained() -> Trained:
+    return train_images(settings(activation="silu"), DATA, TRAINING, Context(seed=42))

@@ -1,0 +1,123 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.dag.protocol.comparisons import between, decay_fits, through_training, variance_rows
+from experiments.dag.protocol.summary import global_gaps, over_seeds, seed_values, variance_components
+from runner.stats import judge
+
+
+def two_way(seeds, images, rest, n=6, k=8, draw=0):
+    """value[seed, images] with given standard deviations, and the papers' own set as number 0."""
+    rng = np.random.default_rng(draw)
+    value = 10 + seeds * rng.standard_normal((n, 1)) + images * rng.standard_normal((1, k))
+    value = value + rest * rng.standard_normal((n, k))
+    rows = [{"seed": 42 + i, "images": j + 1, "R": value[i, j]} for i in range(n) for j in range(k)]
+    return pd.DataFrame(rows + [{"seed": 42 + i, "images": 0, "R": 1e6} for i in range(n)])
+
+
+@pytest.mark.parametrize("truth", [(2.0, 0.5, 0.3), (0.5, 2.0, 0.3), (0.0, 1.0, 0.1), (1.0, 1.0, 1.0)])
+def test_variance_components_are_unbiased(truth):
+    found = [variance_components(two_way(*truth, draw=d), "R") for d in range(300)]
+    for name, std in zip(("seeds", "images", "rest"), truth, strict=True):
+        values = np.array([getattr(c, name) for c in found])
+        error = values.std(ddof=1) / math.sqrt(len(values))
+        # Estimates below zero are set to zero, which lifts the mean where the true component is (near) zero.
+        assert abs(values.mean() - std**2) <= 4 * error + (0.02 if std == 0 else 0.01 * std**2)
+
+
+def test_images_of_one_network_vary_by_both_components():
+    found = [variance_components(two_way(1.0, 0.5, 0.8, draw=d), "R").within for d in range(100)]
+    assert np.mean(found) == pytest.approx(0.5**2 + 0.8**2, rel=0.1)
+
+
+def test_variance_needs_two_of_each():
+    lone = variance_components(two_way(1, 1, 1, n=1), "R")
+    assert math.isnan(lone.seeds) and lone.n_seeds == 1
+    (row, *_) = variance_rows(two_way(1, 1, 1, n=1).assign(arch="plain"), "R", keys=["arch"])
+    assert row.note.startswith("needs two") and math.isnan(row.std)
+
+
+def decay_table():
+    rows = []
+    for seed in range(5):
+        for arch, rate, scale in (("plain", 0.3, 1.0), ("residual", 0.01, 2.0)):
+            for checkpoint, gain in (("init", 1.0), ("final", 10.0)):
+                for d in range(6):
+                    value = scale * gain * (1 + 0.01 * seed) * math.exp(-rate * d)
+                    where = {"seed": seed, "arch": arch, "checkpoint": checkpoint, "distance": d, "images": 0}
+                    rows.append({**where, "R": value})
+    return pd.DataFrame(rows)
+
+
+def test_decay_fits_find_the_rate():
+    found = decay_fits(decay_table(), "R", keys=["arch", "checkpoint"], figure="f")
+    fits = {s.group: s for s in found if s.kind != "summary"}
+    assert fits["arch=plain checkpoint=init"].decay == pytest.approx(0.3)
+    assert fits["arch=residual checkpoint=final"].decay == pytest.approx(0.01)
+    assert fits["arch=plain checkpoint=init"].r2 == pytest.approx(1)
+
+
+def test_tests_pair_seeds_and_name_groups():
+    table = decay_table()
+    found = between(table, "R", column="arch", a="plain", b="residual", keys=["checkpoint", "distance"], figure="f")
+    assert len(found) == 12 and {s.n_a for s in found} == {5}
+    assert found[0].effect == -1 and found[0].p == pytest.approx(2 / 252)
+    paired = through_training(table, "R", keys=["arch", "distance"], figure="f")
+    assert all(s.p == pytest.approx(0.0625) and s.effect == 1 and not s.has_power for s in paired)
+
+
+def test_pairing_drops_seeds_without_a_partner():
+    table = decay_table()
+    table = table[~((table["seed"] == 3) & (table["checkpoint"] == "final"))]
+    assert {s.n_a for s in through_training(table, "R", keys=["arch", "distance"], figure="f")} == {4}
+
+
+def test_two_rows_of_a_seed_are_refused():
+    with pytest.raises(ValueError, match="one row per seed"):
+        seed_values(pd.DataFrame({"seed": [1, 1], "R": [1.0, 2.0]}), "R")
+
+
+def test_over_seeds_uses_the_sample_deviation():
+    table = pd.DataFrame({"seed": [1, 2, 3], "arch": "a", "R": [1.0, 2.0, 3.0]})
+    assert over_seeds(table, ["arch"], "R").iloc[0].tolist() == ["a", 2.0, 1.0, 3]
+
+
+def test_the_global_gap_is_a_ratio_of_sums():
+    table = pd.DataFrame(
+        {"activation": "silu", "seed": 1, "checkpoint": "init", "images": 0, "distance": [0, 1], "pairs": [2, 1],
+         "gn": [4.0, 1.0], "tensor": [1.0, 0.0], "gap_of_pairs": [3.0, 0.0]}
+    )  # fmt: skip
+    (row,) = global_gaps(table, ["activation"]).itertuples()
+    assert row.gap == pytest.approx(0.2) and row.gap_of_pairs == pytest.approx(2.0)
+    empty = global_gaps(table.assign(gn=0.0, tensor=0.0), ["activation"])
+    assert math.isnan(empty["gap"].iloc[0])
+
+
+ABOUT = {"statement": "s", "where": "w"}
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.2, 1.25, 1.3], "confirmed"),
+        ([0.5, 0.55, 0.6], "refuted"),
+        ([0.7, 0.9, 1.3], "undecided"),  # the interval holds the threshold
+        ([2.0, 2.0], "undecided"),  # too few
+    ],
+)
+def test_a_bound_is_decided_by_the_interval_of_the_mean(values, verdict):
+    assert judge.bound("n", values, low=0.91, **ABOUT).verdict == verdict
+
+
+def test_a_printed_number_has_rounding_and_noise():
+    assert judge.number("n", [0.236, 0.238, 0.24], 0.24, 0.005, **ABOUT).verdict == "confirmed"
+    assert judge.number("n", [0.3, 0.301, 0.302], 0.24, 0.005, **ABOUT).verdict == "refuted"
+    assert judge.number("n", [0.24], 0.24, 0.005, **ABOUT).verdict == "undecided"
+
+
+def test_values_that_are_not_there_decide_nothing():
+    claim = judge.bound("n", [math.nan, math.nan], low=0, **ABOUT)
+    assert claim.verdict == "undecided" and math.isnan(claim.statistic)

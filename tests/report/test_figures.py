@@ -1,0 +1,152 @@
+"""The shared look: stable, distinct also in grey, deterministic files that know where they come from."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from runner import stats
+from runner.report import figures
+
+
+def pixels(figure) -> np.ndarray:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=80)
+    buffer.seek(0)
+    return np.asarray(Image.open(buffer).convert("L"), dtype=float)
+
+
+def ink(figure) -> float:
+    return float((pixels(figure) < 250).mean())
+
+
+@pytest.mark.parametrize("family", figures.FAMILIES, ids=lambda f: f[0])
+def test_members_of_a_family_never_share_a_sign(family):
+    looks = [figures.style(label) for label in family]
+    for key in ("color", "marker", "linestyle"):
+        assert len({str(look[key]) for look in looks}) == len(family)
+
+
+def test_styles_are_stable_for_any_label():
+    assert figures.style("plain") == figures.style("Plain") == figures.style("plain")
+    code = "from runner.report.figures import style; print(style('something new'))"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert outputs == {f"{figures.style('something new')}\n"}
+    assert "linestyle" not in figures.point_style("plain")
+
+
+def test_new_figure_always_gives_a_grid_of_axes():
+    assert figures.new_figure()[1].shape == (1, 1)
+    figure, axes = figures.new_figure(2, 3, sharex=True)
+    assert axes.shape == (2, 3)
+    figures.letter(axes, ["first"])
+    assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a) first", "(b)", "(c)", "(d)", "(e)", "(f)"]
+    assert len(figure.axes) == 6
+
+
+def test_helpers_draw_something_and_survive_thin_data():
+    rng = np.random.default_rng(0)
+    figure, axes = figures.new_figure(2, 3)
+    blank = ink(figure)
+    x = np.arange(5)
+    figures.mean_band(axes[0, 0], x, np.exp(-x), np.full(5, 0.5), "plain", positive=True)
+    figures.mean_band(axes[0, 0], x[:1], [1.0], [np.nan], "residual")
+    figures.log_axis(axes[0, 0])
+    figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), -1, np.nan], log=True)
+    figures.histogram(axes[0, 2], [])
+    figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]}, violin=True)
+    figures.groups(axes[1, 1], {"init": [1.0, 2.0], "final": [2.0, 3.0]}, paired=True)
+    figures.heatmap(axes[1, 2], [[1.0, np.nan], [0.0, 3.0]], "norm", log=True)
+    for ax in axes.flat:
+        figures.legend(ax)
+    figures.shared_legend(figure)
+    assert ink(figure) > blank + 0.02
+    assert "100 of" not in axes[0, 1].get_legend().get_texts()[0].get_text()
+    assert "n = 100, 2 not shown" in axes[0, 1].get_legend().get_texts()[0].get_text()
+    assert axes[1, 0].get_xticklabels()[1].get_text() == "high\nn = 0"
+
+
+def test_points_left_out_of_a_box_are_counted():
+    _, axes = figures.new_figure()
+    figures.groups(axes[0, 0], {"low": np.arange(1000.0)}, points=50)
+    assert axes[0, 0].get_xticklabels()[0].get_text() == "low\nn = 1000\n50 shown"
+
+
+def test_a_percentile_line_stands_where_numpy_puts_it():
+    values = np.random.default_rng(1).normal(size=200)
+    _, axes = figures.new_figure()
+    figures.histogram(axes[0, 0], values, percentile=90)
+    assert axes[0, 0].lines[0].get_xdata()[0] == np.percentile(values, 90)
+
+
+def test_a_test_without_power_says_so():
+    mute = stats.wilcoxon([1, 2, 3, 4, 5.0], [0, 0, 0, 0, 0.0], name="t")
+    assert "p cannot fall below 0.0625" in figures.describe(mute)
+    loud = stats.correct([stats.mann_whitney(np.arange(20) + 15.5, np.arange(20), name="t")])[0]
+    text = figures.describe(loud)
+    assert "Holm" in text and "shift 15.5" in text and "cannot" not in text
+    assert "no test" in figures.describe(stats.mann_whitney([], [1.0], name="t"))
+    _, axes = figures.new_figure()
+    axes[0, 0].set_xlabel("x")
+    figures.annotate_test(axes[0, 0], loud)
+    assert axes[0, 0].get_xlabel().startswith("x\nMann–Whitney p")
+
+
+def draw():
+    figure, axes = figures.new_figure()
+    axes[0, 0].plot([1, 2, 3], label="plain", **figures.style("plain"))
+    axes[0, 0].set(xlabel="x", ylabel="y")
+    figures.legend(axes[0, 0])
+    return figure
+
+
+def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
+    stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
+    first = figures.save(draw(), tmp_path / "v1.5", stamp)
+    again = figures.save(draw(), tmp_path / "again", stamp)
+    assert [p.name for p in first] == ["v1.5.png", "v1.5.pdf"]
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
+    image = Image.open(first[0])
+    assert json.loads(image.info["Description"])["commit"] == "abc123"
+    assert 149 < image.info["dpi"][0] < 201
+    assert b"abc123" in first[1].read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.pdf", "again.png", "v1.5.pdf", "v1.5.png"]
+
+
+def test_surrogate_data_are_named_below_the_figure(tmp_path):
+    figure = draw()
+    plain = figures.save(figure, tmp_path / "plain", {"experiment": "demo"})[0]
+    marked = figures.save(figure, tmp_path / "marked", {"experiment": "demo", "warning": "surrogate data " * 20})[0]
+    assert Image.open(marked).height > Image.open(plain).height + 10
+    assert Image.open(marked).width < 1.2 * Image.open(plain).width
+    assert figures.save(figure, tmp_path / "plain2", {"experiment": "demo"})[0].read_bytes() == plain.read_bytes()
+
+
+def test_a_shared_legend_stays_above_the_footer(tmp_path):
+    figure = draw()
+    figures.shared_legend(figure)
+    saved = figures.save(figure, tmp_path / "footed", {"warning": "surrogate data"})[0]
+    red, _, blue = np.moveaxis(np.asarray(Image.open(saved).convert("RGB"), dtype=int), -1, 0)
+    line_rows = np.flatnonzero((blue > red + 60).any(axis=1))  # the blue line and its legend entry
+    footer_rows = np.flatnonzero((red > blue + 60).any(axis=1))
+    assert line_rows.max() < footer_rows.min()
+
+
+def test_importing_is_cheap():
+    heavy = ("matplotlib", "pandas", "scipy", "torch")
+    code = f"import runner.report.figures, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,312 @@
+"""Reports of synthetic experiments: complete, partial, and with every part of the experiment's code failing."""
+
+import json
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from runner import stats
+from runner.contract.experiment import Claim, Experiment
+from runner.report import figures
+from runner.report.write import write_overview, write_report
+from runner.store import tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Experiment):
+    title: ClassVar[str] = "Ratio <of> bound & eigenvalue"
+    paper: ClassVar[str] = "WS bound"
+    reproduces: ClassVar[str] = "Fig. 7"
+
+    broken: str = ""
+    drop: str = ""
+    reason: str = ""
+
+    def _fail(self, part):
+        if part == self.broken:
+            raise KeyError("lambda_sup")
+
+    def measure(self, cell, ctx):
+        raise NotImplementedError
+
+    def figures(self, tables):
+        self._fail("figures")
+
+        def late():
+            self._fail("figure")
+            figure, axes = figures.new_figure()
+            axes[0, 0].plot(tables["ratios"]["ratio"])
+            if self.broken == "typeset":
+                axes[0, 0].set_title(r"$\notacommand{$")
+            return figure
+
+        eager, axes = figures.new_figure()
+        figures.histogram(axes[0, 0], tables["ratios"]["ratio"])
+        drawn = {"fig07": late, "fig06": eager}
+        drawn.pop(self.drop, None)
+        return drawn
+
+    def claims(self, tables):
+        self._fail("claims")
+        return [
+            Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
+            Claim("f1", "low is better", "Fig. 7", "undecided", detail="n too small"),
+        ]
+
+    def statistics(self, tables):
+        self._fail("statistics")
+        return [stats.wilcoxon(tables["ratios"]["ratio"], name="ratio", figure="7")]
+
+    def measured(self, tables):
+        self._fail("measured")
+        return pd.DataFrame({"metric": "ratio", "seed": tables["ratios"]["seed"], "value": tables["ratios"]["ratio"]})
+
+    def comparable(self):
+        return self.reason
+
+    def notes(self, tables):
+        self._fail("notes")
+        return ["the ratio stays below <2>"]
+
+
+TABLES = {
+    "ratios": pd.DataFrame({"width": 3, "seed": [42, 43, 44], "ratio": [1.1, 1.2, 0.1], "status": "ok"}),
+    "empty": pd.DataFrame({"seed": [], "x": []}),
+}
+MANIFEST = {
+    "experiment": "demo",
+    "title": Synthetic.title,
+    "paper": "WS bound",
+    "profile": "paper",
+    "surrogate": False,
+    "not_comparable": "",
+    "settings": {"samples": 50, "half": float("nan")},
+    "settings_key": "0123456789abcdef",
+    "seeds": [42, 43, 44],
+    "cells": [{"id": "a"}, {"id": "b"}],
+    "failures": [],
+    "fill_commands": [],
+    "software": {"git_commit": "abc123"},
+    "written": "2026-01-01T00:00:00Z",
+}
+
+
+class Checker(HTMLParser):
+    """Fails on tags that do not match, and collects links."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [v for k, v in attrs if k in ("href", "src")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check_html(path):
+    checker = Checker()
+    checker.feed(path.read_text())
+    assert checker.open == []
+    for link in checker.links:
+        assert (path.parent / link).exists(), link
+    return path.read_text()
+
+
+@pytest.fixture
+def reference(tmp_path):
+    path = tmp_path / "reference.csv"
+    path.write_text("metric,mean,std,n_seeds,source,note\nratio,1.0,0.1,5,T 1,\nother,2.0,,5,T 1,\n")
+    return path
+
+
+def test_a_complete_report(tmp_path, reference):
+    out = tmp_path / "out" / "demo"
+    summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    assert summary.claims == {"confirmed": 1, "refuted": 0, "undecided": 1}
+    assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
+    assert not summary.failures
+    names = {
+        "ratios.csv",
+        "empty.csv",
+        "stats.csv",
+        "claims.csv",
+        "scorecard.csv",
+        "index.html",
+        "manifest.json",
+    }
+    assert {p.name for p in out.iterdir()} == names | {"figures"}
+    assert sorted(p.name for p in (out / "figures").iterdir()) == [
+        "fig06.pdf",
+        "fig06.png",
+        "fig07.pdf",
+        "fig07.png",
+    ]
+    assert "1.1000000000000001" in (out / "ratios.csv").read_text()
+    saved = json.loads((out / "manifest.json").read_text())
+    assert saved["settings"]["half"] is None
+    assert all((out / item).exists() for item in saved["artifacts"])
+    tests = pd.read_csv(out / "stats.csv")
+    assert (tests.p_min[0], tests.p_holm[0]) == (0.25, tests.p[0])
+    html = check_html(out / "index.html")
+    assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
+    assert "the ratio stays below &lt;2&gt;" in html
+    assert "✓ confirmed" in html and "○ undecided" in html and "Incomplete" not in html
+    assert summary.lines() == [
+        "  claims: 1 confirmed, 1 undecided",
+        "  scorecard: 1 reproduced, 1 not measured",
+        f"  2 figures, 2 tables, page {out / 'index.html'}",
+    ]
+
+
+def test_the_same_cells_give_the_same_files(tmp_path, reference):
+    for name in ("one", "two"):
+        write_report(tmp_path / name, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    one = {p.relative_to(tmp_path / "one"): p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()}
+    two = {p.relative_to(tmp_path / "two"): p.read_bytes() for p in (tmp_path / "two").rglob("*") if p.is_file()}
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("broken", "stage", "lost"),
+    [
+        ("figures", "figures", {"fig06.png", "fig07.png"}),
+        ("figure", "figure fig07", {"fig07.png"}),
+        ("typeset", "figure fig07", {"fig07.png"}),
+        ("claims", "claims", set()),
+        ("statistics", "statistics", set()),
+        ("measured", "scorecard", set()),
+        ("notes", "notes", set()),
+    ],
+)
+def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
+    out = tmp_path / "demo"
+    summary = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
+    assert len(summary.failures) == 1
+    assert summary.failures[0].startswith(f"{stage}: ")
+    assert any("failed: " + stage in line for line in summary.lines())
+    drawn = {p.name for p in (out / "figures").iterdir()} if (out / "figures").exists() else set()
+    assert {"fig06.png", "fig07.png"} - drawn == lost
+    for name in ("ratios", "stats", "claims", "scorecard"):
+        assert (out / f"{name}.csv").read_text().count("\n") >= 1
+    assert json.loads((out / "manifest.json").read_text())["report_failures"][0]["stage"] == stage.split()[0]
+    assert f"Could not be made: {stage}" in check_html(out / "index.html")
+
+
+def test_a_partial_store_says_what_is_missing(tmp_path):
+    manifest = {**MANIFEST, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
+    missing = [f"seed=45 width={w}" for w in range(40)]
+    out = tmp_path / "demo"
+    summary = write_report(out, "demo", Synthetic(), TABLES, manifest, missing)
+    assert len(summary.missing) == 40
+    html = check_html(out / "index.html")
+    assert "Incomplete: 40 cells are not measured" in html
+    assert "hess-run -m experiment=demo seed=45,46" in html and "and 10 more" in html
+    assert json.loads((out / "manifest.json").read_text())["missing"] == missing
+    empty = write_report(tmp_path / "none", "demo", Synthetic(), {}, manifest, missing)
+    assert empty.failures  # every part asks for the table that is not there
+    assert (tmp_path / "none" / "index.html").exists()
+
+
+def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
+    manifest = {**MANIFEST, "surrogate": True, "profile": "quick", "not_comparable": "surrogate data"}
+    out = tmp_path / "demo"
+    summary = write_report(out, "demo", Synthetic(reason="surrogate data"), TABLES, manifest, [], reference)
+    assert summary.scorecard["not comparable"] == 1
+    html = (out / "index.html").read_text()
+    assert html.count('class="warning"') == 3
+    assert "Surrogate data, not the paper" in html and "Profile=quick" in html
+    assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
+
+
+def test_changed_settings_are_named(tmp_path):
+    write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "changed": "training.epochs=2"})
+    assert "Settings changed on the command line: training.epochs=2." in (tmp_path / "demo/index.html").read_text()
+
+
+def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, reference):
+    summary = write_report(
+        tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
+    )
+    assert (summary.scorecard["not comparable"], summary.scorecard["reproduced"]) == (1, 0)
+
+
+def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
+    class Mute(Synthetic):
+        def measured(self, tables):
+            return None
+
+    summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
+    assert summary.scorecard["not measured"] == 2
+    assert not summary.failures
+
+
+def test_stale_figures_go_and_nothing_else(tmp_path):
+    out = tmp_path / "demo"
+    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    (out / "figures" / "mine.png").write_text("a user's own file")
+    saved = json.loads((out / "manifest.json").read_text())
+    saved["artifacts"] += ["../precious.txt", "figures/../precious.txt", "figures/..", "old.csv"]
+    (out / "manifest.json").write_text(json.dumps(saved))
+    for path in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"):
+        path.write_text("keep")
+    write_report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
+    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.pdf", "fig07.png", "mine.png"]
+    assert all(p.exists() for p in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"))
+    (out / "manifest.json").write_text("{torn")
+    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+
+
+def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="found claims"):
+        write_report(tmp_path / "demo", "demo", Synthetic(), {"claims": TABLES["ratios"]}, MANIFEST)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("runner.report.figures.write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
+    assert (tmp_path / "demo" / "ratios.csv").exists()
+
+
+def test_a_bad_reference_file_is_named(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("metric,value\n")
+    summary = write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST, [], path)
+    assert summary.failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
+
+
+def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
+    write_report(tmp_path / "out/a", "a", Synthetic(), TABLES, MANIFEST, [], reference)
+    write_report(tmp_path / "out/b", "b", Synthetic(broken="claims"), TABLES, MANIFEST, ["x"], reference)
+    quick = {**MANIFEST, "profile": "quick", "surrogate": True}
+    write_report(tmp_path / "out/a/quick", "a", Synthetic(), TABLES, quick, [], reference)
+    (tmp_path / "out/c").mkdir()
+    (tmp_path / "out/c/manifest.json").write_text("[1]")
+    path = write_overview(tmp_path / "out")
+    html = check_html(path)
+    assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
+    assert "c/manifest.json cannot be read" in html
+    totals = html[html.index("<h2>Totals") :]
+    assert '✓ reproduced</td><td>scorecard</td><td class="number">2<' in totals
+    assert '✓ confirmed</td><td>claims</td><td class="number">1<' in totals
+
+
+def test_floats_lose_nothing(tmp_path):
+    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
+    write_report(tmp_path, "demo", Synthetic(), {"ratios": pd.DataFrame({"seed": 1, "ratio": values})}, MANIFEST)
+    back = tables.read(tmp_path / "ratios.csv")
+    assert (back.ratio == values).all()

@@ -1,0 +1,56 @@
+"""A tiny experiment for testing the runner: pseudo-random numbers, on demand slow, failing or odd."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runner.contract.experiment import Claim, Experiment, GaussianData, decide, grid, one_of, positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Experiment):
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Toy"
+    paper: ClassVar[str] = "none"
+    reproduces: ClassVar[str] = "nothing"
+
+    width: list[int] = grid()
+    shape: list[str] = grid()
+    samples: int = 20
+    scale: float = 1.0
+    pause: float = 0.0
+    fail_at: int = 0
+    dataset: GaussianData
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.width", self.width)
+        positive("experiment.samples", self.samples)
+        one_of("experiment.shape", self.shape, ("round", "square"))
+
+    def measure(self, cell, ctx):
+        if cell.params["width"] == self.fail_at and not os.environ.get("TOY_MENDED"):
+            raise RuntimeError("the toy fails where it was told to")
+        ctx.log(f"measuring {cell.label}")
+        for _ in range(10):
+            time.sleep(self.pause / 10)
+        values = ctx.torch_generator(f"values/{cell.label}").initial_seed()
+        numbers = ctx.numpy_generator(f"numbers/{cell.label}").standard_normal(self.samples) * self.scale
+        state = ctx.checkpoints({"width": cell.params["width"]})
+        if state is not None:
+            state.save("last", {"seed": ctx.seed})
+            assert state.load("last") == {"seed": ctx.seed}
+        return {
+            "numbers": {"index": range(self.samples), "value": numbers, "status": ["ok"] * self.samples},
+            "keys": {"stream": [str(values)]},
+        }
+
+    def documents(self, tables):
+        return {"toy.md": f"# Toy\n\n{len(tables['numbers'])} numbers\n"}
+
+    def claims(self, tables):
+        mean = tables["numbers"]["value"].mean()
+        return [Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")]

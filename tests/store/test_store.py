@@ -1,0 +1,159 @@
+"""The store: cells whole or absent, identities that move only when numbers would."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from runner.contract.experiment import GaussianData
+from runner.contract.schema import SettingError, since
+from runner.run.execute import run
+from runner.store import tables
+from runner.store.job import Job
+from runner.store.store import MARKER, Identity, Store, check_outputs, claim_outputs, merge
+from tests.run.toy import Toy
+
+TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
+
+
+def test_floats_survive_the_round_trip(tmp_path):
+    numbers = np.random.default_rng(0).standard_normal(500) * 10.0 ** np.arange(-250, 250)
+    values = np.concatenate([numbers, [np.nan, 0.1]])
+    words = ["", "None", "NA", "a,b", 'quoted "x"'] + ["w"] * (len(values) - 5)
+    table = pd.DataFrame({"value": values, "word": words, "flag": values > 0})
+    for name in ("t.csv", "t.csv.gz"):
+        tables.write(table, tmp_path / name)
+        back = tables.read(tmp_path / name)
+        pd.testing.assert_frame_equal(back, table, check_exact=True)
+        first = (tmp_path / name).read_bytes()
+        tables.write(back, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == first
+
+
+def test_tables_refuse_ragged_and_contradicting_columns():
+    with pytest.raises(ValueError, match="equal length"):
+        tables.frame("t", {"a": [1, 2], "b": [1]}, {})
+    with pytest.raises(ValueError, match="one dimension"):
+        tables.frame("t", {"a": np.zeros((2, 2))}, {})
+    with pytest.raises(ValueError, match="must equal"):
+        tables.frame("t", {"seed": [1, 2]}, {"seed": 1})
+    assert list(tables.frame("t", {"a": [1.0]}, {"width": 3, "seed": 42}).columns) == ["width", "seed", "a"]
+
+
+def test_identity_moves_with_what_changes_numbers_and_only_with_it():
+    base = Identity.of("toy", TOY)
+    cell = next(iter(TOY.cells()))
+    same = dataclasses.replace(TOY, width=[1, 2, 3, 4])
+    assert Identity.of("toy", same).cell_id(cell, 42) == base.cell_id(cell, 42)
+    mirrored = dataclasses.replace(TOY, dataset=GaussianData(train=8))
+    assert Identity.of("toy", mirrored).key == base.key
+    others = [
+        Identity.of("toy", dataclasses.replace(TOY, scale=2.0)),
+        Identity.of("toy", dataclasses.replace(TOY, dataset=GaussianData(train=10))),
+        Identity.of("toy", TOY, threads=2),
+        Identity.of("toy", TOY, device="cuda"),
+        Identity.of("other", TOY),
+    ]
+    ids = {identity.cell_id(cell, 42) for identity in others} | {base.cell_id(cell, 42), base.cell_id(cell, 43)}
+    assert len(ids) == len(others) + 2
+
+
+def test_outputs_of_another_project_are_refused_and_untouched(tmp_path):
+    (tmp_path / "theirs.txt").write_text("x")
+    with pytest.raises(SettingError, match="not hess-run's"):
+        claim_outputs(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["theirs.txt"]
+    with pytest.raises(SettingError, match="found the file"):
+        check_outputs(tmp_path / "theirs.txt")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / MARKER).write_text(json.dumps({"project": "something"}))
+    with pytest.raises(SettingError, match="not this project's"):
+        check_outputs(other)
+    fresh = tmp_path / "fresh"
+    check_outputs(fresh)
+    assert not fresh.exists()
+    claim_outputs(fresh)
+    claim_outputs(fresh)
+    assert (fresh / MARKER).is_file()
+
+
+def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
+    job = Job("toy", TOY, 42, tmp_path)
+    assert len(run(job).measured) == 2
+    again = run(Job("toy", TOY, 42, tmp_path))
+    assert (len(again.measured), len(again.stored)) == (0, 2)
+    wider = run(Job("toy", dataclasses.replace(TOY, width=[1, 2, 3]), 42, tmp_path))
+    assert (len(wider.measured), len(wider.stored)) == (1, 2)
+    before = {c.id: (c.path / "numbers.csv.gz").read_bytes() for c in job.store.all()}
+    forced = run(Job("toy", TOY, 42, tmp_path, force=True))
+    assert (len(forced.measured), len(forced.stored)) == (2, 0)
+    assert before == {c.id: (c.path / "numbers.csv.gz").read_bytes() for c in job.store.all()}
+
+
+def test_failures_are_recorded_logged_and_tried_again(tmp_path, monkeypatch):
+    failing = dataclasses.replace(TOY, fail_at=2)
+    outcome = run(Job("toy", failing, 42, tmp_path))
+    assert (len(outcome.measured), len(outcome.failed)) == (1, 1)
+    store = Store(tmp_path, "toy")
+    (record,) = store.failed().values()
+    assert "told to" in record["error"] and record["params"]["width"] == 2
+    (log,) = store.logs.iterdir()
+    assert "Traceback" in log.read_text() and "told to" in log.read_text()
+    monkeypatch.setenv("TOY_MENDED", "1")
+    outcome = run(Job("toy", failing, 42, tmp_path))
+    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 1, 0)
+    assert store.failed() == {}
+
+
+def test_merged_tables_carry_parameters_and_seed(tmp_path):
+    for seed in (42, 43):
+        run(Job("toy", TOY, seed, tmp_path))
+    merged = merge(Store(tmp_path, "toy").all())
+    assert set(merged) == {"numbers", "keys"}
+    assert set(merged["numbers"].groupby(["width", "shape", "seed"]).size()) == {20}
+
+
+def test_a_replacement_killed_between_its_renames_is_put_back(tmp_path):
+    job = Job("toy", TOY, 42, tmp_path)
+    run(job)
+    cell = next(job.store.all())
+    content = (cell.path / "numbers.csv.gz").read_bytes()
+    cell.path.rename(cell.path.with_name(f".tmp-{cell.id}-999-old"))
+    cell.path.with_name(f".tmp-{cell.id}-999").mkdir()
+    job.store.prepare()
+    assert (cell.path / "numbers.csv.gz").read_bytes() == content
+    assert not list(job.store.cells.glob(".tmp-*"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grown(GaussianData):
+    """GaussianData after one more option."""
+
+    skew: float = since(0.0)
+    shifts: list[float] = since([])
+
+
+def test_a_field_added_with_since_leaves_every_id_alone():
+    before = Identity.of("toy", TOY)
+    after = Identity.of("toy", dataclasses.replace(TOY, dataset=Grown(train=8)))
+    assert [after.cell_id(c, 1) for c in TOY.cells()] == [before.cell_id(c, 1) for c in TOY.cells()]
+    for changed in (Grown(train=8, skew=0.5), Grown(train=8, shifts=[1.0])):
+        assert Identity.of("toy", dataclasses.replace(TOY, dataset=changed)).key != before.key
+    assert Grown().shifts is not Grown().shifts
+
+
+def test_the_stored_cells_are_those_that_the_configuration_asks_for():
+    """Every cell committed below outputs/ that the five seeds of the paper's protocol ask for is found again."""
+    from runner.run import config
+
+    root = config.CONF.parent / "outputs"
+    for name in ("ws_bound", "exp1_resonance", "exp5_attention"):
+        store = Store(root, name)
+        job = config.build_job((f"experiment={name}", f"outputs={root}"))
+        if store.cells.is_dir():
+            assert [label.label for cell_id, label in job.cells() if not store.has(cell_id)] == []

@@ -1,0 +1,134 @@
+"""Who may import whom: the rooms of docs/architecture.md, late imports included, and no cycles."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = {"pandas", "matplotlib"}
+
+ALLOWED = {
+    "contract": set(),
+    "curvature": set(),
+    "models": {"curvature", "contract"},
+    "data": {"curvature", "contract"},
+    "training": {"curvature", "contract", "models", "data"},
+    "stats": {"contract"},
+    "store": {"contract"},
+    "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
+    "run": {"contract", "curvature", "models", "data", "training", "stats", "store", "report", "diagnose"},
+    "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report"},
+    "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},
+}
+"""Room of runner/ -> the other rooms it may use."""
+
+THIRD_PARTY = {
+    "contract": set(),
+    "curvature": {"torch"},
+    "curvature/matrix_free": {"torch", "numpy", "scipy"},
+    "curvature/spectra": {"torch", "numpy", "scipy"},
+}
+"""Room -> packages it may use, where that is restricted; the longest matching room decides."""
+
+HYDRA = {"runner/cli.py", "runner/run/config.py", "runner/run/hydra_words.py"}
+"""The only files that know Hydra and OmegaConf."""
+
+NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training")
+"""Rooms below stats and report: neither pandas nor matplotlib."""
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(module, only for types) of every import statement of a file, wherever it stands."""
+    tree = ast.parse(path.read_text())
+    typed = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, id(node) in typed) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found += [(f"{node.module}.{alias.name}", id(node) in typed) for alias in node.names]
+    return found
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room(module: str) -> str:
+    """contract, curvature, … of a module or path below runner."""
+    return module.replace("/", ".").removeprefix("runner.").split(".")[0]
+
+
+def test_every_room_is_named():
+    rooms = {p.name for p in (ROOT / "runner").iterdir() if p.is_dir() and list(p.glob("*.py"))}
+    assert rooms <= set(ALLOWED), "name a new room in ALLOWED"
+
+
+@pytest.mark.parametrize("path", files("runner"), ids=relative)
+def test_rooms_import_only_what_they_may(path):
+    here = room(relative(path).removesuffix(".py"))
+    for module, only_types in imports(path):
+        top = module.split(".")[0]
+        assert top != "experiments", f"runner must not know experiments: {module}"
+        if top == "runner" and here in ALLOWED and not only_types:
+            target = room(module)
+            assert target in ALLOWED[here] | {here, "__version__"}, f"{here} must not import {target} ({module})"
+        if top in ("hydra", "omegaconf"):
+            assert relative(path) in HYDRA, f"only {', '.join(sorted(HYDRA))} know Hydra"
+        if top in HEAVY and not only_types:
+            assert here not in NO_TABLES_OR_FIGURES, f"{here} must not import {top}"
+
+
+@pytest.mark.parametrize("path", files("runner/curvature"), ids=relative)
+def test_the_engine_needs_torch_alone(path):
+    inside = relative(path).removeprefix("runner/")
+    allowed = THIRD_PARTY[max((r for r in THIRD_PARTY if inside.startswith(r)), key=len)]
+    import sys
+
+    for module, _ in imports(path):
+        top = module.split(".")[0]
+        assert top in allowed | {"runner"} | set(sys.stdlib_module_names), f"{inside} must not import {top}"
+
+
+def module_name(path: Path) -> str:
+    return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_no_import_cycles_late_imports_included():
+    paths = {module_name(p): p for folder in ("runner", "experiments") for p in files(folder)}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, path in paths.items():
+        for module, only_types in imports(path):
+            if not only_types:
+                target = module if module in paths else module.rpartition(".")[0]
+                if target in paths and target != name:
+                    graph[name].add(target)
+    state: dict[str, int] = {}
+    cycles = []
+
+    def visit(name: str, trail: list[str]) -> None:
+        state[name] = 1
+        for other in sorted(graph[name]):
+            if state.get(other) == 1:
+                cycles.append([*trail[trail.index(other) :], other])
+            elif other not in state:
+                visit(other, [*trail, other])
+        state[name] = 2
+
+    for name in sorted(paths):
+        if name not in state:
+            visit(name, [name])
+    assert not cycles, "\n".join(" -> ".join(c) for c in cycles)
