@@ -29,8 +29,9 @@ run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (
 test: $(READY) lint types ## lint, types and all tests
 	$(BIN)/python -m pytest -n $(JOBS)
 
-lint: $(READY) ## ruff
+lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(READY) ## mypy
 	$(BIN)/mypy

@@ -128,7 +128,8 @@ def _errata(formulas) -> str:
         "Made by `hess-run experiment=paper_audit`, which recomputes every line; `make errata` writes this page",
         "anew. A formula *holds* when it agrees with float64 automatic differentiation on random instances (largest",
         "relative error at most the tolerance), or, for an inequality, when no instance violates it. Counted here: "
-        + ", ".join(f"{n} {v}" for v, n in counts.items()) + ".",
+        + ", ".join(f"{n} {v}" for v, n in counts.items())
+        + ".",
         "",
         "Kinds of difference: a *misprint* is a slip that the paper's own derivation does not share; a *scan",
         "artefact* is lost in the text we have and may be right in print; a *wrong statement* is false as meant; a",

@@ -80,9 +80,27 @@ class ScalarSpectrum(Experiment):
         one_of("experiment.part", self.part, PARTS)
         one_of("experiment.network", self.network, NETWORKS)
         one_of("experiment.start", self.start, STARTS)
-        for name in ("scaled_width", "rate", "width", "factor", "wide_factor", "wide", "samples", "scales",
-                     "positive_neurons", "negative_neurons", "copies", "pair_width", "pair_steps", "dense_every",
-                     "edge_steps", "small_scale", "large_scale", "diverged", "runs"):  # fmt: skip
+        for name in (
+            "scaled_width",
+            "rate",
+            "width",
+            "factor",
+            "wide_factor",
+            "wide",
+            "samples",
+            "scales",
+            "positive_neurons",
+            "negative_neurons",
+            "copies",
+            "pair_width",
+            "pair_steps",
+            "dense_every",
+            "edge_steps",
+            "small_scale",
+            "large_scale",
+            "diverged",
+            "runs",
+        ):
             positive(f"experiment.{name}", getattr(self, name))
         for name in ("momentum", "wedge_noise", "edge_noise"):
             non_negative(f"experiment.{name}", getattr(self, name))

@@ -24,9 +24,14 @@ Tables = Mapping[str, pd.DataFrame]
 def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     """Every claim that the tables at hand can speak to."""
     makers: list[tuple[str, Callable[[ScalarSpectrum, Tables], list[Claim]]]] = [
-        ("scaling", _scaling), ("relu_cells", _cells), ("pairs", _closed_form), ("pairs", _phases), ("pairs", _pairs),
-        ("bias", _bias), ("edge", _edge),
-    ]  # fmt: skip
+        ("scaling", _scaling),
+        ("relu_cells", _cells),
+        ("pairs", _closed_form),
+        ("pairs", _phases),
+        ("pairs", _pairs),
+        ("bias", _bias),
+        ("edge", _edge),
+    ]
     return [claim for table, make in makers if len(tables.get(table, ())) for claim in make(setup, tables)]
 
 
@@ -93,11 +98,23 @@ def _cells(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
     spread = unit.groupby(["seed", "cell", "rank"])["unit"].agg(lambda s: np.ptp(s) / np.abs(s).max())
     return [
-        _largest("relu_closed_form", "the ReLU spectrum is the union of the cells' spectra, in closed form",
-                 "Theorem 4, Corollary 5", float(error.max()), EXACT, "relative to a dense eigensolver"),
-        _largest("density", "eigenvalues scale in proportion to the density n+/n or n-/n of their cell", "Section 2",
-                 float(spread.max()), EXACT, "relative spread of eigenvalue/density when samples x <= 0 are repeated"),
-    ]  # fmt: skip
+        _largest(
+            "relu_closed_form",
+            "the ReLU spectrum is the union of the cells' spectra, in closed form",
+            "Theorem 4, Corollary 5",
+            float(error.max()),
+            EXACT,
+            "relative to a dense eigensolver",
+        ),
+        _largest(
+            "density",
+            "eigenvalues scale in proportion to the density n+/n or n-/n of their cell",
+            "Section 2",
+            float(spread.max()),
+            EXACT,
+            "relative spread of eigenvalue/density when samples x <= 0 are repeated",
+        ),
+    ]
 
 
 def _closed_form(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
@@ -238,12 +255,16 @@ LOW: dict[str, tuple[str, Callable[[np.ndarray], bool]]] = {
     ),
 }
 HIGH: dict[str, tuple[str, Callable[[np.ndarray], bool]]] = {
-    "drops_first": ("at a high rate the second outlier first drops (below its start) and then increases",
-                    lambda s: bool(s.min() < s[0] < s.max())),
+    "drops_first": (
+        "at a high rate the second outlier first drops (below its start) and then increases",
+        lambda s: bool(s.min() < s[0] < s.max()),
+    ),
     "wiggles": ("beyond which it wiggles around 0", lambda s: _changes(s) >= 3),
-    "ends_negative": ("and eventually becomes small and negative and remains like that",
-                      lambda s: bool((_seen(s)[-10:] < 0).all())),
-}  # fmt: skip
+    "ends_negative": (
+        "and eventually becomes small and negative and remains like that",
+        lambda s: bool((_seen(s)[-10:] < 0).all()),
+    ),
+}
 
 
 def _bias(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
@@ -254,14 +275,32 @@ def _bias(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     triple = inside[inside["member"] == "triple"]
     outside = np.maximum(triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]).max()
     return [
-        _largest("theorem6", "pair and triple of Theorem 6 are eigenvalues under its assumptions", "Theorem 6",
-                 float(inside["gap"].max()), EXACT, "distance to the nearest dense eigenvalue over the largest"),
-        _largest("theorem6_multiplicities", "zero has multiplicity m−1, each of ±r has m−2 (left out in the theorem)",
-                 "Theorem 6, completed", float(wrong.sum()), 0, f"networks with other counts, m = {setup.bias_width}"),
+        _largest(
+            "theorem6",
+            "pair and triple of Theorem 6 are eigenvalues under its assumptions",
+            "Theorem 6",
+            float(inside["gap"].max()),
+            EXACT,
+            "distance to the nearest dense eigenvalue over the largest",
+        ),
+        _largest(
+            "theorem6_multiplicities",
+            "zero has multiplicity m−1, each of ±r has m−2 (left out in the theorem)",
+            "Theorem 6, completed",
+            float(wrong.sum()),
+            0,
+            f"networks with other counts, m = {setup.bias_width}",
+        ),
         _largest("triple_bounds", "the triple lies within s/3 ± t'", "Section 3", float(outside), 0.0, "excess"),
-        _largest("bias_closed_form", "the 5×5 problem gives every eigenvalue, inside and outside the assumptions",
-                 "beyond Theorem 6", float(frame["dense_error"].max()), EXACT, "relative to a dense eigensolver"),
-    ]  # fmt: skip
+        _largest(
+            "bias_closed_form",
+            "the 5×5 problem gives every eigenvalue, inside and outside the assumptions",
+            "beyond Theorem 6",
+            float(frame["dense_error"].max()),
+            EXACT,
+            "relative to a dense eigensolver",
+        ),
+    ]
 
 
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -292,11 +331,23 @@ def _edge(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     widest = int(runs["width"].max())
     where = "beyond the paper"
     found = [
-        _largest("settled_below_threshold", "no run settles at a point sharper than 2/rate", where,
-                 float(settled["high"].max()), 1 + 1e-6, f"{len(settled)} settled runs: largest sharpness · rate / 2"),
-        _largest("live_meter", "the O(m) sharpness is a Hessian eigenvalue at every width", where,
-                 float(residual.max()), EXACT, f"‖Hz − λz‖/λ by differentiation, widths up to {widest}"),
-    ]  # fmt: skip
+        _largest(
+            "settled_below_threshold",
+            "no run settles at a point sharper than 2/rate",
+            where,
+            float(settled["high"].max()),
+            1 + 1e-6,
+            f"{len(settled)} settled runs: largest sharpness · rate / 2",
+        ),
+        _largest(
+            "live_meter",
+            "the O(m) sharpness is a Hessian eigenvalue at every width",
+            where,
+            float(residual.max()),
+            EXACT,
+            f"‖Hz − λz‖/λ by differentiation, widths up to {widest}",
+        ),
+    ]
     large, small = runs[runs["start"] == "large"], runs[runs["start"] == "small"]
     for network in sorted(runs["network"].unique()):
         of = {"large": large[large["network"] == network], "small": small[small["network"] == network]}

@@ -56,8 +56,15 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
         part = _first_seed(frame[(frame["scaled_width"] == width) & (frame["targets"] == "fixed")])
         for i, (sigma, group) in enumerate(part.groupby("sigma")):
             values = _expand(group)
-            ax.plot(np.arange(1, len(values) + 1), values, marker=MARKERS[i % 8], color=COLOURS[i % 8], linewidth=0.8,
-                    markersize=3.5, label=f"σ = {sigma:g}")  # fmt: skip
+            ax.plot(
+                np.arange(1, len(values) + 1),
+                values,
+                marker=MARKERS[i % 8],
+                color=COLOURS[i % 8],
+                linewidth=0.8,
+                markersize=3.5,
+                label=f"σ = {sigma:g}",
+            )
         ax.set_yscale("symlog", linthresh=0.01)
         ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
         ax.set_xlabel("index of eigenvalue")
@@ -77,9 +84,14 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
         i = int(kind == "bulk")
-        look = {"color": "black" if i else "0.55", "marker": MARKERS[5 + i], "markersize": 4, "linewidth": 0.8,
-                "linestyle": "-" if targets == "fixed" else "--",
-                "markerfacecolor": "none" if targets == "scaled" else None}  # fmt: skip
+        look = {
+            "color": "black" if i else "0.55",
+            "marker": MARKERS[5 + i],
+            "markersize": 4,
+            "linewidth": 0.8,
+            "linestyle": "-" if targets == "fixed" else "--",
+            "markerfacecolor": "none" if targets == "scaled" else None,
+        }
         for k, (_, run) in enumerate(runs.iterrows()):
             label = f"{'bulk' if i else 'largest'}, targets {targets}"
             ax.plot(run.index, run, **look, label=label if k == 0 else None)
@@ -117,8 +129,14 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
         colour, marker = CELL[str(cell)]
         slope = float(top["eigenvalue"].iloc[-1] / top["share"].iloc[-1])
         ax.plot([0, 1], [0, slope], color=colour, linestyle="-" if kind == "outlier" else ":", linewidth=1)
-        ax.plot(top["share"], top["eigenvalue"], marker, color=colour, markersize=6,
-                markerfacecolor=colour if kind == "outlier" else "none")  # fmt: skip
+        ax.plot(
+            top["share"],
+            top["eigenvalue"],
+            marker,
+            color=colour,
+            markersize=6,
+            markerfacecolor=colour if kind == "outlier" else "none",
+        )
     ax.plot([], [], "o-", color="0.3", label="(b) larger outlier")
     ax.plot([], [], "o:", color="0.3", markerfacecolor="none", label="(b) positive bulk")
     ax.set_xlim(0, 1)
@@ -196,14 +214,25 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     ax = axes[0, 0]
     for rank, part in exact.groupby("rank"):
-        ax.plot(part["mix"], part["eigenvalue"], "o", color=COLOURS[0], markersize=4,
-                label="outliers (5×5 problem)" if rank == 0 else None)  # fmt: skip
+        ax.plot(
+            part["mix"],
+            part["eigenvalue"],
+            "o",
+            color=COLOURS[0],
+            markersize=4,
+            label="outliers (5×5 problem)" if rank == 0 else None,
+        )
     for member, dashes, colour in (("pair", "--", COLOURS[1]), ("triple", ":", "black")):
         part = theorem[theorem["member"] == member]
         lines = np.array([np.sort(g["theorem"].to_numpy()) for _, g in part.groupby("mix")]).T
         for i, line in enumerate(lines):
-            ax.plot(sorted(part["mix"].unique()), line, linestyle=dashes, color=colour,
-                    label=f"Theorem 6, {member}" if i == 0 else None)  # fmt: skip
+            ax.plot(
+                sorted(part["mix"].unique()),
+                line,
+                linestyle=dashes,
+                color=colour,
+                label=f"Theorem 6, {member}" if i == 0 else None,
+            )
     bounds = theorem.drop_duplicates("mix").sort_values("mix")
     ax.fill_between(
         bounds["mix"], bounds["lower"], bounds["upper"], color="0.92", label="bounds of the triple", zorder=0
@@ -212,8 +241,14 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     ax = axes[0, 1]
     gap = tables["bias"].groupby(["seed", "mix"])["gap"].max().reset_index()
     for i, (_, run) in enumerate(gap.groupby("seed")):
-        ax.plot(run["mix"], run["gap"].clip(lower=1e-17), color=COLOURS[1], marker=MARKERS[1], markersize=3,
-                linewidth=1.4 if i == 0 else 0.6)  # fmt: skip
+        ax.plot(
+            run["mix"],
+            run["gap"].clip(lower=1e-17),
+            color=COLOURS[1],
+            marker=MARKERS[1],
+            markersize=3,
+            linewidth=1.4 if i == 0 else 0.6,
+        )
     error = tables["bias"].groupby("mix")["dense_error"].max()
     ax.plot(error.index, error.clip(lower=1e-17), color=COLOURS[0], marker=MARKERS[0], markersize=3)
     ax.text(0.5, 0.8, "Theorem 6, one line a seed", transform=ax.transAxes, ha="center", color=COLOURS[1])
@@ -260,9 +295,17 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 if (run["status"] == "settled").any():  # it stays where it is
                     run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
                 shown = run[run["ratio"] < 6]
-                ax.plot(shown["step"], shown["ratio"], color=COLOURS[i % 8], linewidth=1,
-                        linestyle=DASHES[i % 8] if factor < 1 else "-", marker=MARKERS[i % 8], markevery=5,
-                        markersize=3.5, label=f"factor {factor:g}")  # fmt: skip
+                ax.plot(
+                    shown["step"],
+                    shown["ratio"],
+                    color=COLOURS[i % 8],
+                    linewidth=1,
+                    linestyle=DASHES[i % 8] if factor < 1 else "-",
+                    marker=MARKERS[i % 8],
+                    markevery=5,
+                    markersize=3.5,
+                    label=f"factor {factor:g}",
+                )
                 if len(shown) < len(run):
                     ax.plot(shown["step"].iloc[-1:], [5.5], marker=MARKERS[i % 8], color=COLOURS[i % 8], markersize=6)
             ax.axhline(1, color="black", linestyle=":", linewidth=1)

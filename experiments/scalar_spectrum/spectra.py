@@ -67,8 +67,16 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
             spectrum = scalar.linear_spectrum(w, v, x, y)
             error = relative_gap(spectrum.expanded(), dense_eigenvalues(linear_output, [v, w], x, y))
             for group in spectrum.groups:
-                rows.append({"targets": targets, "sigma": scale, "kind": group.kind, "eigenvalue": float(group.value),
-                             "multiplicity": group.multiplicity, "dense_error": error})  # fmt: skip
+                rows.append(
+                    {
+                        "targets": targets,
+                        "sigma": scale,
+                        "kind": group.kind,
+                        "eigenvalue": float(group.value),
+                        "multiplicity": group.multiplicity,
+                        "dense_error": error,
+                    }
+                )
     return {"scaling": collect(rows)}
 
 
@@ -91,8 +99,16 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         repeated = scalar.relu_spectrum(w, v, many_x, many_y)
         for name, share in (("+", (many_x > 0).double().mean()), ("-", (many_x <= 0).double().mean())):
             for group in repeated.select(cell=name).groups:
-                density.append({"copies": copies, "cell": name, "share": float(share), "kind": group.kind,
-                                "eigenvalue": float(group.value), "multiplicity": group.multiplicity})  # fmt: skip
+                density.append(
+                    {
+                        "copies": copies,
+                        "cell": name,
+                        "share": float(share),
+                        "kind": group.kind,
+                        "eigenvalue": float(group.value),
+                        "multiplicity": group.multiplicity,
+                    }
+                )
     return {"relu_cells": collect(rows), "density": collect(density)}
 
 

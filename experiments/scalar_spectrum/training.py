@@ -149,8 +149,13 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     if state.step % setup.dense_every == 0:
         error = relative_gap(spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y))
     bound = float(scalar.smallest_eigenvalue_bound(loss, network.all.xx))
-    shared = {"step": state.step, "loss": float(loss), "smallest": float(spectrum.smallest), "bound": bound,
-              "dense_error": error}  # fmt: skip
+    shared = {
+        "step": state.step,
+        "loss": float(loss),
+        "smallest": float(spectrum.smallest),
+        "bound": bound,
+        "dense_error": error,
+    }
     rows = []
     for name, mask in network.neurons(v).items():
         moments, pair = network.moments[name], state.pairs.get(name)
@@ -162,8 +167,14 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
         else:
             slope = float(pair.slope)
             first, second = (float(value) for value in pair.outliers())
-            row |= {"slope": slope, "trace": float(pair.trace), "first": first, "second": second,
-                    "phase": scalar.phase_of_slope(slope, target), "status": "ok"}  # fmt: skip
+            row |= {
+                "slope": slope,
+                "trace": float(pair.trace),
+                "first": first,
+                "second": second,
+                "phase": scalar.phase_of_slope(slope, target),
+                "status": "ok",
+            }
         rows.append(row)
     return rows
 
@@ -195,8 +206,9 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
         still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
         status = "diverged" if not state.loss <= limit else "settled" if still else "ok"
-        rows.append({"step": state.step, "rate": rate, "loss": state.loss, "sharpness": state.sharpness,
-                     "status": status})  # fmt: skip
+        rows.append(
+            {"step": state.step, "rate": rate, "loss": state.loss, "sharpness": state.sharpness, "status": status}
+        )
         if status == "settled" or (status == "ok" and state.step in (0, setup.edge_steps)):
             residuals.append(top_residual(network, state))
         if status == "settled":

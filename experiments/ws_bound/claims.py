@@ -46,8 +46,16 @@ class Evidence:
     def narrow(self) -> pd.DataFrame:
         return self.points[self.points["hidden"] == self.experiment.portrait_hidden]
 
-    def claim(self, name: str, statement: str, where: str, found: Mapping[int, str], values: list[float],
-              threshold: str, detail: str = "") -> Claim:  # fmt: skip
+    def claim(
+        self,
+        name: str,
+        statement: str,
+        where: str,
+        found: Mapping[int, str],
+        values: list[float],
+        threshold: str,
+        detail: str = "",
+    ) -> Claim:
         """A claim about data: what each data set shows, and the median over them of the quantity looked at."""
         import numpy as np
 
@@ -78,12 +86,26 @@ class Evidence:
         effects = ", ".join(f"{r.effect:+.2f}" for r in rows)
         strict = sum(r.p_holm < level for r in rows)
         threshold = f"p < {level:g} in a data set" + (f", effect {'> 0' if sign > 0 else '< 0'}" if sign else "")
-        return self.claim(name, statement, where, found, [r.effect for r in rows], threshold, 
-                          f"effects {effects}; {strict} below {level:g} after Holm")
+        return self.claim(
+            name,
+            statement,
+            where,
+            found,
+            [r.effect for r in rows],
+            threshold,
+            f"effects {effects}; {strict} below {level:g} after Holm",
+        )
 
-    def compared(self, name: str, statement: str, where: str, of: Callable[[pd.DataFrame], float],
-                 holds: Callable[[float], bool], threshold: str,
-                 rows: pd.DataFrame | None = None) -> Claim:  # fmt: skip
+    def compared(
+        self,
+        name: str,
+        statement: str,
+        where: str,
+        of: Callable[[pd.DataFrame], float],
+        holds: Callable[[float], bool],
+        threshold: str,
+        rows: pd.DataFrame | None = None,
+    ) -> Claim:
         """A claim that one number of every data set decides."""
         table = self.narrow if rows is None else rows
         values = {seed: of(part) for seed, part in by_seed(table)}
@@ -113,23 +135,32 @@ def claims(experiment: WsBound, tables: Tables) -> list[Claim]:
 def _about_sharpness(e: Evidence) -> Iterator[Claim]:
     limit = e.experiment.tight
     yield e.compared(
-        "tightness", "the bound is close to the largest eigenvalue", "Fig. 2",
-        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()), lambda v: v <= limit,
+        "tightness",
+        "the bound is close to the largest eigenvalue",
+        "Fig. 2",
+        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()),
+        lambda v: v <= limit,
         f"median of bound / eigenvalue <= {limit:g}",
-    )  # fmt: skip
+    )
     yield e.compared(
-        "right skew", "the bounds are heavily right-skewed: mostly small, a long tail of sharp points", "Fig. 6",
-        lambda rows: float(rows["lambda_sup"].skew()), lambda v: v > SKEWED, f"sample skewness > {SKEWED:g}",
-    )  # fmt: skip
+        "right skew",
+        "the bounds are heavily right-skewed: mostly small, a long tail of sharp points",
+        "Fig. 6",
+        lambda rows: float(rows["lambda_sup"].skew()),
+        lambda v: v > SKEWED,
+        f"sample skewness > {SKEWED:g}",
+    )
 
 
 def _about_generalisation(e: Evidence) -> Iterator[Claim]:
     for size in e.experiment.dataset.test:
         yield e.tested(
             f"low bound generalises better, {size} test samples",
-            "points with a low bound have a higher macro F1 than points with a high one", "Fig. 7",
-            f"F1 on {size}, low - high", sign=1,
-        )  # fmt: skip
+            "points with a low bound have a higher macro F1 than points with a high one",
+            "Fig. 7",
+            f"F1 on {size}, low - high",
+            sign=1,
+        )
     size = max(e.experiment.dataset.test)
 
     def spread(rows: pd.DataFrame) -> float:
@@ -139,9 +170,13 @@ def _about_generalisation(e: Evidence) -> Iterator[Claim]:
         return float(high[f"f1_test{size}"].std() / low[f"f1_test{size}"].std())
 
     yield e.compared(
-        "sharp points vary more", "macro F1 varies more among points with a high bound", "Fig. 7", spread,
-        lambda v: v > 1, f"std of F1 on {size} samples, high / low > 1",
-    )  # fmt: skip
+        "sharp points vary more",
+        "macro F1 varies more among points with a high bound",
+        "Fig. 7",
+        spread,
+        lambda v: v > 1,
+        f"std of F1 on {size} samples, high / low > 1",
+    )
 
 
 def _about_norms(e: Evidence) -> Iterator[Claim]:
@@ -151,13 +186,20 @@ def _about_norms(e: Evidence) -> Iterator[Claim]:
         return float(rows["W_norm_sq"].corr(rows["lambda_sup"], method="spearman"))
 
     yield e.compared(
-        "W norm", "no clear relationship between ||W||² and the bound", "Fig. 10", unrelated,
-        lambda v: abs(v) < UNRELATED, f"|Spearman's ρ| < {UNRELATED:g}",
-    )  # fmt: skip
+        "W norm",
+        "no clear relationship between ||W||² and the bound",
+        "Fig. 10",
+        unrelated,
+        lambda v: abs(v) < UNRELATED,
+        f"|Spearman's ρ| < {UNRELATED:g}",
+    )
     yield e.tested(
-        "hidden Gram norm", "the lower edge of the bound rises with ||RᵀR||²", "Fig. 12",
-        "lower edge of bound over RtR_norm_sq", sign=1,
-    )  # fmt: skip
+        "hidden Gram norm",
+        "the lower edge of the bound rises with ||RᵀR||²",
+        "Fig. 12",
+        "lower edge of bound over RtR_norm_sq",
+        sign=1,
+    )
 
 
 def _about_widths(e: Evidence) -> Iterator[Claim]:
@@ -181,18 +223,32 @@ def _about_paths(e: Evidence, tables: Tables) -> Iterator[Claim]:
         return float(ordered["lambda_sup"].iloc[-1] / ordered["lambda_sup"].iloc[0])
 
     yield e.compared(
-        "bound follows eigenvalue", "along the descent the bound closely follows the largest eigenvalue", "Fig. 5",
-        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()), lambda v: v <= e.experiment.tight,
-        f"median of bound / eigenvalue <= {e.experiment.tight:g}", paths,
-    )  # fmt: skip
+        "bound follows eigenvalue",
+        "along the descent the bound closely follows the largest eigenvalue",
+        "Fig. 5",
+        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()),
+        lambda v: v <= e.experiment.tight,
+        f"median of bound / eigenvalue <= {e.experiment.tight:g}",
+        paths,
+    )
     yield e.compared(
-        "bound rises on the way to the sharpest point", "the loss falls while the bound rises", "Fig. 5", growth,
-        lambda v: v > 1, "bound at the end / at the start > 1", paths[paths["point"] == "sharpest_1"],
-    )  # fmt: skip
+        "bound rises on the way to the sharpest point",
+        "the loss falls while the bound rises",
+        "Fig. 5",
+        growth,
+        lambda v: v > 1,
+        "bound at the end / at the start > 1",
+        paths[paths["point"] == "sharpest_1"],
+    )
     yield e.compared(
-        "bound does not rise on the way to the flattest point", "the loss falls without a rise of the bound", "Fig. 5",
-        growth, lambda v: v <= 1, "bound at the end / at the start <= 1", paths[paths["point"] == "flattest_1"],
-    )  # fmt: skip
+        "bound does not rise on the way to the flattest point",
+        "the loss falls without a rise of the bound",
+        "Fig. 5",
+        growth,
+        lambda v: v <= 1,
+        "bound at the end / at the start <= 1",
+        paths[paths["point"] == "flattest_1"],
+    )
 
 
 def _about_counts(e: Evidence, tables: Tables) -> Iterator[Claim]:
@@ -208,7 +264,12 @@ def _about_counts(e: Evidence, tables: Tables) -> Iterator[Claim]:
             shares.append(float(counts.mean()))
     enough = len(inside) == len(PUBLISHED) and rows["seed"].nunique() >= e.experiment.data_sets and starts == {500}
     yield Claim(
-        "published counts", "460 and 453 of 500 starts converge, 353 and 420 of them unique", "Appendix C",
-        decide(all(inside) if enough else None), shares[0] if shares else math.nan,
-        "all four within the range over data sets", "; ".join(parts) + f"; rate {e.variant.rate:g}", e.variant.group,
-    )  # fmt: skip
+        "published counts",
+        "460 and 453 of 500 starts converge, 353 and 420 of them unique",
+        "Appendix C",
+        decide(all(inside) if enough else None),
+        shares[0] if shares else math.nan,
+        "all four within the range over data sets",
+        "; ".join(parts) + f"; rate {e.variant.rate:g}",
+        e.variant.group,
+    )

@@ -51,9 +51,15 @@ def _inequalities(tables: Tables, variant: Variant) -> Iterator[Claim]:
             total = int(rows.loc[rows["inequality"] == "Prop. 8, left", "points"].sum())
             detail += f"; {points} of {total} critical points are positive semi-definite"
         yield Claim(
-            name, f"{statement} at every critical point", where, decide(holding == points if points else None),
-            float(own["slack_min"].min()) if points else math.nan, "slack >= 0 up to rounding", detail, variant.group,
-        )  # fmt: skip
+            name,
+            f"{statement} at every critical point",
+            where,
+            decide(holding == points if points else None),
+            float(own["slack_min"].min()) if points else math.nan,
+            "slack >= 0 up to rounding",
+            detail,
+            variant.group,
+        )
 
 
 def _equality(tables: Tables, variant: Variant) -> Iterator[Claim]:
@@ -68,22 +74,34 @@ def _equality(tables: Tables, variant: Variant) -> Iterator[Claim]:
     if len(attained):
         detail += f"; sufficient but not necessary, also attained by: {', '.join(attained)}"
     yield Claim(
-        "Prop. 1", "the bound equals the largest eigenvalue when all others are zero", "Prop. 1",
-        decide(bool((gap[given] < EQUAL).all()) if given.any() else None), float(gap[given].max()),
-        f"relative difference < {EQUAL:g}", detail, variant.group,
-    )  # fmt: skip
+        "Prop. 1",
+        "the bound equals the largest eigenvalue when all others are zero",
+        "Prop. 1",
+        decide(bool((gap[given] < EQUAL).all()) if given.any() else None),
+        float(gap[given].max()),
+        f"relative difference < {EQUAL:g}",
+        detail,
+        variant.group,
+    )
 
 
 def _limits(tables: Tables, variant: Variant) -> Iterator[Claim]:
     rows = variant.rows(tables["limits"], every_rate=True)
     for path, name, statement, note in (
-        ("scaled", "Theorem 7", "the bound tends to zero as the errors do, along growing V",
-         "V scaled up, labels set to the network's decisions"),
-        ("cancelling", "Theorem 7 without a condition on the weights",
-         "the bound tends to zero whenever the errors do",
-         "two equal hidden units with weights ±1/√max|δ|: the errors vanish, the bound does not; "
-         "max|δ| ||Ṽ||² -> 0 has to be assumed"),
-    ):  # fmt: skip
+        (
+            "scaled",
+            "Theorem 7",
+            "the bound tends to zero as the errors do, along growing V",
+            "V scaled up, labels set to the network's decisions",
+        ),
+        (
+            "cancelling",
+            "Theorem 7 without a condition on the weights",
+            "the bound tends to zero whenever the errors do",
+            "two equal hidden units with weights ±1/√max|δ|: the errors vanish, the bound does not; "
+            "max|δ| ||Ṽ||² -> 0 has to be assumed",
+        ),
+    ):
         own = rows[rows["path"] == path]
         ends = []
         for _, part in own.groupby([*(c for c in ("hidden", "rate", "seed") if c in own)], sort=True):
@@ -93,22 +111,30 @@ def _limits(tables: Tables, variant: Variant) -> Iterator[Claim]:
         holds = all(v < FOLLOWED for v in ends) if ends else None
         detail = f"{len(ends)} paths; {note}"
         yield Claim(
-            name, statement, "Theorem 7", decide(holds), max(ends, default=math.nan),
+            name,
+            statement,
+            "Theorem 7",
+            decide(holds),
+            max(ends, default=math.nan),
             f"bound < {FOLLOWED:g} of its first value where the errors are < {VANISHED:g} of theirs",
-            detail, variant.group,
-        )  # fmt: skip
+            detail,
+            variant.group,
+        )
 
 
 def _closed_forms(tables: Tables, variant: Variant) -> Iterator[Claim]:
     points = unique_points(tables, variant)
     relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).dropna()
     yield Claim(
-        "Hessian agrees with differences", "analytic and numerical Hessian are consistent", "Fig. 8, Section V-B",
-        decide(bool((relative < AGREES).all()) if len(relative) else None), float(relative.max()),
+        "Hessian agrees with differences",
+        "analytic and numerical Hessian are consistent",
+        "Fig. 8, Section V-B",
+        decide(bool((relative < AGREES).all()) if len(relative) else None),
+        float(relative.max()),
         f"||ΔH|| / ||H|| < {AGREES:g}",
         f"{len(relative)} points; mean ||ΔH|| {points['hessian_error'].mean():.3g}, the error of the differences",
         variant.group,
-    )  # fmt: skip
+    )
     if "traces" not in tables:
         return
     keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
@@ -119,7 +145,12 @@ def _closed_forms(tables: Tables, variant: Variant) -> Iterator[Claim]:
         float((both[f"{name}_numerical"] / both[name] - 1).abs().max()) for name in ("trace", "trace_of_square")
     )
     yield Claim(
-        "traces agree", "analytic traces of H and H² equal those of the numerical Hessian", "Fig. 9",
-        decide(worst < AGREES), worst, f"largest relative difference < {AGREES:g}", f"{len(both)} points",
+        "traces agree",
+        "analytic traces of H and H² equal those of the numerical Hessian",
+        "Fig. 9",
+        decide(worst < AGREES),
+        worst,
+        f"largest relative difference < {AGREES:g}",
+        f"{len(both)} points",
         variant.group,
-    )  # fmt: skip
+    )

@@ -67,15 +67,25 @@ def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
 def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[str, Any]:
     """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound, Fig. 5)."""
     columns: dict[str, list[Any]] = {
-        "point": [], "step": [], "loss": [], "lambda_max": [], "lambda_min": [], "lambda_sup": []
-    }  # fmt: skip
+        "point": [],
+        "step": [],
+        "loss": [],
+        "lambda_max": [],
+        "lambda_min": [],
+        "lambda_sup": [],
+    }
     for name in (n for n in chosen if n.endswith("_1")):
         start = chosen[name]
         length = int(search.ends.steps[start])
         path = descend(
-            search.starts[start : start + 1], search.direction, rate=search.rate, max_steps=search.steps,
-            stop_ratios=(search.ratio,), record=(0,), record_every=max(1, length // points),
-        ).trajectories[0]  # fmt: skip
+            search.starts[start : start + 1],
+            search.direction,
+            rate=search.rate,
+            max_steps=search.steps,
+            stop_ratios=(search.ratio,),
+            record=(0,),
+            record_every=max(1, length // points),
+        ).trajectories[0]
         args = (path.theta, search.x, search.q, search.activation)
         spectrum = torch.linalg.eigvalsh(tl.hessian(*args))
         columns["point"] += [name] * len(path.steps)

@@ -148,8 +148,14 @@ def _score(paper: Score, matching: Sequence[Mapping[str, Any]], reason: str, amb
     m, mean = len(values), math.fsum(values) / len(values)
     std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (m - 1)) if m > 1 else NAN
     target = paper.upper_bound if math.isnan(paper.paper_mean) else paper.paper_mean
-    score = replace(paper, measured_mean=mean, measured_std=std, n=m, ratio=mean / target if target else NAN,
-                    difference=mean - target)  # fmt: skip
+    score = replace(
+        paper,
+        measured_mean=mean,
+        measured_std=std,
+        n=m,
+        ratio=mean / target if target else NAN,
+        difference=mean - target,
+    )
     lost = f"{len(matching) - m} of {len(matching)} seeds without a value" if m < len(matching) else ""
     repeated = len({row["seed"] for row in matching}) < len(matching)
     if repeated:
@@ -171,8 +177,9 @@ def _score(paper: Score, matching: Sequence[Mapping[str, Any]], reason: str, amb
         verdict = "undecided" if math.isnan(error) else "not reproduced"
     if distance <= rounding:
         how = "; ".join(text for text in ("equal to the printed digits", how) if text)
-    return replace(score, standard_error=error, z=z, verdict=verdict,
-                   reason="; ".join(text for text in (how, lost) if text))  # fmt: skip
+    return replace(
+        score, standard_error=error, z=z, verdict=verdict, reason="; ".join(text for text in (how, lost) if text)
+    )
 
 
 def _standard_error(score: Score) -> tuple[float, str]:
@@ -199,8 +206,15 @@ def _published(row: Mapping[str, str]) -> Score:
     seeds = _number(row, "n_seeds")
     if not math.isnan(seeds) and (seeds < 1 or seeds != int(seeds)):
         raise ValueError(f"expected n_seeds as a whole number above zero, found {row['n_seeds']}")
-    return Score(paper_mean=mean, paper_std=std, upper_bound=bound, n_seeds=1 if math.isnan(seeds) else int(seeds),
-                 resolution=NAN, source=row.get("source", ""), note=row.get("note", ""))  # fmt: skip
+    return Score(
+        paper_mean=mean,
+        paper_std=std,
+        upper_bound=bound,
+        n_seeds=1 if math.isnan(seeds) else int(seeds),
+        resolution=NAN,
+        source=row.get("source", ""),
+        note=row.get("note", ""),
+    )
 
 
 def _number(row: Mapping[str, str], column: str) -> float:
@@ -220,8 +234,11 @@ def _resolution(row: Mapping[str, str], rows: Iterable[Mapping[str, str]]) -> fl
     """Half a unit of the last printed digit of the row's mean (`_digits`); NaN without a mean."""
     if not row["mean"].strip():
         return NAN
-    same = [r["mean"] for r in rows if r["mean"].strip() and r["metric"] == row["metric"]
-            and r.get("source") == row.get("source")]  # fmt: skip
+    same = [
+        r["mean"]
+        for r in rows
+        if r["mean"].strip() and r["metric"] == row["metric"] and r.get("source") == row.get("source")
+    ]
     return 0.5 * 10.0 ** -_digits(row["mean"], same)
 
 

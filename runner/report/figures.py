@@ -164,8 +164,9 @@ def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center",
-                      ncols=columns or min(len(entries), 5))  # fmt: skip
+        figure.legend(
+            list(entries.values()), list(entries), loc="outside lower center", ncols=columns or min(len(entries), 5)
+        )
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
@@ -186,9 +187,15 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
 
 
 def mean_band(
-    ax: Axes, x: ArrayLike, mean: ArrayLike, std: ArrayLike | None, label: str, *, name: str | None = None,
+    ax: Axes,
+    x: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike | None,
+    label: str,
+    *,
+    name: str | None = None,
     positive: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Mean as a line in the style of `label`, mean ± std as a band; `name` is the legend's text.
 
     positive: keep the band's lower edge above zero (a thousandth of the mean), for logarithmic axes.
@@ -266,8 +273,14 @@ def groups(
             for body in cast(Any, ax.violinplot([x], [position], widths=0.8, showextrema=False)["bodies"]):
                 body.set(facecolor=look["color"], alpha=0.3)
         if x.size:
-            ax.boxplot([x], positions=[position], widths=0.18 if violin else 0.5, showfliers=False,
-                       medianprops={"color": "black", "linewidth": 1.8}, manage_ticks=False)  # fmt: skip
+            ax.boxplot(
+                [x],
+                positions=[position],
+                widths=0.18 if violin else 0.5,
+                showfliers=False,
+                medianprops={"color": "black", "linewidth": 1.8},
+                manage_ticks=False,
+            )
         spread = 0.22 * (np.mod(np.arange(shown.size) * 0.618034, 1) - 0.5)
         if not paired:
             ax.scatter(position + spread, shown, s=9, alpha=0.45, linewidths=0, zorder=3, **look)

@@ -26,8 +26,19 @@ def write_overview(root: Path) -> Path:
             rows.append(_overview_row(place, record))
         except (OSError, ValueError, AttributeError, TypeError) as error:
             unreadable.append(f"{place}/manifest.json cannot be read ({error}); write the report again")
-    columns = ["experiment", "paper", "title", "profile", "cells", "missing", "claims", "scorecard", "figures",
-               "failures", "remarks"]  # fmt: skip
+    columns = [
+        "experiment",
+        "paper",
+        "title",
+        "profile",
+        "cells",
+        "missing",
+        "claims",
+        "scorecard",
+        "figures",
+        "failures",
+        "remarks",
+    ]
     totals = [
         {
             "of": what,

@@ -81,9 +81,7 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
     return outcome
 
 
-def _one_cell(
-    job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress
-) -> str:
+def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress) -> str:
     """'stored', 'measured', 'failed', or 'busy' when another process holds the cell."""
     if store.has(cell_id, job.since):
         return "stored"

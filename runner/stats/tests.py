@@ -208,8 +208,16 @@ def wilcoxon(
         notes.append("ties")
     notes.append(_power(p_min, f"n={nonzero.size}"))
     shift = _wilcoxon_shift(d, 1 - level, notes)
-    return replace(base, statistic=positive / 2, p=p, p_min=p_min, effect=2 * positive / total - 1,
-                   method="exact" if exact else "asymptotic", **shift, note=_join(notes))  # fmt: skip
+    return replace(
+        base,
+        statistic=positive / 2,
+        p=p,
+        p_min=p_min,
+        effect=2 * positive / total - 1,
+        method="exact" if exact else "asymptotic",
+        **shift,
+        note=_join(notes),
+    )
 
 
 def _wilcoxon_shift(d: Array, alpha: float, notes: list[str]) -> Shift:
@@ -258,8 +266,15 @@ def spearman(
     else:
         p, p_min = float(result.pvalue), 2 / math.factorial(min(u.size, 100))
     notes.append(_power(p_min, f"n={u.size}"))
-    return replace(base, statistic=rho, effect=rho, p=p, p_min=p_min,
-                   method="exact" if u.size <= 8 else "asymptotic", note=_join(notes))  # fmt: skip
+    return replace(
+        base,
+        statistic=rho,
+        effect=rho,
+        p=p,
+        p_min=p_min,
+        method="exact" if u.size <= 8 else "asymptotic",
+        note=_join(notes),
+    )
 
 
 def linear(
@@ -314,8 +329,17 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
     if u.size == 2:
         notes.append("two points: the line passes through both")
         return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=_join(notes))
-    return replace(base, statistic=slope, slope=slope, intercept=intercept, slope_error=float(fit.stderr), r2=r2,
-                   p=float(fit.pvalue), method="least squares", note=_join(notes))  # fmt: skip
+    return replace(
+        base,
+        statistic=slope,
+        slope=slope,
+        intercept=intercept,
+        slope_error=float(fit.stderr),
+        r2=r2,
+        p=float(fit.pvalue),
+        method="least squares",
+        note=_join(notes),
+    )
 
 
 def summary(
@@ -334,8 +358,15 @@ def summary(
     with np.errstate(invalid="ignore"):
         std = float(x.std(ddof=1)) if x.size > 1 else NAN
         mean, population = float(x.mean()), float(x.std())
-    return replace(base, statistic=mean, mean=mean, std=std, std_population=population, median=float(np.median(x)),
-                   note=_join(notes))  # fmt: skip
+    return replace(
+        base,
+        statistic=mean,
+        mean=mean,
+        std=std,
+        std_population=population,
+        median=float(np.median(x)),
+        note=_join(notes),
+    )
 
 
 def holm(p_values: Iterable[float]) -> list[float]:

@@ -24,7 +24,6 @@ from runner.training.backprop import gradient_function, loss_value
 State = dict[str, Tensor]
 
 
-
 class CheckpointStore(Protocol):
     """Where states of one training are kept: load(name) gives None for what was never saved."""
 

@@ -45,8 +45,16 @@ def degenerate_weights(kind):
 
 
 DEGENERATE = [
-    "equal", "opposite", "parallel", "w zero", "v zero", "both zero", "nearly equal", "nearly opposite", "orthogonal"
-]  # fmt: skip
+    "equal",
+    "opposite",
+    "parallel",
+    "w zero",
+    "v zero",
+    "both zero",
+    "nearly equal",
+    "nearly opposite",
+    "orthogonal",
+]
 
 
 @pytest.mark.parametrize("m,n", SIZES)

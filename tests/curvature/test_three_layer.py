@@ -70,8 +70,17 @@ def test_largest_size(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_leading_dimensions_are_a_batch(name):
     theta, x, q = instance((2, 3, 9), batch=(2, 3))
-    for function in ("loss", "gradient", "hessian", "trace", "trace_of_square", "upper_bound", "lower_bound",
-                     "trace_of_square_double_sum", "trace_of_square_bound"):
+    for function in (
+        "loss",
+        "gradient",
+        "hessian",
+        "trace",
+        "trace_of_square",
+        "upper_bound",
+        "lower_bound",
+        "trace_of_square_double_sum",
+        "trace_of_square_bound",
+    ):
         whole = getattr(tl, function)(theta, x, q, name)
         single = torch.stack([getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)])
         torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-13, atol=1e-13)

@@ -44,9 +44,15 @@ def tar_bytes(content, extra=()):
 
 def spec_of(packed, **changes):
     spec = Archive(
-        name="cifar10", file="tiny.tar.gz", md5=hashlib.md5(packed).hexdigest(), folder=FOLDER, train=TRAIN,
-        test=TEST, limits=(4,), names=("names.txt",),
-    )  # fmt: skip
+        name="cifar10",
+        file="tiny.tar.gz",
+        md5=hashlib.md5(packed).hexdigest(),
+        folder=FOLDER,
+        train=TRAIN,
+        test=TEST,
+        limits=(4,),
+        names=("names.txt",),
+    )
     return replace(spec, **changes)
 
 
@@ -204,7 +210,8 @@ HOSTILE = {
     "absolute path": (tar_bytes({**members(), "/tmp/evil": b"x"}), "paths below"),
     "backslash": (tar_bytes({**members(), "..\\evil": b"x"}), "paths below"),
     "symbolic link": (
-        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.SYMTYPE, "/etc/passwd")]), "a link",
+        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.SYMTYPE, "/etc/passwd")]),
+        "a link",
     ),
     "hard link": (
         tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.LNKTYPE, f"{FOLDER}/a.bin")]),
@@ -220,7 +227,7 @@ HOSTILE = {
     "truncated": (PACKED[: len(PACKED) // 2], "unreadable"),
     "not a tar file": (b"hello" * 100, "unreadable"),
     "corrupted": (PACKED[:2000] + bytes(200) + PACKED[2200:], "unreadable|found none"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", HOSTILE)

@@ -8,9 +8,15 @@ from runner.data import DataError, Split, data_root, load_images
 from runner.data.cifar import Archive, archive, load, read
 
 SPEC = Archive(
-    name="cifar100", file="none", md5="", folder="bin", train={"train.bin": 5}, test={"test.bin": 3},
-    limits=(2, 6), names=(),
-)  # fmt: skip
+    name="cifar100",
+    file="none",
+    md5="",
+    folder="bin",
+    train={"train.bin": 5},
+    test={"test.bin": 3},
+    limits=(2, 6),
+    names=(),
+)
 
 
 def generator(seed=0):
@@ -90,9 +96,7 @@ def test_normalisation_of_every_byte():
 
 
 def test_reader_gives_the_same_batches():
-    split = Split(
-        torch.randint(0, 256, (20, 3, 8, 8), generator=generator(), dtype=torch.uint8), torch.arange(20)
-    )  # fmt: skip
+    split = Split(torch.randint(0, 256, (20, 3, 8, 8), generator=generator(), dtype=torch.uint8), torch.arange(20))
     read_batch = split.reader(6)
     for index in torch.randperm(20, generator=generator(1)).split(6):
         x, y = read_batch(index, None)

@@ -19,9 +19,13 @@ from runner.run.config import build_job
 from runner.store.tables import frame
 
 SHORT = [
-    "experiment.width=[4]", "experiment.factor=[0.5,1.05,1.5,2.2]", "experiment.edge_steps=60",
-    "experiment.pair_steps=60", "experiment.mix_points=3", "experiment.dense_every=20",
-]  # fmt: skip
+    "experiment.width=[4]",
+    "experiment.factor=[0.5,1.05,1.5,2.2]",
+    "experiment.edge_steps=60",
+    "experiment.pair_steps=60",
+    "experiment.mix_points=3",
+    "experiment.dense_every=20",
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +60,12 @@ def test_cell_counts_match_the_reference(setup: ScalarSpectrum, tables: dict[str
     assert found is not None
     values = found.groupby(["metric", "cell"])["value"].unique().map(list).to_dict()
     assert values == {
-        ("bulk_multiplicity", "+"): [5], ("bulk_multiplicity", "-"): [3],
-        ("outliers", "+"): [2], ("outliers", "-"): [2], ("outliers", "bias"): [5],
-    }  # fmt: skip
+        ("bulk_multiplicity", "+"): [5],
+        ("bulk_multiplicity", "-"): [3],
+        ("outliers", "+"): [2],
+        ("outliers", "-"): [2],
+        ("outliers", "bias"): [5],
+    }
 
 
 @pytest.mark.parametrize("kind", ["linear", "relu"])
@@ -86,8 +93,16 @@ def test_descent_follows_the_automatic_gradient(kind: str) -> None:
 def test_claims_say_what_holds(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
     verdicts = {(claim.name, claim.group): claim.verdict for claim in claims(setup, tables)}
     assert len(verdicts) == len(claims(setup, tables))  # name and group tell claims apart
-    for name in ("relu_closed_form", "density", "theorem6", "theorem6_multiplicities", "triple_bounds",
-                 "bias_closed_form", "settled_below_threshold", "live_meter"):  # fmt: skip
+    for name in (
+        "relu_closed_form",
+        "density",
+        "theorem6",
+        "theorem6_multiplicities",
+        "triple_bounds",
+        "bias_closed_form",
+        "settled_below_threshold",
+        "live_meter",
+    ):
         assert verdicts[name, ""] == "confirmed"
     assert verdicts["proportional", "targets fixed"] == "refuted"
     assert verdicts["proportional", "targets scaled"] == "confirmed"
@@ -117,8 +132,14 @@ def test_claims_can_be_refuted(setup: ScalarSpectrum, tables: dict[str, pd.DataF
     )
     broken["edge"].loc[rows, "sharpness"] *= 10
     verdicts = {claim.name: claim.verdict for claim in claims(setup, broken)}
-    for name in ("relu_closed_form", "theorem6", "theorem6_multiplicities", "smallest_bound", "live_meter",
-                 "settled_below_threshold"):  # fmt: skip
+    for name in (
+        "relu_closed_form",
+        "theorem6",
+        "theorem6_multiplicities",
+        "smallest_bound",
+        "live_meter",
+        "settled_below_threshold",
+    ):
         assert verdicts[name] == "refuted", name
 
 

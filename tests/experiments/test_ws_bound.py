@@ -20,12 +20,40 @@ from runner.run.config import build_job, parse
 from runner.stats import correct
 from runner.store.tables import frame
 
-SMALL = ("training.starts=20", "training.steps=400", "experiment.fitted_ratio=0.05", "experiment.printed_ratio=0.1",
-         "experiment.rate=[0.05,0.1]", "experiment.activation=[sigmoid,tanh]", "experiment.path_points=10",
-         "experiment.line_points=11", "experiment.boundary_step=2.0", "dataset.test=[10,100]")  # fmt: skip
-WANTED = {"converged", "duplicate", "steps", "loss", "lambda_max", "lambda_min", "lambda_sup", "lambda_inf", "trace",
-          "trace_of_square", "V_norm_sq", "W_norm_sq", "RtR_norm_sq", "hessian_error", "f1_test10", "f1_test100",
-          "hidden", "activation", "seed", "status"}  # fmt: skip
+SMALL = (
+    "training.starts=20",
+    "training.steps=400",
+    "experiment.fitted_ratio=0.05",
+    "experiment.printed_ratio=0.1",
+    "experiment.rate=[0.05,0.1]",
+    "experiment.activation=[sigmoid,tanh]",
+    "experiment.path_points=10",
+    "experiment.line_points=11",
+    "experiment.boundary_step=2.0",
+    "dataset.test=[10,100]",
+)
+WANTED = {
+    "converged",
+    "duplicate",
+    "steps",
+    "loss",
+    "lambda_max",
+    "lambda_min",
+    "lambda_sup",
+    "lambda_inf",
+    "trace",
+    "trace_of_square",
+    "V_norm_sq",
+    "W_norm_sq",
+    "RtR_norm_sq",
+    "hessian_error",
+    "f1_test10",
+    "f1_test100",
+    "hidden",
+    "activation",
+    "seed",
+    "status",
+}
 
 
 def build(*overrides: str) -> WsBound:
@@ -118,9 +146,14 @@ def test_curvature_agrees_with_automatic_differentiation(experiment: WsBound, ta
     found = row.iloc[0]
     dimension, mean = 13, float(hessian.trace()) / 13
     bound = mean + math.sqrt((dimension - 1) * (float(hessian.square().sum()) / dimension - mean**2))
-    expected = {"loss": float(loss(search.ends.theta[start])), "lambda_max": float(spectrum[-1]), "lambda_sup": bound,
-                "lambda_min": float(spectrum[0]), "trace": 13 * mean, "V_norm_sq": float(search.ends.theta[start][9:] @
-                search.ends.theta[start][9:])}  # fmt: skip
+    expected = {
+        "loss": float(loss(search.ends.theta[start])),
+        "lambda_max": float(spectrum[-1]),
+        "lambda_sup": bound,
+        "lambda_min": float(spectrum[0]),
+        "trace": 13 * mean,
+        "V_norm_sq": float(search.ends.theta[start][9:] @ search.ends.theta[start][9:]),
+    }
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-9), name
 
@@ -137,8 +170,13 @@ def test_protocols_and_activations_share_data_and_starts(experiment: WsBound) ->
 
 
 def test_diverged_starts_are_rows_with_a_reason() -> None:
-    wild = build(*SMALL, "experiment.activation=linear", "experiment.hidden=3", "experiment.protocol=fitted",
-                 "experiment.fitted_rate=1e200")  # fmt: skip
+    wild = build(
+        *SMALL,
+        "experiment.activation=linear",
+        "experiment.hidden=3",
+        "experiment.protocol=fitted",
+        "experiment.fitted_rate=1e200",
+    )
     table = merged(wild, (42,))
     lost = table["critical_points"]["status"] == "diverged"
     assert lost.any() and table["critical_points"].loc[lost, "lambda_sup"].isna().all()
@@ -180,9 +218,7 @@ def test_no_claim_rests_on_one_data_set(experiment: WsBound, findings: str, verd
     assert over_data_sets(experiment, dict(enumerate(findings.split())))[0] is verdict
 
 
-def test_exact_claims_hold_and_data_claims_wait_for_data(
-    experiment: WsBound, tables: dict[str, pd.DataFrame]
-) -> None:
+def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     every = claims_table(experiment.claims(tables)).set_index(["group", "name"])["verdict"]
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
     alone = claims_table(experiment.claims(one)).set_index(["group", "name"])["verdict"]

@@ -94,8 +94,15 @@ def test_bottleneck_is_at_block_half_depth():
     network = bottleneck_mlp(narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=generator())
     widths = {name: value.shape[1] for name, value in network.activations(torch.randn(2, 10)).items()}
     assert widths == {
-        "projection": 32, "block0": 32, "block1": 32, "block2": 32, "block3": 4, "block4": 32, "block5": 32, "head": 7,
-    }  # fmt: skip
+        "projection": 32,
+        "block0": 32,
+        "block1": 32,
+        "block2": 32,
+        "block3": 4,
+        "block4": 32,
+        "block5": 32,
+        "head": 7,
+    }
     assert network.stages["block3"].norm is not None
 
 
@@ -150,9 +157,13 @@ def test_resnet_sizes():
     assert (count(residual), count(plain)) == (11_181_642, 11_007_818)
     values = residual.eval().activations(torch.randn(2, 3, 32, 32))
     assert {name: tuple(value.shape[1:]) for name, value in values.items()} == {
-        "stem": (64, 8, 8), "layer1": (64, 8, 8), "layer2": (128, 4, 4), "layer3": (256, 2, 2), "layer4": (512, 1, 1),
+        "stem": (64, 8, 8),
+        "layer1": (64, 8, 8),
+        "layer2": (128, 4, 4),
+        "layer3": (256, 2, 2),
+        "layer4": (512, 1, 1),
         "head": (10,),
-    }  # fmt: skip
+    }
     assert residual.measured == plain.measured == ("stem", "layer1", "layer2", "layer3", "layer4")
     conv = residual.stages["layer2"][0].conv1.weight
     assert conv.std().item() == pytest.approx(math.sqrt(2 / (128 * 9)), rel=0.02)  # 2/fan_out

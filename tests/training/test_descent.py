@@ -125,8 +125,9 @@ def test_switch_and_watched_gradient():
         slope = tl.gradient(points, x, q)
         return slope + points, slope
 
-    result = descend(theta, Switch(RowDirection(pull), gradient, 20), rate=0.05, max_steps=60, stop_ratios=(0.1,),
-                     stop_from=30)
+    result = descend(
+        theta, Switch(RowDirection(pull), gradient, 20), rate=0.05, max_steps=60, stop_ratios=(0.1,), stop_from=30
+    )
     for k, point in enumerate(theta):
         initial = tl.gradient(point, x, q).norm()
         for number in range(61):

@@ -64,9 +64,11 @@ def test_regularised_is_the_gradient_of_its_objective(kind, name, size):
     move, watched = step(Regularised(x, q, kind, name, strength=0.7, loss_weight=1.3), theta)
     loss_gradients = torch.stack([torch.func.grad(plain_loss)(t, x, q, name) for t in theta])
     total = torch.stack(
-        [torch.func.grad(lambda t: 1.3 * plain_loss(t, x, q, name) + 0.7 * penalty(kind, t, x, q, name))(t)
-         for t in theta]
-    )  # fmt: skip
+        [
+            torch.func.grad(lambda t: 1.3 * plain_loss(t, x, q, name) + 0.7 * penalty(kind, t, x, q, name))(t)
+            for t in theta
+        ]
+    )
     close(move, total)
     close(watched, loss_gradients)
 

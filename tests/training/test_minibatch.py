@@ -106,9 +106,17 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
     expected = plain_torch(small(**make), optimizer, rate, 4, clip=0.5)
     network = small(**make)
     result = train(
-        network, TRAIN, TEST, order=generator(7), optimizer=optimizer, rate=rate, weight_decay=1e-2, clip=0.5,
-        batch=16, epochs=4,
-    )  # fmt: skip
+        network,
+        TRAIN,
+        TEST,
+        order=generator(7),
+        optimizer=optimizer,
+        rate=rate,
+        weight_decay=1e-2,
+        clip=0.5,
+        batch=16,
+        epochs=4,
+    )
     assert result.status == "ok"
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
@@ -217,9 +225,16 @@ def test_data_order_comes_from_its_stream():
 def test_divergence_is_a_status():
     store = Store()
     result = train(
-        small(norm=False), TRAIN, TEST, order=generator(7), rate=1e20, clip=1e30, epochs=5, batch=16,
+        small(norm=False),
+        TRAIN,
+        TEST,
+        order=generator(7),
+        rate=1e20,
+        clip=1e30,
+        epochs=5,
+        batch=16,
         checkpoints=store,
-    )  # fmt: skip
+    )
     assert result.status.startswith("diverged in epoch")
     assert "init" in result.states and "final" not in result.states
     with pytest.raises(ValueError, match="diverged"):

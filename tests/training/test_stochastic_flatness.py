@@ -160,9 +160,10 @@ def test_a_multi_class_module_in_single_precision():
     estimate.bound.backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in parameters)
     ends = lanczos_extremes(
-        ParameterHessian(torch.nn.functional.cross_entropy(module(x), y), parameters), steps=60,
+        ParameterHessian(torch.nn.functional.cross_entropy(module(x), y), parameters),
+        steps=60,
         generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    )
     values = torch.linalg.eigvalsh(hessian)
     assert ends.largest.value == pytest.approx(float(values[-1]), rel=1e-3)
     assert ends.smallest.value == pytest.approx(float(values[0]), rel=1e-2)

@@ -127,8 +127,10 @@ def notes(tables: Tables) -> list[str]:
             + (", ".join(loose.index[loose > 0.99]) or "none")
             + "."
         )
-        pairs = [f"{name} {1 / worst.loc[name, 'ratio']:.3g} -> {1 / sharper.loc[name, 'sharper_ratio']:.3g}"
-                 for name in sharper.index]  # fmt: skip
+        pairs = [
+            f"{name} {1 / worst.loc[name, 'ratio']:.3g} -> {1 / sharper.loc[name, 'sharper_ratio']:.3g}"
+            for name in sharper.index
+        ]
         if pairs:
             found.append("Looseness at the worst instance, printed -> sharper constant: " + ", ".join(pairs) + ".")
     if "convexity" in tables and len(tables["convexity"]):

@@ -71,8 +71,23 @@ class AttentionNewton(Experiment):
         one_of("experiment.method", self.method, METHODS)
         for name in ("method", "distance", "scan"):
             not_empty(f"experiment.{name}", getattr(self, name))
-        for name in ("tokens", "width", "base_tokens", "base_width", "distance", "score_scale", "problems", "starts",
-                     "steps", "lbfgs_starts", "lbfgs_steps", "tolerance", "reached", "recovered", "scan"):  # fmt: skip
+        for name in (
+            "tokens",
+            "width",
+            "base_tokens",
+            "base_width",
+            "distance",
+            "score_scale",
+            "problems",
+            "starts",
+            "steps",
+            "lbfgs_starts",
+            "lbfgs_steps",
+            "tolerance",
+            "reached",
+            "recovered",
+            "scan",
+        ):
             positive(f"experiment.{name}", getattr(self, name))
         for name in ("gamma", "noise", "base_gamma", "base_noise", "repeats"):
             non_negative(f"experiment.{name}", getattr(self, name))

@@ -44,16 +44,34 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     if len(good):
         share = float((good["convexity"] / (2 * good["admissible_gamma"])).min())
         found += [
-            Claim("convexity", "gamma >= O(n d R^8) makes the Hessian at X* positive definite", WHERE,
-                  decide(share > 0), share, "lambda_min / (2 gamma) > 0", left_out),
-            Claim("convergence", "Newton's method reaches accuracy eps in log2(|X0 - X*| / eps) steps from the good "
-                  "initial point", WHERE, decide(bool(good["excess"].max() <= 1)), float(good["excess"].max()),
-                  "error / eps <= 1", left_out),
-            Claim("recovery", "the algorithm recovers the initial data", WHERE,
-                  decide(bool(good["recovery_error"].max() <= setup.recovered)), float(good["recovery_error"].median()),
-                  f"|X* - X_true| / |X_true| <= {setup.recovered:g}",
-                  f"{left_out}; |X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"),
-        ]  # fmt: skip
+            Claim(
+                "convexity",
+                "gamma >= O(n d R^8) makes the Hessian at X* positive definite",
+                WHERE,
+                decide(share > 0),
+                share,
+                "lambda_min / (2 gamma) > 0",
+                left_out,
+            ),
+            Claim(
+                "convergence",
+                "Newton's method reaches accuracy eps in log2(|X0 - X*| / eps) steps from the good initial point",
+                WHERE,
+                decide(bool(good["excess"].max() <= 1)),
+                float(good["excess"].max()),
+                "error / eps <= 1",
+                left_out,
+            ),
+            Claim(
+                "recovery",
+                "the algorithm recovers the initial data",
+                WHERE,
+                decide(bool(good["recovery_error"].max() <= setup.recovered)),
+                float(good["recovery_error"].median()),
+                f"|X* - X_true| / |X_true| <= {setup.recovered:g}",
+                f"{left_out}; |X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data",
+            ),
+        ]
     if "basin" in tables:
         orders = near_orders(tables["basin"], "full")
         median = float(orders.median()) if len(orders) else float("nan")
@@ -102,9 +120,15 @@ def statistics(setup: AttentionNewton, tables: Tables) -> list[Statistic]:
             name = "n d" if len(axes) == 2 else axes[0]
             if len(rows) >= FEWEST and x.nunique() > 1:
                 found.append(
-                    spearman(x.to_numpy(), rows["radius"].to_numpy(), name=f"basin against {name}, {method}",
-                             figure="basin", label_a=name, label_b="basin radius")
-                )  # fmt: skip
+                    spearman(
+                        x.to_numpy(),
+                        rows["radius"].to_numpy(),
+                        name=f"basin against {name}, {method}",
+                        figure="basin",
+                        label_a=name,
+                        label_b="basin radius",
+                    )
+                )
     return found
 
 

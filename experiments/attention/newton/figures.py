@@ -61,8 +61,16 @@ def iterates(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
             path = rows[(rows["distance"] == distance) & (rows["method"] == method)].sort_values("step")
             ax.plot(path["step"] + 1, path["error"], label=method, markevery=max(1, len(path) // 15), **_look(i))
             bad = path[path["status"].isin(["indefinite", "singular"])]
-            ax.plot(bad["step"] + 1, bad["error"], linestyle="", marker="o", markersize=9, markerfacecolor="none",
-                    markeredgecolor="black", label="indefinite or singular")  # fmt: skip
+            ax.plot(
+                bad["step"] + 1,
+                bad["error"],
+                linestyle="",
+                marker="o",
+                markersize=9,
+                markerfacecolor="none",
+                markeredgecolor="black",
+                label="indefinite or singular",
+            )
         log_axis(ax, "both")
         ax.set_xlabel("step + 1")
     axes[0, 0].set_ylabel("|X − X*| / |X*|")
@@ -114,8 +122,16 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         for i, (name, (text, hatch)) in enumerate(OUTCOMES.items()):
             share = (total[name] / total["starts"]).to_numpy()
             fill = "0.8" if name == "not_converged" else COLOURS[i]
-            ax.bar(range(len(total)), share, bottom=below, color=fill, hatch=hatch, edgecolor="white",
-                   linewidth=0.5, label=text)  # fmt: skip
+            ax.bar(
+                range(len(total)),
+                share,
+                bottom=below,
+                color=fill,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0.5,
+                label=text,
+            )
             below = below + share
         ax.set_xticks(range(len(total)), [f"{d:g}" for d in total.index], rotation=45)
         ax.set_xlabel("|X0 − X*| / |X_true|")

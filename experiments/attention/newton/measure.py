@@ -45,8 +45,9 @@ def measure(setup: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table
     for index in range(setup.problems):
         ctx.progress(index, setup.problems)
         problem = draw(n, d, noise, setup.score_scale, index, ctx)
-        offsets = torch.randn(setup.starts, n * d, generator=ctx.torch_generator(f"attention_newton starts {index}"),
-                              dtype=torch.float64)  # fmt: skip
+        offsets = torch.randn(
+            setup.starts, n * d, generator=ctx.torch_generator(f"attention_newton starts {index}"), dtype=torch.float64
+        )
         for name, found in runs(setup, problem, offsets, index, gamma):
             rows[name] += found
         if setup.follows(cell):

@@ -34,32 +34,72 @@ def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
 def plain(part: pd.DataFrame, depth: int, checkpoint: str, group: str) -> Iterator[Claim]:
     """Statements about the plain networks of one depth at one checkpoint."""
     fits = [f.r2 for f in seed_fits(part, "R")]
-    yield judge.bound("plain R² of log R", fits, low=0.91, group=group, where="Section 5.1, Fig. 3",
-                      statement="log R(d) = a − b d holds with R² > 0.91 in plain networks")  # fmt: skip
+    yield judge.bound(
+        "plain R² of log R",
+        fits,
+        low=0.91,
+        group=group,
+        where="Section 5.1, Fig. 3",
+        statement="log R(d) = a − b d holds with R² > 0.91 in plain networks",
+    )
     start = values_at(part, "R", 0)
     printed = {"init": (-1.0, "R(0) is of order 0.1 at init"), "final": (0.0, "R(0) is of order 1 at the end")}
     order, statement = printed[checkpoint]
-    yield judge.bound("scale of R", map(math.log10, start.values()), low=order - 0.5, high=order + 0.5, group=group,
-                      where="Fig. 3", statement=f"{statement}: log10 R(0) rounds to {order:g}")  # fmt: skip
+    yield judge.bound(
+        "scale of R",
+        map(math.log10, start.values()),
+        low=order - 0.5,
+        high=order + 0.5,
+        group=group,
+        where="Fig. 3",
+        statement=f"{statement}: log10 R(0) rounds to {order:g}",
+    )
     if depth in (12, 32):
         orders = decades(part, depth)
         low, high, text = (2.5, 4.5, "3 to 4 orders") if depth == 12 else (12.5, math.inf, "to 1e-14")
-        yield judge.bound(f"norms at L={depth}", orders, low=low, high=high, group=group, where="Section 5.1",
-                          statement=f"norms fall by {text} from d = 0 to d = L−1: log10 of the ratio")  # fmt: skip
+        yield judge.bound(
+            f"norms at L={depth}",
+            orders,
+            low=low,
+            high=high,
+            group=group,
+            where="Section 5.1",
+            statement=f"norms fall by {text} from d = 0 to d = L−1: log10 of the ratio",
+        )
     if (depth, checkpoint) == (12, "init"):
         last = values_at(part, "C", depth - 1)
-        yield judge.number("plain C at the largest distance", last.values(), 0.24, 0.005, group=group, where="Fig. 2",
-                           statement="C(d) falls from 1 to 0.24 at L = 12, init")  # fmt: skip
+        yield judge.number(
+            "plain C at the largest distance",
+            last.values(),
+            0.24,
+            0.005,
+            group=group,
+            where="Fig. 2",
+            statement="C(d) falls from 1 to 0.24 at L = 12, init",
+        )
 
 
 def residual(part: pd.DataFrame, depth: int, checkpoint: str, group: str) -> Iterator[Claim]:
     """Statements about the residual networks of one depth at one checkpoint."""
     rates = [f.decay for f in seed_fits(part, "R")]
-    yield judge.number("residual slope", rates, 0.02, 0.005, group=group, where="Section 5.1, Fig. 3",
-                       statement="R(d) stabilises with b = 0.02 in residual networks")  # fmt: skip
+    yield judge.number(
+        "residual slope",
+        rates,
+        0.02,
+        0.005,
+        group=group,
+        where="Section 5.1, Fig. 3",
+        statement="R(d) stabilises with b = 0.02 in residual networks",
+    )
     lowest = [float(p["C"].min()) for _, p in part.groupby("seed")]
-    yield judge.bound("residual C", lowest, low=0.93, group=group, where="Fig. 2",
-                      statement="C(d) > 0.93 at all distances in residual networks")  # fmt: skip
+    yield judge.bound(
+        "residual C",
+        lowest,
+        low=0.93,
+        group=group,
+        where="Fig. 2",
+        statement="C(d) > 0.93 at all distances in residual networks",
+    )
 
 
 def slopes(distances: pd.DataFrame) -> Iterator[Claim]:
@@ -71,8 +111,15 @@ def slopes(distances: pd.DataFrame) -> Iterator[Claim]:
                 math.log10(abs(a.decay / b.decay)) for a, b in zip(by_arch["plain"], by_arch["residual"], strict=False)
             ]
             statement = "the residual decay rate is two orders below the plain one: log10 of the ratio rounds to 2"
-            yield judge.bound("residual slower than plain", ratios, low=1.5, high=2.5, group=f"L={depth} {checkpoint}",
-                              where="Section 5.1", statement=statement)  # fmt: skip
+            yield judge.bound(
+                "residual slower than plain",
+                ratios,
+                low=1.5,
+                high=2.5,
+                group=f"L={depth} {checkpoint}",
+                where="Section 5.1",
+                statement=statement,
+            )
 
 
 def chain(networks: pd.DataFrame) -> Iterator[Claim]:
@@ -82,11 +129,25 @@ def chain(networks: pd.DataFrame) -> Iterator[Claim]:
         return
     group = "L=8 init"
     norms = [math.exp(8 * v) for v in seed_values(part, "lyapunov_log_norm").values()]
-    yield judge.number("norm of the chain", norms, 5, 0.5, group=group, where="Section 5.1",
-                       statement="‖J_8 … J_1‖₂ is about 5 (geometric mean over the images)")  # fmt: skip
+    yield judge.number(
+        "norm of the chain",
+        norms,
+        5,
+        0.5,
+        group=group,
+        where="Section 5.1",
+        statement="‖J_8 … J_1‖₂ is about 5 (geometric mean over the images)",
+    )
     for column, definition in (("lyapunov_1", "QR"), ("lyapunov_log_norm", "Eq. 8")):
-        yield judge.number(f"Lyapunov exponent by {definition}", seed_values(part, column).values(), -0.02, 0.005,
-                           group=group, where="Section 5.1", statement=f"λ₁ is about −0.02, {definition}")  # fmt: skip
+        yield judge.number(
+            f"Lyapunov exponent by {definition}",
+            seed_values(part, column).values(),
+            -0.02,
+            0.005,
+            group=group,
+            where="Section 5.1",
+            statement=f"λ₁ is about −0.02, {definition}",
+        )
 
 
 def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:

@@ -99,9 +99,14 @@ class Exp1Resonance(InterLayer):
             rows += comparisons.decay_fits(distances, value, keys=where, figure=figure)
             compared = distances[distances["checkpoint"] != "mid"]
             rows += comparisons.between(
-                compared, value, column="arch", a=self.plain, b="residual", keys=["depth", "checkpoint", "distance"],
+                compared,
+                value,
+                column="arch",
+                a=self.plain,
+                b="residual",
+                keys=["depth", "checkpoint", "distance"],
                 figure=figure,
-            )  # fmt: skip
+            )
             rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
             rows += comparisons.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:

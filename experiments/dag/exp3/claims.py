@@ -58,8 +58,15 @@ def rank_claim(name: str, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint
     holds = None if gaps["seed"].nunique() < judge.FEWEST_SEEDS else test.statistic >= best - 1e-9
     order = ", ".join(f"{a} {g:.3g}" for a, g in zip(points["activation"], points["gap"], strict=True))
     detail = f"gaps {order}; ρ of an ordering without ties in the gap is at most {best:.3f}; exact p {test.p:.2g}"
-    return Claim(name, where=SECTION, verdict=decide(holds), statistic=test.statistic, threshold=f">= {best:.3f}",
-                 detail=detail, **about)  # fmt: skip
+    return Claim(
+        name,
+        where=SECTION,
+        verdict=decide(holds),
+        statistic=test.statistic,
+        threshold=f">= {best:.3f}",
+        detail=detail,
+        **about,
+    )
 
 
 def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
@@ -90,8 +97,14 @@ def zero_tensor(pairs: pd.DataFrame) -> Iterator[Claim]:
     """H^T = 0 without smooth nonlinearities."""
     for activation, part in pairs[pairs["activation"].isin(PIECEWISE_LINEAR)].groupby("activation", sort=False):
         largest = list(part.groupby("seed")["frob_tensor"].max())
-        yield judge.bound(f"H^T of {activation}", largest, high=1e-7, known=1, where=SECTION,
-                          statement="‖H^T‖_F < 1e-7 for every pair and checkpoint")  # fmt: skip
+        yield judge.bound(
+            f"H^T of {activation}",
+            largest,
+            high=1e-7,
+            known=1,
+            where=SECTION,
+            statement="‖H^T‖_F < 1e-7 for every pair and checkpoint",
+        )
 
 
 def accuracy(networks: pd.DataFrame) -> Iterator[Claim]:
@@ -99,8 +112,13 @@ def accuracy(networks: pd.DataFrame) -> Iterator[Claim]:
     final = first(networks)[lambda t: t["checkpoint"] == "final"]
     for activation, part in final[~final["activation"].isin(PIECEWISE_LINEAR)].groupby("activation", sort=False):
         values = [100 * v for v in seed_values(part, "test_accuracy").values()]
-        yield judge.bound(f"accuracy of {activation}", values, high=12, where=SECTION,
-                          statement="without LayerNorm smooth activations stay below 12 % accuracy")  # fmt: skip
+        yield judge.bound(
+            f"accuracy of {activation}",
+            values,
+            high=12,
+            where=SECTION,
+            statement="without LayerNorm smooth activations stay below 12 % accuracy",
+        )
 
 
 def estimator(stochastic: pd.DataFrame) -> Iterator[Claim]:
@@ -113,11 +131,22 @@ def estimator(stochastic: pd.DataFrame) -> Iterator[Claim]:
         group = f"{probes} probes, {checkpoint}"
         single = part["discrepancy_percent"].abs()
         means = part.groupby("seed")["discrepancy_percent"].mean()
-        yield judge.bound("discrepancy of one estimate", list(part.assign(a=single).groupby("seed")["a"].mean()),
-                          high=limits[checkpoint], group=group, where="Appendix N.6",
-                          statement=f"exact and stochastic gap differ by at most {limits[checkpoint]} %")  # fmt: skip
-        yield judge.bound("overestimation", list(means), low=0.0, group=group, where="Appendix N.6",
-                          statement="the stochastic estimator systematically overestimates the gap")  # fmt: skip
+        yield judge.bound(
+            "discrepancy of one estimate",
+            list(part.assign(a=single).groupby("seed")["a"].mean()),
+            high=limits[checkpoint],
+            group=group,
+            where="Appendix N.6",
+            statement=f"exact and stochastic gap differ by at most {limits[checkpoint]} %",
+        )
+        yield judge.bound(
+            "overestimation",
+            list(means),
+            low=0.0,
+            group=group,
+            where="Appendix N.6",
+            statement="the stochastic estimator systematically overestimates the gap",
+        )
 
 
 def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
@@ -128,8 +157,15 @@ def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Cl
     final = first(networks)[lambda t: t["checkpoint"] == "final"]
     for activation, part in final.groupby("activation", sort=False):
         values = [100 * v for v in seed_values(part, "test_accuracy").values()]
-        found.append(judge.bound(f"accuracy of {activation}", values, low=50, where=SECTION,
-                                 statement="with LayerNorm all activations pass 50 % accuracy"))  # fmt: skip
+        found.append(
+            judge.bound(
+                f"accuracy of {activation}",
+                values,
+                low=50,
+                where=SECTION,
+                statement="with LayerNorm all activations pass 50 % accuracy",
+            )
+        )
     return found
 
 

@@ -26,8 +26,16 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame) -> Figure:
         points = points_at(gaps, networks, checkpoint)
         for row in points.itertuples():
             std = 0 if np.isnan(row.std) else row.std
-            ax.errorbar(row.curvature, row.gap, yerr=std, capsize=2, label=name(row.activation),
-                        **figures.point_style(row.activation), linestyle="none", markersize=6)  # fmt: skip
+            ax.errorbar(
+                row.curvature,
+                row.gap,
+                yerr=std,
+                capsize=2,
+                label=name(row.activation),
+                **figures.point_style(row.activation),
+                linestyle="none",
+                markersize=6,
+            )
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
         x = np.array([0.0, points["curvature"].max()])
@@ -72,11 +80,27 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
             random = means[means["images"] != 0]["mean"]
             look = figures.point_style(activation)
             spread = 0.25 * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
-            ax.scatter(i + spread, random, s=14, alpha=0.6, linewidths=0, color=look["color"],
-                       label="random sets of images" if i == 0 else None)  # fmt: skip
+            ax.scatter(
+                i + spread,
+                random,
+                s=14,
+                alpha=0.6,
+                linewidths=0,
+                color=look["color"],
+                label="random sets of images" if i == 0 else None,
+            )
             own = means[means["images"] == 0]
-            ax.errorbar([i], own["mean"], yerr=own["std"].fillna(0), marker="D", color="black", capsize=3, markersize=4,
-                        linestyle="none", label="the paper's images, ± std over seeds" if i == 0 else None)  # fmt: skip
+            ax.errorbar(
+                [i],
+                own["mean"],
+                yerr=own["std"].fillna(0),
+                marker="D",
+                color="black",
+                capsize=3,
+                markersize=4,
+                linestyle="none",
+                label="the paper's images, ± std over seeds" if i == 0 else None,
+            )
         ax.set_xticks(range(len(activations)), [name(a) for a in activations], rotation=20)
         ax.set_ylim(bottom=0)
     axes[0, 0].set_ylabel(r"GN-gap $\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$")

@@ -75,22 +75,53 @@ def across_branches(distances: pd.DataFrame) -> Iterator[Claim]:
         group = f"k={depth} {merge}+{activation}"
         if checkpoint == "init":
             ratio = list(wide[4] / wide[2])
-            yield judge.bound("H4.2a decay", ratio, high=1.0, group=group, where=PLACE,
-                              statement="R across the branches decays at init: R(4)/R(2) below 1")  # fmt: skip
+            yield judge.bound(
+                "H4.2a decay",
+                ratio,
+                high=1.0,
+                group=group,
+                where=PLACE,
+                statement="R across the branches decays at init: R(4)/R(2) below 1",
+            )
             own = part.pivot(index="seed", columns="distance", values="R_examples").dropna()
-            yield judge.bound("H4.2a cancellation", list(own[4] / own[2]), low=1.0, group=group, where=PLACE,
-                              statement="the decay comes from cancellation between examples: the norms of single "
-                              "examples' blocks do not decay (ratio of their means, d = 4 to 2)")  # fmt: skip
-            yield judge.bound("H4.2a ratio", ratio, low=0.275, high=0.395, group=group, where=PLACE,
-                              statement="R(d+2)/R(d) is 0.28 to 0.39 at init (d = 2)")  # fmt: skip
+            yield judge.bound(
+                "H4.2a cancellation",
+                list(own[4] / own[2]),
+                low=1.0,
+                group=group,
+                where=PLACE,
+                statement="the decay comes from cancellation between examples: the norms of single "
+                "examples' blocks do not decay (ratio of their means, d = 4 to 2)",
+            )
+            yield judge.bound(
+                "H4.2a ratio",
+                ratio,
+                low=0.275,
+                high=0.395,
+                group=group,
+                where=PLACE,
+                statement="R(d+2)/R(d) is 0.28 to 0.39 at init (d = 2)",
+            )
         else:
             growth = list(wide[wide.columns.max()] / wide[2])
-            yield judge.bound("H4.2b", growth, low=1.0, group=group, where=PLACE,
-                              statement="R across the branches grows with distance after training")  # fmt: skip
+            yield judge.bound(
+                "H4.2b",
+                growth,
+                low=1.0,
+                group=group,
+                where=PLACE,
+                statement="R across the branches grows with distance after training",
+            )
             if depth == 2:
-                yield judge.bound("H4.2b growth", list(wide[4] / wide[2]), low=3.45, high=5.75, group=group,
-                                  where="Fig. N.2", statement="R grows 3.5 to 5.7 times from d = 2 to d = 4 (the "
-                                  "caption's % sign is read as ×)")  # fmt: skip
+                yield judge.bound(
+                    "H4.2b growth",
+                    list(wide[4] / wide[2]),
+                    low=3.45,
+                    high=5.75,
+                    group=group,
+                    where="Fig. N.2",
+                    statement="R grows 3.5 to 5.7 times from d = 2 to d = 4 (the caption's % sign is read as ×)",
+                )
 
 
 def jacobians(networks: pd.DataFrame) -> Iterator[Claim]:
@@ -98,11 +129,13 @@ def jacobians(networks: pd.DataFrame) -> Iterator[Claim]:
     for (depth, merge, activation), part in groups(networks, VARIANT):
         init, final = (seed_values(part[part["checkpoint"] == c], "rho") for c in ENDS)
         group = f"k={depth} {merge}+{activation}"
-        yield judge.bound("rho above 1", init.values(), low=1.0, group=group, where=PLACE,
-                          statement="rho_max > 1 at init")  # fmt: skip
+        yield judge.bound(
+            "rho above 1", init.values(), low=1.0, group=group, where=PLACE, statement="rho_max > 1 at init"
+        )
         grown = [final[s] - init[s] for s in sorted(set(init) & set(final))]
-        yield judge.bound("rho grows", grown, low=0.0, group=group, where=PLACE,
-                          statement="rho_max increases in training")  # fmt: skip
+        yield judge.bound(
+            "rho grows", grown, low=0.0, group=group, where=PLACE, statement="rho_max increases in training"
+        )
 
 
 def at_the_merge(merge: pd.DataFrame) -> Iterator[Claim]:
@@ -111,22 +144,47 @@ def at_the_merge(merge: pd.DataFrame) -> Iterator[Claim]:
     for (depth, kind, activation, checkpoint), part in groups(ends, [*VARIANT, "checkpoint"]):
         gaps, group = seed_values(part, "gap"), f"k={depth} {kind}+{activation} {checkpoint}"
         if (kind, activation) == ("cat", "silu"):
-            yield judge.bound("H4.3 curved merge", gaps.values(), low=0.01, group=group, where=PLACE,
-                              statement="a curved merge gives a gap above rounding (read as: above 0.01)")  # fmt: skip
+            yield judge.bound(
+                "H4.3 curved merge",
+                gaps.values(),
+                low=0.01,
+                group=group,
+                where=PLACE,
+                statement="a curved merge gives a gap above rounding (read as: above 0.01)",
+            )
         else:
-            yield judge.bound("H4.3 flat merge", gaps.values(), high=1e-6, known=1, group=group, where=PLACE,
-                              statement="a linear or piecewise linear merge gives no gap but rounding")  # fmt: skip
+            yield judge.bound(
+                "H4.3 flat merge",
+                gaps.values(),
+                high=1e-6,
+                known=1,
+                group=group,
+                where=PLACE,
+                statement="a linear or piecewise linear merge gives no gap but rounding",
+            )
         if kind == "cat" and activation == "relu":
             norm = seed_values(part, "tensor")
-            yield judge.bound("tensor part of cat+ReLU", norm.values(), low=1e-12, group=group, where=PLACE,
-                              statement="‖T‖ > 0 for cat+ReLU although its gap is zero")  # fmt: skip
+            yield judge.bound(
+                "tensor part of cat+ReLU",
+                norm.values(),
+                low=1e-12,
+                group=group,
+                where=PLACE,
+                statement="‖T‖ > 0 for cat+ReLU although its gap is zero",
+            )
     for (depth,), part in groups(merge[merge["checkpoint"] == "init"], ["branch_depth"]):
         curved = part[(part["merge"] == "cat") & (part["activation"] == "silu")]
         flat = part.drop(curved.index).groupby("seed")["gap"].max()
         shares = [flat[s] / gap for s, gap in seed_values(curved, "gap").items() if s in flat.index]
-        yield judge.bound("separation", shares, high=1 / 2e7, group=f"k={depth} init", where=PLACE,
-                          statement="the gap of cat+SiLU is 2e7 times that of the others (largest of the others over "
-                          "it; theirs can be exactly 0)")  # fmt: skip
+        yield judge.bound(
+            "separation",
+            shares,
+            high=1 / 2e7,
+            group=f"k={depth} init",
+            where=PLACE,
+            statement="the gap of cat+SiLU is 2e7 times that of the others (largest of the others over "
+            "it; theirs can be exactly 0)",
+        )
 
 
 def over_depths(merge: pd.DataFrame) -> Iterator[Claim]:
@@ -138,8 +196,14 @@ def over_depths(merge: pd.DataFrame) -> Iterator[Claim]:
         if wide.shape[1] < 3:
             continue
         values = jackknife(wide, lambda t: 100 * (t.mean().max() / t.mean().min() - 1))
-        yield judge.bound("gap over branch depths", values, high=limit, group=checkpoint, where="Appendix N.3",
-                          statement=f"the gap of cat+SiLU varies {text} over k (extreme means)")  # fmt: skip
+        yield judge.bound(
+            "gap over branch depths",
+            values,
+            high=limit,
+            group=checkpoint,
+            where="Appendix N.3",
+            statement=f"the gap of cat+SiLU varies {text} over k (extreme means)",
+        )
 
 
 def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> list[float]:
@@ -155,8 +219,15 @@ def accuracy(networks: pd.DataFrame) -> Iterator[Claim]:
     final = networks[networks["checkpoint"] == "final"]
     for (depth, merge, activation), part in groups(final, VARIANT):
         percent = [100 * v for v in seed_values(part, "test_accuracy").values()]
-        yield judge.bound("accuracy", percent, low=48, high=52, group=f"k={depth} {merge}+{activation}", where=PLACE,
-                          statement="test accuracy is about 50 % (48 to 52)")  # fmt: skip
+        yield judge.bound(
+            "accuracy",
+            percent,
+            low=48,
+            high=52,
+            group=f"k={depth} {merge}+{activation}",
+            where=PLACE,
+            statement="test accuracy is about 50 % (48 to 52)",
+        )
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -195,9 +266,11 @@ def conventions(distances: pd.DataFrame) -> list[str]:
     cross = distances[(distances["relation"] == "cross") & distances["checkpoint"].isin(ENDS)]
     for values, part in groups(cross[cross["tensor"] > 0], [*VARIANT, "checkpoint"]):
         by: Sequence[Any] = ["seed"]
-        sums = part.assign(pair_sum=part["gap_of_pairs"] * part["pairs"]).groupby(by)[
-            ["tensor", "gn", "pair_sum", "pairs"]
-        ].sum()  # fmt: skip
+        sums = (
+            part.assign(pair_sum=part["gap_of_pairs"] * part["pairs"])
+            .groupby(by)[["tensor", "gn", "pair_sum", "pairs"]]
+            .sum()
+        )
         ratio, mean = (sums["tensor"] / sums["gn"]).mean(), (sums["pair_sum"] / sums["pairs"]).mean()
         if values[0] > 1:
             text = label([*VARIANT, "checkpoint"], values)

@@ -33,8 +33,14 @@ def merge_gap(merge: pd.DataFrame) -> Figure:
         for i, kind in enumerate(kinds):
             for shift, checkpoint in zip((-0.22, 0, 0.22), CHECKPOINTS, strict=True):
                 rows = part[(part["kind"] == kind) & (part["checkpoint"] == checkpoint)]
-                ax.scatter([i + shift] * len(rows), rows["gap"].clip(lower=ZERO), s=16, alpha=0.8,
-                           label=checkpoint if i == 0 else None, **figures.point_style(checkpoint))  # fmt: skip
+                ax.scatter(
+                    [i + shift] * len(rows),
+                    rows["gap"].clip(lower=ZERO),
+                    s=16,
+                    alpha=0.8,
+                    label=checkpoint if i == 0 else None,
+                    **figures.point_style(checkpoint),
+                )
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
         ax.set_yticks([ZERO, 1e-9, 1e-6, 1e-3, 1], ["0", "$10^{-9}$", "$10^{-6}$", "$10^{-3}$", "1"])
@@ -97,11 +103,26 @@ def image_sets(merge: pd.DataFrame) -> Figure:
             means = over_seeds(part, ["images"], "gap")
             random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
             spread = 0.25 * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
-            ax.scatter(i + spread, random, s=14, alpha=0.6, linewidths=0, color=figures.colour("random"),
-                       label="random sets of images, means over seeds" if i == 0 else None)  # fmt: skip
-            ax.errorbar([i] * len(own), own["mean"], yerr=own["std"].fillna(0), marker="D", color="black", capsize=3,
-                        markersize=4, linestyle="none",
-                        label="the paper's images, ± std over seeds" if i == 0 else None)  # fmt: skip
+            ax.scatter(
+                i + spread,
+                random,
+                s=14,
+                alpha=0.6,
+                linewidths=0,
+                color=figures.colour("random"),
+                label="random sets of images, means over seeds" if i == 0 else None,
+            )
+            ax.errorbar(
+                [i] * len(own),
+                own["mean"],
+                yerr=own["std"].fillna(0),
+                marker="D",
+                color="black",
+                capsize=3,
+                markersize=4,
+                linestyle="none",
+                label="the paper's images, ± std over seeds" if i == 0 else None,
+            )
             c = variance_components(part, "gap")
             std = f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds" if c.images == c.images else ""
             titles.append(f"k = {depth}{std}")
@@ -121,8 +142,14 @@ def jacobians(networks: pd.DataFrame) -> Figure:
     for ax, depth in zip(axes[0], depths, strict=True):
         for (kind,), part in groups(table[table["branch_depth"] == depth], ["kind"]):
             means = over_seeds(part, ["checkpoint"], "rho").set_index("checkpoint").reindex(CHECKPOINTS)
-            ax.errorbar(range(len(CHECKPOINTS)), means["mean"], yerr=means["std"].fillna(0), capsize=2, label=kind,
-                        **figures.style(kind))  # fmt: skip
+            ax.errorbar(
+                range(len(CHECKPOINTS)),
+                means["mean"],
+                yerr=means["std"].fillna(0),
+                capsize=2,
+                label=kind,
+                **figures.style(kind),
+            )
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
     axes[0, 0].set_ylabel(r"$\rho_{\max}$ of the branch blocks")
     figures.letter(axes, [f"k = {d}" for d in depths])

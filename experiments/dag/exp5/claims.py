@@ -42,15 +42,33 @@ def gaps(part: pd.DataFrame, protocol: str) -> Iterator[Claim]:
         attention, mlp = by.get(("attention", checkpoint)), by.get(("relu_mlp", checkpoint))
         if attention is not None:
             gap = seed_values(attention, "gap")
-            yield judge.bound("H5.1", gap.values(), low=1.0, group=group, where=PLACE,
-                              statement="the (Q, K) gap is substantially nonzero (read as: above 1)")  # fmt: skip
+            yield judge.bound(
+                "H5.1",
+                gap.values(),
+                low=1.0,
+                group=group,
+                where=PLACE,
+                statement="the (Q, K) gap is substantially nonzero (read as: above 1)",
+            )
             share = attention.assign(percent=100 * attention["gn"] / attention["full"])
-            yield judge.bound("share of Gauss–Newton", seed_values(share, "percent").values(), high=2.0, group=group,
-                              where=PLACE, statement="‖H^GN‖ is below 2 % of ‖H‖ for (Q, K)")  # fmt: skip
+            yield judge.bound(
+                "share of Gauss–Newton",
+                seed_values(share, "percent").values(),
+                high=2.0,
+                group=group,
+                where=PLACE,
+                statement="‖H^GN‖ is below 2 % of ‖H‖ for (Q, K)",
+            )
         if mlp is not None:
             zero = seed_values(mlp, "gap")
-            yield judge.bound("H5.2", zero.values(), high=1e-6, group=group, where=PLACE,
-                              statement="the ReLU gap is zero to machine precision (read as: below 1e-6)")  # fmt: skip
+            yield judge.bound(
+                "H5.2",
+                zero.values(),
+                high=1e-6,
+                group=group,
+                where=PLACE,
+                statement="the ReLU gap is zero to machine precision (read as: below 1e-6)",
+            )
         if attention is not None and mlp is not None:
             ratio = [zero[seed] / gap[seed] for seed in sorted(set(zero) & set(gap))]
             statement = "the ratio of the gaps exceeds 1e7 (inverse ratio; the ReLU tensor part can be exactly 0)"
@@ -58,9 +76,14 @@ def gaps(part: pd.DataFrame, protocol: str) -> Iterator[Claim]:
     wide = part[part["network"] == "attention"].pivot(index="seed", columns="checkpoint", values="gap").dropna()
     if len(wide) and wide.shape[1] == len(CHECKPOINTS):
         ratio = list(wide.max(axis=1) / wide.min(axis=1))
-        yield judge.bound("stability of the gap", ratio, high=1.5, group=f"protocol={protocol}", where=PLACE,
-                          statement="the gap is stable across checkpoints (57.5, 79.9, 69.3: largest over smallest "
-                          "below 1.5)")  # fmt: skip
+        yield judge.bound(
+            "stability of the gap",
+            ratio,
+            high=1.5,
+            group=f"protocol={protocol}",
+            where=PLACE,
+            statement="the gap is stable across checkpoints (57.5, 79.9, 69.3: largest over smallest below 1.5)",
+        )
 
 
 def convergence(networks: pd.DataFrame, history: pd.DataFrame, protocol: str) -> Iterator[Claim]:
@@ -72,15 +95,36 @@ def convergence(networks: pd.DataFrame, history: pd.DataFrame, protocol: str) ->
         wide = wide.dropna()
         group = f"protocol={protocol} {network}"
         steps = [max(row["mid"] - row["init"], row["final"] - row["mid"]) for _, row in wide.iterrows()]
-        yield judge.bound("H5.3", steps, high=0.0, group=group, where=PLACE,
-                          statement="the test loss falls from init to mid to final (largest change)")  # fmt: skip
-        rises = [float((p.sort_values("epoch")["train_loss"].diff() > 0).mean())
-                 for _, p in history[history["network"] == network].groupby("seed")]  # fmt: skip
-        yield judge.bound("monotone loss", rises, high=0.0, group=group, where=PLACE,
-                          statement="the loss decreases monotonically: share of epochs in which it rises")  # fmt: skip
+        yield judge.bound(
+            "H5.3",
+            steps,
+            high=0.0,
+            group=group,
+            where=PLACE,
+            statement="the test loss falls from init to mid to final (largest change)",
+        )
+        rises = [
+            float((p.sort_values("epoch")["train_loss"].diff() > 0).mean())
+            for _, p in history[history["network"] == network].groupby("seed")
+        ]
+        yield judge.bound(
+            "monotone loss",
+            rises,
+            high=0.0,
+            group=group,
+            where=PLACE,
+            statement="the loss decreases monotonically: share of epochs in which it rises",
+        )
         printed = {"attention": 0.57, "relu_mlp": 0.03}[network]
-        yield judge.number("final test MSE", wide["final"], printed, 0.005, group=group, where=PLACE,
-                           statement=f"{network} ends at a test MSE of {printed}")  # fmt: skip
+        yield judge.number(
+            "final test MSE",
+            wide["final"],
+            printed,
+            0.005,
+            group=group,
+            where=PLACE,
+            statement=f"{network} ends at a test MSE of {printed}",
+        )
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

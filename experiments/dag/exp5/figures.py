@@ -36,9 +36,14 @@ def norms(blocks: pd.DataFrame) -> Figure:
             means = over_seeds(table[table["network"] == network], ["checkpoint"], part).set_index("checkpoint")
             kept = [(i, c) for i, c in enumerate(CHECKPOINTS) if c in means.index and means.loc[c, "mean"] > 0]
             zero += [text] * (not kept)
-            ax.errorbar([i + shift for i, _ in kept], [means.loc[c, "mean"] for _, c in kept],
-                        yerr=[0 if means.loc[c, "n"] < 2 else means.loc[c, "std"] for _, c in kept], capsize=2,
-                        label=text, **figures.style(part))  # fmt: skip
+            ax.errorbar(
+                [i + shift for i, _ in kept],
+                [means.loc[c, "mean"] for _, c in kept],
+                yerr=[0 if means.loc[c, "n"] < 2 else means.loc[c, "std"] for _, c in kept],
+                capsize=2,
+                label=text,
+                **figures.style(part),
+            )
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
         figures.log_axis(ax)
         titles.append(NAMES[network] + (f" ({', '.join(zero)} = 0)" if zero else ""))
@@ -100,8 +105,14 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     figure, axes = figures.new_figure(1, 2)
     for ax, value, text, slope in zip(axes[0], ("gn", "gap"), (PARTS["gn"], GAP), (2, -1), strict=True):
         for (protocol,), part in groups(table, ["protocol"]):
-            ax.scatter(part["value_path"], part[value], s=13, alpha=0.8, label=protocol.replace("_", " "),
-                       **look(protocol, list(dict.fromkeys(table["protocol"]))))  # fmt: skip
+            ax.scatter(
+                part["value_path"],
+                part[value],
+                s=13,
+                alpha=0.8,
+                label=protocol.replace("_", " "),
+                **look(protocol, list(dict.fromkeys(table["protocol"]))),
+            )
         start = table[table["checkpoint"] == "init"]
         x = np.geomspace(table["value_path"].min(), table["value_path"].max(), 20)
         y = start[value].mean() * (x / start["value_path"].mean()) ** slope
@@ -127,10 +138,23 @@ def sample_sets(blocks: pd.DataFrame) -> Figure:
         for i, seed in enumerate(seeds):
             own = part[part["seed"] == seed]
             random, paper = own[own["images"] != 0]["gap"], own[own["images"] == 0]["gap"]
-            ax.scatter([i] * len(random), random, s=13, alpha=0.6, linewidths=0, color=figures.colour("random"),
-                       label="random validation samples" if i == 0 else None)  # fmt: skip
-            ax.scatter([i] * len(paper), paper, s=26, marker="D", color="black",
-                       label="the first, as in the paper" if i == 0 else None)  # fmt: skip
+            ax.scatter(
+                [i] * len(random),
+                random,
+                s=13,
+                alpha=0.6,
+                linewidths=0,
+                color=figures.colour("random"),
+                label="random validation samples" if i == 0 else None,
+            )
+            ax.scatter(
+                [i] * len(paper),
+                paper,
+                s=26,
+                marker="D",
+                color="black",
+                label="the first, as in the paper" if i == 0 else None,
+            )
         ax.set_xticks(range(len(seeds)), [str(s) for s in seeds])
         ax.set_xlabel("training seed")
         ax.set_ylim(bottom=0)

@@ -45,8 +45,15 @@ def error_line(ax: Axes, means: pd.DataFrame, x: str, variant: Any, checkpoint: 
     """
     std = means["std"].fillna(0)
     down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
-    ax.errorbar(means[x], means["mean"], yerr=[down, std], label=text or f"{name(variant)}, {checkpoint}", capsize=2,
-                elinewidth=0.8, **look(variant, checkpoint))  # fmt: skip
+    ax.errorbar(
+        means[x],
+        means["mean"],
+        yerr=[down, std],
+        label=text or f"{name(variant)}, {checkpoint}",
+        capsize=2,
+        elinewidth=0.8,
+        **look(variant, checkpoint),
+    )
 
 
 def decay(
@@ -132,9 +139,7 @@ def pair_maps(
     return figure
 
 
-def against(
-    networks: pd.DataFrame, values: Mapping[str, str], *, x: str, variant: str, text: str
-) -> Figure:
+def against(networks: pd.DataFrame, values: Mapping[str, str], *, x: str, variant: str, text: str) -> Figure:
     """Columns of `networks` (column -> axis label) against x: a panel each, a line per variant and checkpoint."""
     table = first(networks)
     figure, axes = figures.new_figure(1, len(values))

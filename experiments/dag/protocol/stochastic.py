@@ -17,9 +17,7 @@ from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
 from runner.training import CHECKPOINTS
 
 
-def compare_gaps(
-    trained: Trained, metric: BlockMetric, probes: Sequence[int], draws: int, ctx: Context
-) -> Table:
+def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
     """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
 
     Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and

@@ -30,15 +30,29 @@ def claims(experiment: HsrGradient, tables: Tables) -> list[Claim]:
     """The claims whose part of the study is stored."""
     tests = corrected(tables)
     makers: dict[str, Callable[[HsrGradient, Tables, Tests], Iterator[Claim]]] = {
-        "timing": _timing, "difference_norms": _agreement, "influence": _influence, "vanishing_error": _vanishing,
-        "covariance": _covariance, "terms": _terms, "bound_descent": _descent, "narrowed": _narrowed,
-    }  # fmt: skip
+        "timing": _timing,
+        "difference_norms": _agreement,
+        "influence": _influence,
+        "vanishing_error": _vanishing,
+        "covariance": _covariance,
+        "terms": _terms,
+        "bound_descent": _descent,
+        "narrowed": _narrowed,
+    }
     return [claim for name, make in makers.items() if name in tables for claim in make(experiment, tables, tests)]
 
 
-def _each(experiment: HsrGradient, name: str, statement: str, where: str, table: pd.DataFrame,
-          of: Callable[[pd.DataFrame], float], holds: Callable[[float], bool], threshold: str,
-          group: str = "") -> Claim:  # fmt: skip
+def _each(
+    experiment: HsrGradient,
+    name: str,
+    statement: str,
+    where: str,
+    table: pd.DataFrame,
+    of: Callable[[pd.DataFrame], float],
+    holds: Callable[[float], bool],
+    threshold: str,
+    group: str = "",
+) -> Claim:
     """Decided by one number of every data set."""
     values = {seed: of(rows) for seed, rows in by_seed(table)}
     found = {seed: "mute" if math.isnan(v) else "yes" if holds(v) else "no" for seed, v in values.items()}
@@ -54,9 +68,15 @@ def _timing(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[C
         return float((pairs["numerical"] / pairs["analytic"]).min())
 
     yield _each(
-        experiment, "analytic faster", "the analytic gradient takes less time than the numerical one at every size",
-        "Fig. 2", tables["timing"], slowest, lambda v: v > 1, "smallest ratio of times, numerical / analytic > 1",
-    )  # fmt: skip
+        experiment,
+        "analytic faster",
+        "the analytic gradient takes less time than the numerical one at every size",
+        "Fig. 2",
+        tables["timing"],
+        slowest,
+        lambda v: v > 1,
+        "smallest ratio of times, numerical / analytic > 1",
+    )
     margin = experiment.exponent_margin
     for varied, form, stated, words in (
         ("dimension", "analytic", 1.0, "increases linearly with D"),
@@ -68,26 +88,40 @@ def _timing(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[C
         verdict, text = over_data_sets(experiment, found)
         listed = ", ".join(f"{v:.2f}" for v in slopes.values())
         yield Claim(
-            f"{form} time {words}", f"the time of the {form} gradient {words}", "Fig. 2, Section IV-A", decide(verdict),
+            f"{form} time {words}",
+            f"the time of the {form} gradient {words}",
+            "Fig. 2, Section IV-A",
+            decide(verdict),
             sorted(slopes.values())[len(slopes) // 2] if slopes else math.nan,
-            f"fitted exponent within {margin:g} of {stated:g}", f"{text}; exponents {listed}; this project's form of "
+            f"fitted exponent within {margin:g} of {stated:g}",
+            f"{text}; exponents {listed}; this project's form of "
             "the gradient costs O(I D²), not a double sum over samples",
-        )  # fmt: skip
+        )
 
 
 def _agreement(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
     table = tables["difference_norms"]
     yield _each(
-        experiment, "analytic gradient agrees", "analytic and numerical gradients are consistent", "Fig. 3", table,
-        lambda rows: float((rows["difference_norm"] / rows["gradient_norm"]).max()), lambda v: v < CONSISTENT,
+        experiment,
+        "analytic gradient agrees",
+        "analytic and numerical gradients are consistent",
+        "Fig. 3",
+        table,
+        lambda rows: float((rows["difference_norm"] / rows["gradient_norm"]).max()),
+        lambda v: v < CONSISTENT,
         f"largest norm of the difference, relative to the gradient's, < {CONSISTENT:g}",
-    )  # fmt: skip
+    )
     for name, text in (("trace", "tr H"), ("trace_of_square", "tr H²")):
         yield _each(
-            experiment, f"difference of about 1e-9, {text}", f"the gradients of {text} differ by about 1e-9 in norm",
-            "Fig. 3", table[table["of"] == name], lambda rows: float(rows["difference_norm"].median()),
-            lambda v: v < CLOSE, f"median norm of the difference < {CLOSE:g}",
-        )  # fmt: skip
+            experiment,
+            f"difference of about 1e-9, {text}",
+            f"the gradients of {text} differ by about 1e-9 in norm",
+            "Fig. 3",
+            table[table["of"] == name],
+            lambda rows: float(rows["difference_norm"].median()),
+            lambda v: v < CLOSE,
+            f"median norm of the difference < {CLOSE:g}",
+        )
 
 
 def _influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
@@ -107,11 +141,14 @@ def _influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterato
             effects = sorted(t.effect for _, t in rows)
             yield Claim(
                 f"small |delta|, small gradient: {name} {block}",
-                "the closer p is to q, the smaller the sample's part of the gradient", "Fig. 4", decide(verdict),
+                "the closer p is to q, the smaller the sample's part of the gradient",
+                "Fig. 4",
+                decide(verdict),
                 effects[len(effects) // 2] if effects else math.nan,
                 f"Spearman's ρ > 0 with p < {level:g} in {experiment.share:.0%} of the networks of a data set",
-                f"{text}; ρ from {effects[0]:.2f} to {effects[-1]:.2f}" if effects else text, f"part={name} {block}",
-            )  # fmt: skip
+                f"{text}; ρ from {effects[0]:.2f} to {effects[-1]:.2f}" if effects else text,
+                f"part={name} {block}",
+            )
 
 
 def _vanishing(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
@@ -127,10 +164,15 @@ def _vanishing(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterato
         return min(slopes) if slopes else math.nan
 
     yield _each(
-        experiment, "Proposition 1", "the contributions of sample i vanish as p_i goes to q_i", "Proposition 1",
-        tables["vanishing_error"], exponent, lambda v: v >= 1 - LINEAR,
+        experiment,
+        "Proposition 1",
+        "the contributions of sample i vanish as p_i goes to q_i",
+        "Proposition 1",
+        tables["vanishing_error"],
+        exponent,
+        lambda v: v >= 1 - LINEAR,
         f"smallest exponent of the norm in |delta| >= {1 - LINEAR:g}",
-    )  # fmt: skip
+    )
 
 
 def _covariance(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
@@ -147,11 +189,16 @@ def _covariance(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterat
         part = table[table["half_range"] == half_range]
         for activation in dict.fromkeys(part["activation"]):
             yield _each(
-                experiment, f"similar samples, larger gradient: {activation}",
-                "inputs with larger inner products give a larger gradient of the squared trace", "Fig. 5",
-                part[part["activation"] == activation], rise, lambda v: v > 1,
-                "median norm at the largest / at the smallest |covariance| > 1", group,
-            )  # fmt: skip
+                experiment,
+                f"similar samples, larger gradient: {activation}",
+                "inputs with larger inner products give a larger gradient of the squared trace",
+                "Fig. 5",
+                part[part["activation"] == activation],
+                rise,
+                lambda v: v > 1,
+                "median norm at the largest / at the smallest |covariance| > 1",
+                group,
+            )
         if set(part["activation"]) == {"linear", "sigmoid"}:
 
             def stronger(rows: pd.DataFrame) -> float:
@@ -159,9 +206,16 @@ def _covariance(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterat
                 return both["linear"] / both["sigmoid"]
 
             yield _each(
-                experiment, "weaker under saturation", "the effect of inner products is larger for linear activation "
-                "than for sigmoid", "Fig. 5", part, stronger, lambda v: v > 1, "ratio of the two rises > 1", group,
-            )  # fmt: skip
+                experiment,
+                "weaker under saturation",
+                "the effect of inner products is larger for linear activation than for sigmoid",
+                "Fig. 5",
+                part,
+                stronger,
+                lambda v: v > 1,
+                "ratio of the two rises > 1",
+                group,
+            )
 
 
 def _terms(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
@@ -175,10 +229,15 @@ def _terms(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Cl
         verdict, text = over_data_sets(experiment, found)
         effects = [s.effect for s in rows.values()]
         yield Claim(
-            "std term dominates", "√(D−1) ∇σ is larger than ∇μ at random networks", "Fig. 6", decide(verdict),
-            sorted(effects)[len(effects) // 2] if effects else math.nan, f"p < {experiment.level:g}, effect > 0",
-            f"{text}; effects {', '.join(f'{e:+.2f}' for e in effects)}", f"range={half_range:g}",
-        )  # fmt: skip
+            "std term dominates",
+            "√(D−1) ∇σ is larger than ∇μ at random networks",
+            "Fig. 6",
+            decide(verdict),
+            sorted(effects)[len(effects) // 2] if effects else math.nan,
+            f"p < {experiment.level:g}, effect > 0",
+            f"{text}; effects {', '.join(f'{e:+.2f}' for e in effects)}",
+            f"range={half_range:g}",
+        )
 
 
 def _descent(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
@@ -196,25 +255,48 @@ def _descent(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[
     last = f"lambda_{dimension}"
     for name, statement, condition in (
         ("bound falls", "descent on the bound lowers it", lambda a, b: b["lambda_sup"] < a["lambda_sup"]),
-        ("largest eigenvalue falls", "the largest eigenvalue falls with the bound",
-         lambda a, b: b["lambda_1"] < a["lambda_1"]),
-        ("lower bound rises", "the lower bound rises while the upper bound falls",
-         lambda a, b: b["lambda_inf"] > a["lambda_inf"]),
-        ("smallest eigenvalue rises to 0", "the smallest eigenvalue approaches 0 from the negative side",
-         lambda a, b: a[last] <= 0 and abs(b[last]) < abs(a[last])),
-        ("spectrum narrows", "the range of the eigenvalues narrows",
-         lambda a, b: b["lambda_1"] - b[last] < a["lambda_1"] - a[last]),
-    ):  # fmt: skip
+        (
+            "largest eigenvalue falls",
+            "the largest eigenvalue falls with the bound",
+            lambda a, b: b["lambda_1"] < a["lambda_1"],
+        ),
+        (
+            "lower bound rises",
+            "the lower bound rises while the upper bound falls",
+            lambda a, b: b["lambda_inf"] > a["lambda_inf"],
+        ),
+        (
+            "smallest eigenvalue rises to 0",
+            "the smallest eigenvalue approaches 0 from the negative side",
+            lambda a, b: a[last] <= 0 and abs(b[last]) < abs(a[last]),
+        ),
+        (
+            "spectrum narrows",
+            "the range of the eigenvalues narrows",
+            lambda a, b: b["lambda_1"] - b[last] < a["lambda_1"] - a[last],
+        ),
+    ):
         yield _each(
-            experiment, name, statement, "Fig. 7", table, part(condition), lambda v: v >= share,
+            experiment,
+            name,
+            statement,
+            "Fig. 7",
+            table,
+            part(condition),
+            lambda v: v >= share,
             f"share of starts, first against last point >= {share:g}",
-        )  # fmt: skip
+        )
 
 
 def _narrowed(experiment: HsrGradient, tables: Tables, tests: Tests) -> Iterator[Claim]:
     rows = tables["narrowed"]
     least = float(rows[["upper_falls_by", "lower_rises_by"]].min().min())
     yield Claim(
-        "Proposition 2", "a smaller σ at the same μ lowers the upper and raises the lower bound", "Proposition 2",
-        decide(least > 0), least, "smallest move of either bound > 0", f"{len(rows)} random spectra",
-    )  # fmt: skip
+        "Proposition 2",
+        "a smaller σ at the same μ lowers the upper and raises the lower bound",
+        "Proposition 2",
+        decide(least > 0),
+        least,
+        "smallest move of either bound > 0",
+        f"{len(rows)} random spectra",
+    )

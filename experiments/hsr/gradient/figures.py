@@ -69,8 +69,12 @@ def agreement(tables: Tables) -> Figure:
     for ax, (name, block) in zip(axes.ravel(), panels, strict=True):
         part = rows[(rows["of"] == name) & (rows["block"] == block)]
         ax.plot(part["entry"], part["numerical"], label="numerical", **(draw.style("numerical") | {"markersize": 8}))
-        ax.plot(part["entry"], part["analytic"], label="analytic",
-                **(draw.style("exact") | {"linestyle": "", "markersize": 4}))  # fmt: skip
+        ax.plot(
+            part["entry"],
+            part["analytic"],
+            label="analytic",
+            **(draw.style("exact") | {"linestyle": "", "markersize": 4}),
+        )
         ax.set_xlabel(f"entry of ${block}$")
         ax.set_ylabel(rf"$\partial\,{OF[name]} / \partial {block}$")
         found = norms[(norms["of"] == name) & (norms["block"] == block)]["difference_norm"]
@@ -126,12 +130,15 @@ def covariance(tables: Tables) -> Figure:
             scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
             look = draw.style(activation)
             ax.plot(part["covariance"], scaled["q50"], **look)
-            ax.fill_between(part["covariance"], scaled["q25"], scaled["q75"], color=look["color"], alpha=0.18,
-                            linewidth=0)  # fmt: skip
+            ax.fill_between(
+                part["covariance"], scaled["q25"], scaled["q75"], color=look["color"], alpha=0.18, linewidth=0
+            )
             ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
             ax.set_ylabel(r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled")
-            titles.append(f"{activation}, parameters within ±{half_range:g}: median at the largest |covariance| is "
-                          f"{ends.iloc[-1] / ends.iloc[0]:.2f} times that at the smallest")  # fmt: skip
+            titles.append(
+                f"{activation}, parameters within ±{half_range:g}: median at the largest |covariance| is "
+                f"{ends.iloc[-1] / ends.iloc[0]:.2f} times that at the smallest"
+            )
     for ax in axes[-1]:
         ax.set_xlabel("covariance of the inputs")
     draw.letter(axes, titles)
@@ -164,10 +171,14 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     rows = rows[rows["start"] == rows["start"].min()].sort_values("step")
     numbers = sorted(int(c[7:]) for c in rows.columns if c.startswith("lambda_") and c[7:].isdigit())
     figure, axes = draw.new_figure(1, 3, width=11.4, height=3.5)
-    labels = {"lambda_sup": ("lambda_sup", r"$\lambda_{\mathrm{sup}}$"), "lambda_1": ("lambda_1", r"$\lambda_1$"),
-              "lambda_2": ("trace_bound", r"$\lambda_2$"), "lambda_3": ("slack", r"$\lambda_3$"),
-              f"lambda_{numbers[-1]}": ("loss", r"$\lambda_D$"),
-              "lambda_inf": ("lambda_inf", r"$\lambda_{\mathrm{inf}}$")}  # fmt: skip
+    labels = {
+        "lambda_sup": ("lambda_sup", r"$\lambda_{\mathrm{sup}}$"),
+        "lambda_1": ("lambda_1", r"$\lambda_1$"),
+        "lambda_2": ("trace_bound", r"$\lambda_2$"),
+        "lambda_3": ("slack", r"$\lambda_3$"),
+        f"lambda_{numbers[-1]}": ("loss", r"$\lambda_D$"),
+        "lambda_inf": ("lambda_inf", r"$\lambda_{\mathrm{inf}}$"),
+    }
     for ax, names in (
         (axes[0, 0], ("lambda_sup", "lambda_1", "lambda_2", "lambda_3")),
         (axes[0, 1], ("lambda_sup", "lambda_1", f"lambda_{numbers[-1]}", "lambda_inf")),

@@ -65,8 +65,16 @@ def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                 begin = time.process_time()
                 function(theta)
                 times.append(time.process_time() - begin)
-            rows.append({"varied": varied, "samples": samples, "dimension": len(theta), "form": form,
-                         "seconds": min(times), "repeats": len(times)})  # fmt: skip
+            rows.append(
+                {
+                    "varied": varied,
+                    "samples": samples,
+                    "dimension": len(theta),
+                    "form": form,
+                    "seconds": min(times),
+                    "repeats": len(times),
+                }
+            )
     return {"timing": {key: [row[key] for row in rows] for key in rows[0]}}
 
 
@@ -136,8 +144,13 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     x, q = _sample(experiment, ctx, experiment.dataset.train, "data/train")
     dimension, split = tl.parameter_count(inputs, units), units * (inputs + 1)
     starts = _uniform(ctx, "starts", experiment.influence_starts, dimension, experiment.training.half_range)
-    ends = descend(starts, LossGradient(x, q), rate=experiment.rate, max_steps=experiment.training.steps,
-                   stop_ratios=(experiment.stop_ratio,)).final  # fmt: skip
+    ends = descend(
+        starts,
+        LossGradient(x, q),
+        rate=experiment.rate,
+        max_steps=experiment.training.steps,
+        stop_ratios=(experiment.stop_ratio,),
+    ).final
     met = ends.converged.nonzero()[:, 0]
     unique = met[~duplicates(ends.theta[met])][: experiment.networks]
     fixed = experiment.fixed_sample
@@ -190,10 +203,12 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                 second = value * noise[..., 0] + math.sqrt(1 - value**2) * noise[..., 1]
                 x = torch.stack([noise[..., 0], second], dim=-1)
                 q = (noise[..., 0] >= 0).to(DTYPE)
-                norms = torch.stack([
-                    tl.trace_of_square_gradient(t, a, b, activation).norm()
-                    for t, a, b in zip(thetas, x, q, strict=True)
-                ])  # fmt: skip
+                norms = torch.stack(
+                    [
+                        tl.trace_of_square_gradient(t, a, b, activation).norm()
+                        for t, a, b in zip(thetas, x, q, strict=True)
+                    ]
+                )
                 found = norms.quantile(levels).tolist()
                 for key, entry in zip(columns, (activation, half_range, value, *found), strict=True):
                     rows[key].append(entry)
@@ -221,8 +236,15 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
     starts = _uniform(ctx, "starts", experiment.bound_starts, dimension, experiment.training.half_range)
     direction = Regularised(x, q, "bound", loss_weight=0.0)
-    result = descend(starts, direction, rate=experiment.bound_rate, max_steps=experiment.training.steps,
-                     stop_ratios=(1e-12,), record=range(len(starts)), record_every=experiment.record_every)  # fmt: skip
+    result = descend(
+        starts,
+        direction,
+        rate=experiment.bound_rate,
+        max_steps=experiment.training.steps,
+        stop_ratios=(1e-12,),
+        record=range(len(starts)),
+        record_every=experiment.record_every,
+    )
     paths: dict[str, list[Any]] = {key: [] for key in ("start", "step", "lambda_sup", "lambda_inf", "mean", "std")}
     paths |= {f"lambda_{k}": [] for k in range(1, dimension + 1)}
     for start, path in result.trajectories.items():

@@ -45,9 +45,13 @@ def _exponents(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in by_seed(table):
         for (varied, form), part in rows.groupby(["varied", "form"], sort=False):
             yield stats.linear(
-                np.log(part[varied]), np.log(part["seconds"]), name=f"exponent in {SIZES[str(varied)]}, {form}",
-                figure="fig02", where="Fig. 2", group=f"seed={seed}",
-            )  # fmt: skip
+                np.log(part[varied]),
+                np.log(part["seconds"]),
+                name=f"exponent in {SIZES[str(varied)]}, {form}",
+                figure="fig02",
+                where="Fig. 2",
+                group=f"seed={seed}",
+            )
 
 
 def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
@@ -58,22 +62,39 @@ def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in by_seed(table):
         for (name, block), part in rows.groupby(["of", "block"], sort=False):
             found = [
-                stats.spearman(p["error"], p["norm"], name=f"|delta| and {name} {block}", figure="fig04",
-                               where="Fig. 4", group=f"seed={seed} start={start}")
+                stats.spearman(
+                    p["error"],
+                    p["norm"],
+                    name=f"|delta| and {name} {block}",
+                    figure="fig04",
+                    where="Fig. 4",
+                    group=f"seed={seed} start={start}",
+                )
                 for start, p in part.groupby("start")
-            ]  # fmt: skip
+            ]
             yield from found
-            yield stats.summary([s.effect for s in found], name=f"ρ of |delta| and {name} {block}", figure="fig04",
-                                where="Fig. 4", group=f"seed={seed}")  # fmt: skip
+            yield stats.summary(
+                [s.effect for s in found],
+                name=f"ρ of |delta| and {name} {block}",
+                figure="fig04",
+                where="Fig. 4",
+                group=f"seed={seed}",
+            )
 
 
 def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in by_seed(table):
         for half_range, part in rows.groupby("half_range", sort=False):
             yield stats.wilcoxon(
-                part["std_term"], part["mean_term"], name=f"std term - mean term, range {half_range:g}",
-                figure="fig06", where="Fig. 6", group=f"seed={seed}", label_a="std term", label_b="mean term",
-            )  # fmt: skip
+                part["std_term"],
+                part["mean_term"],
+                name=f"std term - mean term, range {half_range:g}",
+                figure="fig06",
+                where="Fig. 6",
+                group=f"seed={seed}",
+                label_a="std term",
+                label_b="mean term",
+            )
 
 
 def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
@@ -81,8 +102,9 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in by_seed(table):
         for (activation, half_range), part in rows.groupby(["activation", "half_range"], sort=False):
             name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
-            yield stats.spearman(part["covariance"].abs(), part["q50"], name=name, figure="fig05", where="Fig. 5",
-                                 group=f"seed={seed}")  # fmt: skip
+            yield stats.spearman(
+                part["covariance"].abs(), part["q50"], name=name, figure="fig05", where="Fig. 5", group=f"seed={seed}"
+            )
 
 
 def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
@@ -111,11 +133,15 @@ def notes(experiment: HsrGradient, tables: Tables) -> list[str]:
             "repeat byte for byte."
         )
         for varied, symbol in SIZES.items():
-            fits = {f: [s.slope for (n, _), s in corrected(tables).items() if n == f"exponent in {symbol}, {f}"]
-                    for f in ("analytic", "numerical")}  # fmt: skip
+            fits = {
+                f: [s.slope for (n, _), s in corrected(tables).items() if n == f"exponent in {symbol}, {f}"]
+                for f in ("analytic", "numerical")
+            }
             listed = "; ".join(f"{form} {', '.join(f'{v:.2f}' for v in values)}" for form, values in fits.items())
-            found.append(f"Fitted exponents of the time in {symbol}: {listed}. "
-                         f"Ratio at the largest {symbol}: {_ratio(tables['timing'], varied):.0f}.")  # fmt: skip
+            found.append(
+                f"Fitted exponents of the time in {symbol}: {listed}. "
+                f"Ratio at the largest {symbol}: {_ratio(tables['timing'], varied):.0f}."
+            )
     if "difference_norms" in tables:
         norms = tables["difference_norms"]
         relative = (norms["difference_norm"] / norms["gradient_norm"]).max()

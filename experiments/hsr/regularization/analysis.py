@@ -23,9 +23,16 @@ NAMES = {
 STYLES = {"asam_wide": "plain_sn"}
 """Method -> label whose look it borrows, where `runner.report.figures` knows none for it."""
 PAIRS = (
-    ("trace", "gd"), ("asam", "gd"), ("asam_wide", "gd"), ("hsr", "gd"), ("asam", "trace"), ("asam_wide", "trace"),
-    ("hsr", "trace"), ("hsr", "asam"), ("hsr", "asam_wide"),
-)  # fmt: skip
+    ("trace", "gd"),
+    ("asam", "gd"),
+    ("asam_wide", "gd"),
+    ("hsr", "gd"),
+    ("asam", "trace"),
+    ("asam_wide", "trace"),
+    ("hsr", "trace"),
+    ("hsr", "asam"),
+    ("hsr", "asam_wide"),
+)
 FIGURES = {
     "lambda_max": "fig12a",
     "log_lambda_max": "fig12a",

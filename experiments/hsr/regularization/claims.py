@@ -42,16 +42,25 @@ class Evidence:
             found = found[found[column] == value]
         return found
 
-    def claim(self, name: str, statement: str, where: str, found: Mapping[int, str], values: list[float],
-              threshold: str, detail: str) -> Claim:  # fmt: skip
+    def claim(
+        self,
+        name: str,
+        statement: str,
+        where: str,
+        found: Mapping[int, str],
+        values: list[float],
+        threshold: str,
+        detail: str,
+    ) -> Claim:
         """What each data set shows, and the median over them of the quantity looked at."""
         import numpy as np
 
         holds, text = over_data_sets(self.experiment, found)
         finite = [v for v in values if math.isfinite(v)]
         statistic = float(np.median(finite)) if finite else math.nan
-        return Claim(name, statement, where, decide(holds), statistic, threshold, f"{text}; {detail}",
-                     self.variant.group)  # fmt: skip
+        return Claim(
+            name, statement, where, decide(holds), statistic, threshold, f"{text}; {detail}", self.variant.group
+        )
 
     def of_seeds(self, test: str) -> dict[int, Statistic]:
         seeds = sorted(set(self.rows("endpoints")["seed"]))
@@ -90,8 +99,16 @@ class Evidence:
         shifts = [row.shift for row in rows.values()]
         return self.claim(name, statement, where, found, shifts, text, f"shifts {listed}; {_effects(rows)}")
 
-    def compared(self, name: str, statement: str, where: str, rows: pd.DataFrame, of: Callable[[pd.DataFrame], float],
-                 holds: Callable[[float], bool], threshold: str) -> Claim:  # fmt: skip
+    def compared(
+        self,
+        name: str,
+        statement: str,
+        where: str,
+        rows: pd.DataFrame,
+        of: Callable[[pd.DataFrame], float],
+        holds: Callable[[float], bool],
+        threshold: str,
+    ) -> Claim:
         """Decided by one number of every data set."""
         values = {seed: of(part) for seed, part in by_seed(rows)}
         found = {seed: "mute" if math.isnan(v) else "yes" if holds(v) else "no" for seed, v in values.items()}
@@ -121,23 +138,37 @@ def claims(experiment: HsrRegularization, tables: Tables) -> list[Claim]:
 def _about_search(e: Evidence) -> Iterator[Claim]:
     points, limit = e.rows("critical_points"), e.experiment.tight
     yield e.compared(
-        "tightness", "the bound is tight with respect to the largest eigenvalue", "Fig. 9", points,
-        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()), lambda v: v <= limit,
+        "tightness",
+        "the bound is tight with respect to the largest eigenvalue",
+        "Fig. 9",
+        points,
+        lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()),
+        lambda v: v <= limit,
         f"median of bound / eigenvalue <= {limit:g}",
-    )  # fmt: skip
+    )
     yield e.compared(
-        "right skew", "the bounds of the critical points are right-skewed with a long tail", "Fig. 9", points,
-        lambda rows: float(rows["lambda_sup"].skew()), lambda v: v > SKEWED, f"sample skewness > {SKEWED:g}",
-    )  # fmt: skip
+        "right skew",
+        "the bounds of the critical points are right-skewed with a long tail",
+        "Fig. 9",
+        points,
+        lambda rows: float(rows["lambda_sup"].skew()),
+        lambda v: v > SKEWED,
+        f"sample skewness > {SKEWED:g}",
+    )
     search = e.rows("search")
     inside = [search[c].min() <= v <= search[c].max() for c, v in PUBLISHED.items()]
     enough = search["seed"].nunique() >= e.experiment.data_sets and set(search["starts"]) == {3000}
     detail = "; ".join(f"{c}: {search[c].min()}-{search[c].max()}, published {v}" for c, v in PUBLISHED.items())
     yield Claim(
-        "published counts", "2,799 of 3,000 starts converge, 1,124 points are unique, 113 of them sharp",
-        "Section VI-A", decide(all(inside) if enough else None), float(search["unique"].mean()),
-        "all three within the range over data sets", detail, f"protocol={e.variant.protocol}",
-    )  # fmt: skip
+        "published counts",
+        "2,799 of 3,000 starts converge, 1,124 points are unique, 113 of them sharp",
+        "Section VI-A",
+        decide(all(inside) if enough else None),
+        float(search["unique"].mean()),
+        "all three within the range over data sets",
+        detail,
+        f"protocol={e.variant.protocol}",
+    )
 
 
 def _about_views(e: Evidence) -> Iterator[Claim]:
@@ -146,16 +177,24 @@ def _about_views(e: Evidence) -> Iterator[Claim]:
     factor = e.experiment.eigenvalue_margin
     for quantity, name in (("loss", "loss"), ("lambda_max", "λ₁")):
         yield e.compared(
-            f"dynamics from flat seeds, {name}", f"from flat seeds the {name} evolves almost alike under all methods",
-            "Fig. 10", flat[flat["quantity"] == quantity], _largest_ratio, lambda v: v <= factor,
+            f"dynamics from flat seeds, {name}",
+            f"from flat seeds the {name} evolves almost alike under all methods",
+            "Fig. 10",
+            flat[flat["quantity"] == quantity],
+            _largest_ratio,
+            lambda v: v <= factor,
             f"largest ratio of the methods' medians at any step <= {factor:g}",
-        )  # fmt: skip
+        )
     sharp = e.rows("profiles", kind="sharp group")
     yield e.compared(
-        "HSR consistently flat", "along u₁ HSR has the flattest loss of all methods from sharp seeds", "Fig. 11", sharp,
-        _steepest_of_hsr, lambda v: v <= 1,
+        "HSR consistently flat",
+        "along u₁ HSR has the flattest loss of all methods from sharp seeds",
+        "Fig. 11",
+        sharp,
+        _steepest_of_hsr,
+        lambda v: v <= 1,
         "its 90 % quantile at the end of the line / the smallest of the other methods' <= 1",
-    )  # fmt: skip
+    )
 
 
 def _largest_ratio(rows: pd.DataFrame) -> float:
@@ -171,72 +210,110 @@ def _steepest_of_hsr(rows: pd.DataFrame) -> float:
 def _about_sharpness(e: Evidence) -> Iterator[Claim]:
     """Fig. 12 A-C."""
     log_margin, factor = math.log(e.experiment.eigenvalue_margin), e.experiment.eigenvalue_margin
-    for quantity, name, where in (("lambda_max", "λ₁", "Fig. 12A"), ("mean", "mean of the spectrum", "Fig. 12B"),
-                                  ("std", "std of the spectrum", "Fig. 12C")):  # fmt: skip
+    for quantity, name, where in (
+        ("lambda_max", "λ₁", "Fig. 12A"),
+        ("mean", "mean of the spectrum", "Fig. 12B"),
+        ("std", "std of the spectrum", "Fig. 12C"),
+    ):
         for method in REGULARISED:
             yield e.tested(
-                f"{NAMES[method]} lowers {name} from sharp seeds", f"{NAMES[method]} ends at a smaller {name} than "
-                "plain descent from sharp seeds", where, f"{quantity}, {method} - gd, sharp seeds", sign=-1,
-            )  # fmt: skip
+                f"{NAMES[method]} lowers {name} from sharp seeds",
+                f"{NAMES[method]} ends at a smaller {name} than plain descent from sharp seeds",
+                where,
+                f"{quantity}, {method} - gd, sharp seeds",
+                sign=-1,
+            )
         for method in ("hsr", *SAMS):
             yield e.tested(
-                f"{NAMES[method]} beats trace regularisation on {name}", f"from sharp seeds {NAMES[method]} ends at a "
-                f"smaller {name} than trace regularisation", where, f"{quantity}, {method} - trace, sharp seeds",
+                f"{NAMES[method]} beats trace regularisation on {name}",
+                f"from sharp seeds {NAMES[method]} ends at a smaller {name} than trace regularisation",
+                where,
+                f"{quantity}, {method} - trace, sharp seeds",
                 sign=-1,
-            )  # fmt: skip
+            )
     for sam in SAMS:
         test = f"log_lambda_max, hsr - {sam}, sharp seeds"
         yield e.within(
-            f"HSR comparable to {NAMES[sam]} on λ₁", f"from sharp seeds HSR and {NAMES[sam]} end at comparable λ₁",
-            "Fig. 12A", test, -log_margin, log_margin, f"interval of the ratio within 1/{factor:g} and {factor:g}",
-        )  # fmt: skip
+            f"HSR comparable to {NAMES[sam]} on λ₁",
+            f"from sharp seeds HSR and {NAMES[sam]} end at comparable λ₁",
+            "Fig. 12A",
+            test,
+            -log_margin,
+            log_margin,
+            f"interval of the ratio within 1/{factor:g} and {factor:g}",
+        )
         yield e.within(
-            f"HSR not worse than {NAMES[sam]} on λ₁", f"from sharp seeds HSR ends at no larger λ₁ than {NAMES[sam]}",
-            "Fig. 12A", test, -math.inf, log_margin, f"interval of the ratio below {factor:g}",
-        )  # fmt: skip
+            f"HSR not worse than {NAMES[sam]} on λ₁",
+            f"from sharp seeds HSR ends at no larger λ₁ than {NAMES[sam]}",
+            "Fig. 12A",
+            test,
+            -math.inf,
+            log_margin,
+            f"interval of the ratio below {factor:g}",
+        )
     for method in REGULARISED:
         yield e.within(
-            f"{NAMES[method]} does no harm to λ₁ from flat seeds", f"from flat seeds {NAMES[method]} ends at no larger "
-            "λ₁ than plain descent", "Fig. 12A", f"log_lambda_max, {method} - gd, flat seeds", -math.inf, log_margin,
+            f"{NAMES[method]} does no harm to λ₁ from flat seeds",
+            f"from flat seeds {NAMES[method]} ends at no larger λ₁ than plain descent",
+            "Fig. 12A",
+            f"log_lambda_max, {method} - gd, flat seeds",
+            -math.inf,
+            log_margin,
             f"interval of the ratio below {factor:g}",
-        )  # fmt: skip
+        )
 
 
 def _about_minimum(e: Evidence) -> Iterator[Claim]:
     """Figs. 12 D and 13."""
     ends = e.rows("endpoints", status="ok")
     yield e.compared(
-        "smallest eigenvalue close to 0", "λ_D is close to 0 in most cases", "Fig. 12D", ends,
-        lambda rows: float((rows["lambda_min"].abs() / rows["lambda_max"]).median()), lambda v: v < NEAR_ZERO,
+        "smallest eigenvalue close to 0",
+        "λ_D is close to 0 in most cases",
+        "Fig. 12D",
+        ends,
+        lambda rows: float((rows["lambda_min"].abs() / rows["lambda_max"]).median()),
+        lambda v: v < NEAR_ZERO,
         f"median of |λ_D| / λ₁ < {NEAR_ZERO:g}",
-    )  # fmt: skip
+    )
     for group in ("sharp", "flat"):
         yield _not_lowered(e, group)
     flat, limit = ends[ends["group"] == "flat"], e.experiment.saddle_ratio
     for sam in SAMS:
         yield e.compared(
-            f"{NAMES[sam]}: λ_D left-skewed", f"from flat seeds λ_D under {NAMES[sam]} has a long tail to the negative "
-            "side", "Fig. 12D", flat[flat["method"] == sam], lambda rows: float(rows["lambda_min"].skew()),
-            lambda v: v < -SKEWED, f"sample skewness < -{SKEWED:g}",
-        )  # fmt: skip
+            f"{NAMES[sam]}: λ_D left-skewed",
+            f"from flat seeds λ_D under {NAMES[sam]} has a long tail to the negative side",
+            "Fig. 12D",
+            flat[flat["method"] == sam],
+            lambda rows: float(rows["lambda_min"].skew()),
+            lambda v: v < -SKEWED,
+            f"sample skewness < -{SKEWED:g}",
+        )
         yield e.tested(
-            f"λ_D smaller under {NAMES[sam]} than under HSR", f"from flat seeds {NAMES[sam]} ends at smaller λ_D than "
-            "HSR", "Fig. 12D", f"lambda_min, hsr - {sam}, flat seeds", sign=1,
-        )  # fmt: skip
+            f"λ_D smaller under {NAMES[sam]} than under HSR",
+            f"from flat seeds {NAMES[sam]} ends at smaller λ_D than HSR",
+            "Fig. 12D",
+            f"lambda_min, hsr - {sam}, flat seeds",
+            sign=1,
+        )
         yield e.compared(
             f"{NAMES[sam]} ends at more saddles than HSR",
-            f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not", "Fig. 13", flat,
-            lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit), lambda v: v > 0,
+            f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not",
+            "Fig. 13",
+            flat,
+            lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit),
+            lambda v: v > 0,
             f"share of points with -λ_D / λ₁ >= {limit:g}, {NAMES[sam]} - HSR > 0",
-        )  # fmt: skip
+        )
     for method, expected in (*((sam, True) for sam in SAMS), ("hsr", False)):
         yield e.compared(
             f"{'saddle' if expected else 'no saddle'} at the whisker of {NAMES[method]}",
-            f"the point at the tip of λ_D's whisker is {'a clear' if expected else 'no clear'} saddle", "Fig. 13",
-            flat[flat["method"] == method], _whisker_ratio,
+            f"the point at the tip of λ_D's whisker is {'a clear' if expected else 'no clear'} saddle",
+            "Fig. 13",
+            flat[flat["method"] == method],
+            _whisker_ratio,
             lambda v, expected=expected: (v >= limit) is expected,
             f"-λ_D / λ₁ {'>=' if expected else '<'} {limit:g}",
-        )  # fmt: skip
+        )
 
 
 def _not_lowered(e: Evidence, group: str) -> Claim:
@@ -246,10 +323,14 @@ def _not_lowered(e: Evidence, group: str) -> Claim:
         mute = math.isnan(row.p) or row.p_min >= level
         found[seed] = "mute" if mute else "opposite" if row.p < level and row.effect < 0 else "yes"
     return e.claim(
-        f"HSR does not push λ_D down, {group} seeds", f"from {group} seeds λ_D under HSR is not below that under plain "
-        "descent", "Fig. 12D", found, [row.effect for row in rows.values()],
-        f"no effect < 0 with p < {level:g}", _effects(rows),
-    )  # fmt: skip
+        f"HSR does not push λ_D down, {group} seeds",
+        f"from {group} seeds λ_D under HSR is not below that under plain descent",
+        "Fig. 12D",
+        found,
+        [row.effect for row in rows.values()],
+        f"no effect < 0 with p < {level:g}",
+        _effects(rows),
+    )
 
 
 def whisker_tip(values: pd.Series) -> float:
@@ -273,30 +354,53 @@ def _about_generalisation(e: Evidence) -> Iterator[Claim]:
     margin = e.experiment.f1_margin
     for method in REGULARISED:
         yield e.tested(
-            f"{NAMES[method]} raises F1 from sharp seeds", f"from sharp seeds {NAMES[method]} has a higher macro F1 on "
-            "test data than plain descent", "Fig. 14", f"f1, {method} - gd, sharp seeds", sign=1,
-        )  # fmt: skip
+            f"{NAMES[method]} raises F1 from sharp seeds",
+            f"from sharp seeds {NAMES[method]} has a higher macro F1 on test data than plain descent",
+            "Fig. 14",
+            f"f1, {method} - gd, sharp seeds",
+            sign=1,
+        )
     for method in ("hsr", *SAMS):
         yield e.tested(
-            f"{NAMES[method]} raises F1 more than trace regularisation", f"from sharp seeds {NAMES[method]} has a "
-            "higher macro F1 than trace regularisation", "Fig. 14", f"f1, {method} - trace, sharp seeds", sign=1,
-        )  # fmt: skip
+            f"{NAMES[method]} raises F1 more than trace regularisation",
+            f"from sharp seeds {NAMES[method]} has a higher macro F1 than trace regularisation",
+            "Fig. 14",
+            f"f1, {method} - trace, sharp seeds",
+            sign=1,
+        )
     for sam in SAMS:
         test = f"f1, hsr - {sam}, sharp seeds"
         yield e.within(
-            f"HSR comparable to {NAMES[sam]} on F1", f"from sharp seeds HSR and {NAMES[sam]} reach comparable macro F1",
-            "Fig. 14", test, -margin, margin, f"interval of the difference within ±{margin:g}",
-        )  # fmt: skip
+            f"HSR comparable to {NAMES[sam]} on F1",
+            f"from sharp seeds HSR and {NAMES[sam]} reach comparable macro F1",
+            "Fig. 14",
+            test,
+            -margin,
+            margin,
+            f"interval of the difference within ±{margin:g}",
+        )
         yield e.within(
-            f"HSR not worse than {NAMES[sam]} on F1", f"from sharp seeds HSR reaches at least the macro F1 of "
-            f"{NAMES[sam]}", "Fig. 14", test, -margin, math.inf, f"interval of the difference above -{margin:g}",
-        )  # fmt: skip
+            f"HSR not worse than {NAMES[sam]} on F1",
+            f"from sharp seeds HSR reaches at least the macro F1 of {NAMES[sam]}",
+            "Fig. 14",
+            test,
+            -margin,
+            math.inf,
+            f"interval of the difference above -{margin:g}",
+        )
     yield e.within(
-        "HSR does no harm to F1 from flat seeds", "from flat seeds macro F1 under HSR is not below that under plain "
-        "descent", "Fig. 14", "f1, hsr - gd, flat seeds", -margin, math.inf,
+        "HSR does no harm to F1 from flat seeds",
+        "from flat seeds macro F1 under HSR is not below that under plain descent",
+        "Fig. 14",
+        "f1, hsr - gd, flat seeds",
+        -margin,
+        math.inf,
         f"interval of the difference above -{margin:g}",
-    )  # fmt: skip
+    )
     yield e.tested(
-        "HSR simplifies decision boundaries", "from sharp seeds decision boundaries under HSR are simpler, read as "
-        "shorter", "Fig. 15", "boundary_length, hsr - gd, sharp seeds", sign=-1,
-    )  # fmt: skip
+        "HSR simplifies decision boundaries",
+        "from sharp seeds decision boundaries under HSR are simpler, read as shorter",
+        "Fig. 15",
+        "boundary_length, hsr - gd, sharp seeds",
+        sign=-1,
+    )

@@ -60,9 +60,14 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
         radius = experiment.wide_radius if method == "asam_wide" else experiment.radius
         direction = training_direction(
-            method.removesuffix("_wide"), problem.x, problem.q, problem.activation,
-            strength=experiment.strength(method), radius=radius, until=experiment.switch,
-        )  # fmt: skip
+            method.removesuffix("_wide"),
+            problem.x,
+            problem.q,
+            problem.activation,
+            strength=experiment.strength(method),
+            radius=radius,
+            until=experiment.switch,
+        )
         result = train(experiment, problem, chosen, direction, record=True)
         finals[method] = result.final.theta
         for reading in experiment.reading:
@@ -94,9 +99,12 @@ def draw(experiment: HsrRegularization, cell: Cell, ctx: Context) -> Problem:
 def search(experiment: HsrRegularization, problem: Problem) -> Endpoints:
     """Plain gradient descent from every start (Section VI-A)."""
     return descend(
-        problem.starts, LossGradient(*problem.args), rate=experiment.rate, max_steps=experiment.training.steps,
+        problem.starts,
+        LossGradient(*problem.args),
+        rate=experiment.rate,
+        max_steps=experiment.training.steps,
         stop_ratios=(problem.ratio,),
-    ).final  # fmt: skip
+    ).final
 
 
 def critical_points(
@@ -140,25 +148,39 @@ def search_summary(experiment: HsrRegularization, ends: Endpoints, points: dict[
 
 
 def train(
-    experiment: HsrRegularization, problem: Problem, chosen: Tensor, direction: Direction, *, stop_from: int = 0,
+    experiment: HsrRegularization,
+    problem: Problem,
+    chosen: Tensor,
+    direction: Direction,
+    *,
+    stop_from: int = 0,
     record: bool = False,
-) -> DescentResult:  # fmt: skip
+) -> DescentResult:
     """Descend from the chosen starts, 0 of them included."""
     if not len(chosen):
         empty = problem.starts[:0]
         nothing = torch.zeros(0, dtype=torch.bool)
         return DescentResult({problem.ratio: Endpoints(empty, nothing.long(), nothing, nothing)})
     return descend(
-        problem.starts[chosen], direction, rate=experiment.rate, max_steps=experiment.training.steps,
-        stop_ratios=(problem.ratio,), stop_from=stop_from, record=range(len(chosen)) if record else (),
+        problem.starts[chosen],
+        direction,
+        rate=experiment.rate,
+        max_steps=experiment.training.steps,
+        stop_ratios=(problem.ratio,),
+        stop_from=stop_from,
+        record=range(len(chosen)) if record else (),
         record_every=experiment.record_every,
-    )  # fmt: skip
+    )
 
 
 def end_under(
-    reading: str, experiment: HsrRegularization, problem: Problem, chosen: Tensor, direction: Direction,
+    reading: str,
+    experiment: HsrRegularization,
+    problem: Problem,
+    chosen: Tensor,
+    direction: Direction,
     result: DescentResult,
-) -> Endpoints:  # fmt: skip
+) -> Endpoints:
     """The ends of `result` (every_step), or those of a stop rule that is first judged at `switch` (second_half).
 
     A start that did not stop before `switch` ends at the same point either way, and a start's path does not depend on

@@ -14,10 +14,20 @@ if TYPE_CHECKING:
     from experiments.hsr.regularization import HsrRegularization
 
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
-COMPARED = (("lambda_max", "hsr", "gd"), ("lambda_max", "asam", "gd"), ("lambda_max", "trace", "gd"),
-            ("lambda_max", "hsr", "trace"), ("f1", "hsr", "gd"), ("f1", "asam", "gd"), ("f1", "trace", "gd"),
-            ("f1", "hsr", "trace"), ("lambda_max", "asam_wide", "gd"), ("f1", "asam_wide", "gd"),
-            ("lambda_max", "hsr", "asam_wide"), ("f1", "hsr", "asam_wide"))  # fmt: skip
+COMPARED = (
+    ("lambda_max", "hsr", "gd"),
+    ("lambda_max", "asam", "gd"),
+    ("lambda_max", "trace", "gd"),
+    ("lambda_max", "hsr", "trace"),
+    ("f1", "hsr", "gd"),
+    ("f1", "asam", "gd"),
+    ("f1", "trace", "gd"),
+    ("f1", "hsr", "trace"),
+    ("lambda_max", "asam_wide", "gd"),
+    ("f1", "asam_wide", "gd"),
+    ("lambda_max", "hsr", "asam_wide"),
+    ("f1", "hsr", "asam_wide"),
+)
 
 
 def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
@@ -48,8 +58,10 @@ def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
     for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
         lost = part[part["status"] != "ok"]["method"].value_counts()
         listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
-        found.append(f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
-                     f"{len(part) // len(NAMES)} each.")  # fmt: skip
+        found.append(
+            f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
+            f"{len(part) // len(NAMES)} each."
+        )
     return found
 
 

@@ -129,9 +129,13 @@ def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tens
 
 
 def boundaries(
-    experiment: HsrRegularization, problem: Problem, finals: dict[str, Tensor], names: list[str], chosen: Tensor,
+    experiment: HsrRegularization,
+    problem: Problem,
+    finals: dict[str, Tensor],
+    names: list[str],
+    chosen: Tensor,
     points: dict[str, Any],
-) -> dict[str, list[Any]]:  # fmt: skip
+) -> dict[str, list[Any]]:
     """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig. 15)."""
     bound = dict(zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True))
     sharp = [k for k, name in enumerate(names) if name == "sharp"]

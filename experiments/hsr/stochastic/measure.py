@@ -93,9 +93,15 @@ class _Spread:
 
 
 def _step(
-    experiment: HsrStochastic, method: str, model: torch.nn.Module, parameters: list[Tensor], x: Tensor, y: Tensor,
-    spread: _Spread, probes: torch.Generator,
-) -> None:  # fmt: skip
+    experiment: HsrStochastic,
+    method: str,
+    model: torch.nn.Module,
+    parameters: list[Tensor],
+    x: Tensor,
+    y: Tensor,
+    spread: _Spread,
+    probes: torch.Generator,
+) -> None:
     def loss() -> Tensor:
         return torch.nn.functional.cross_entropy(model(x), y)
 
@@ -114,9 +120,14 @@ def _step(
 
 
 def _record(
-    experiment: HsrStochastic, ctx: Context, history: dict[str, list[Any]], epoch: int, model: torch.nn.Module,
-    data: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor],
-) -> None:  # fmt: skip
+    experiment: HsrStochastic,
+    ctx: Context,
+    history: dict[str, list[Any]],
+    epoch: int,
+    model: torch.nn.Module,
+    data: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+) -> None:
     """Loss and accuracy after every epoch; curvature of the training loss at the start and at the end."""
     x, y = data
     with torch.no_grad():
@@ -151,8 +162,13 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
         image = z @ hessian
         forms, squares = (z * image).sum(-1), image.square().sum(-1)
         bounds = combine(forms, squares, dimension).bound
-        entries = (count, exact, float(bounds.mean()), float((bounds - exact).square().mean().sqrt()),
-                   float(bounds.std()) / math.sqrt(experiment.repeats))  # fmt: skip
+        entries = (
+            count,
+            exact,
+            float(bounds.mean()),
+            float((bounds - exact).square().mean().sqrt()),
+            float(bounds.std()) / math.sqrt(experiment.repeats),
+        )
         for key, entry in zip(rows, entries, strict=True):
             rows[key].append(entry)
     return {"estimate": rows}

@@ -44,8 +44,17 @@ def statistics(experiment: HsrStochastic, tables: Tables) -> list[Statistic]:
         for quantity in QUANTITIES:
             values = final(tables, quantity)
             for other in ("sgd", "sam"):
-                found.append(stats.wilcoxon(values["hsr"], values[other], name=f"{quantity}, hsr - {other}",
-                                            figure=quantity, where=WHERE, label_a="hsr", label_b=other))  # fmt: skip
+                found.append(
+                    stats.wilcoxon(
+                        values["hsr"],
+                        values[other],
+                        name=f"{quantity}, hsr - {other}",
+                        figure=quantity,
+                        where=WHERE,
+                        label_a="hsr",
+                        label_b=other,
+                    )
+                )
             for method in NAMES:
                 found.append(stats.summary(values[method], name=f"{quantity}, {method}", figure=quantity))
     if "timing" in tables:
@@ -57,8 +66,13 @@ def statistics(experiment: HsrStochastic, tables: Tables) -> list[Statistic]:
 def _rate(rows: pd.DataFrame, seed: int) -> Statistic:
     import numpy as np
 
-    return stats.linear(np.log(rows["probes"]), np.log(rows["rms_error"]), name="exponent of the error in probes",
-                        group=f"seed={seed}", where=WHERE)  # fmt: skip
+    return stats.linear(
+        np.log(rows["probes"]),
+        np.log(rows["rms_error"]),
+        name="exponent of the error in probes",
+        group=f"seed={seed}",
+        where=WHERE,
+    )
 
 
 def claims(experiment: HsrStochastic, tables: Tables) -> list[Claim]:
@@ -66,10 +80,16 @@ def claims(experiment: HsrStochastic, tables: Tables) -> list[Claim]:
     found: list[Claim] = []
     if "estimate" in tables:
         slopes = {int(str(seed)): _rate(rows, 0).slope for seed, rows in tables["estimate"].groupby("seed")}
-        found.append(_claim(
-            experiment, "Monte-Carlo rate", "the estimated bound converges to the closed form at the Monte-Carlo rate",
-            slopes, lambda v: SLOPE[0] < v < SLOPE[1], f"fitted exponent between {SLOPE[0]:g} and {SLOPE[1]:g}",
-        ))  # fmt: skip
+        found.append(
+            _claim(
+                experiment,
+                "Monte-Carlo rate",
+                "the estimated bound converges to the closed form at the Monte-Carlo rate",
+                slopes,
+                lambda v: SLOPE[0] < v < SLOPE[1],
+                f"fitted exponent between {SLOPE[0]:g} and {SLOPE[1]:g}",
+            )
+        )
     if "history" in tables:
         found += _of_training(experiment, tables)
     return found
@@ -80,18 +100,31 @@ def _of_training(experiment: HsrStochastic, tables: Tables) -> Iterator[Claim]:
     largest, accuracy = final(tables, "lambda_max"), final(tables, "test_accuracy")
     for other in ("sgd", "sam"):
         yield _claim(
-            experiment, f"flatter than {NAMES[other]}", f"HSR from probes ends at a smaller λ₁ than {NAMES[other]}",
-            (largest["hsr"] / largest[other]).to_dict(), lambda v: v < 1, "ratio of λ₁ < 1",
-        )  # fmt: skip
+            experiment,
+            f"flatter than {NAMES[other]}",
+            f"HSR from probes ends at a smaller λ₁ than {NAMES[other]}",
+            (largest["hsr"] / largest[other]).to_dict(),
+            lambda v: v < 1,
+            "ratio of λ₁ < 1",
+        )
         yield _claim(
-            experiment, f"no loss of accuracy against {NAMES[other]}",
+            experiment,
+            f"no loss of accuracy against {NAMES[other]}",
             f"the test accuracy of HSR from probes is not below that of {NAMES[other]}",
-            (accuracy["hsr"] - accuracy[other]).to_dict(), lambda v: v > -margin, f"difference > -{margin:g}",
-        )  # fmt: skip
+            (accuracy["hsr"] - accuracy[other]).to_dict(),
+            lambda v: v > -margin,
+            f"difference > -{margin:g}",
+        )
 
 
-def _claim(experiment: HsrStochastic, name: str, statement: str, values: Mapping[int, float],
-           holds: Callable[[float], bool], threshold: str) -> Claim:  # fmt: skip
+def _claim(
+    experiment: HsrStochastic,
+    name: str,
+    statement: str,
+    values: Mapping[int, float],
+    holds: Callable[[float], bool],
+    threshold: str,
+) -> Claim:
     found = {seed: "mute" if math.isnan(v) else "yes" if holds(v) else "no" for seed, v in values.items()}
     verdict, text = over_data_sets(experiment, found)
     listed = ", ".join(f"{v:.3g}" for v in values.values())
@@ -110,8 +143,10 @@ def notes(experiment: HsrStochastic, tables: Tables) -> list[str]:
     if "timing" in tables:
         times = 1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()
         listed = ", ".join(f"{NAMES[m]} {times[m]:.2f} ms" for m in NAMES if m in times)
-        found.append(f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
-                     "repeat byte for byte.")  # fmt: skip
+        found.append(
+            f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
+            "repeat byte for byte."
+        )
     return found
 
 
@@ -137,8 +172,13 @@ def estimate(tables: Tables) -> Figure:
     counts = sorted(rows["probes"].unique())
     first = rows[rows["probes"] == counts[0]]
     start = float((first["rms_error"] / first["exact"]).median())
-    axes[0, 0].plot(counts, [start * (k / counts[0]) ** -0.5 for k in counts], color="black", linestyle=":",
-                    label=r"$\propto K^{-1/2}$")  # fmt: skip
+    axes[0, 0].plot(
+        counts,
+        [start * (k / counts[0]) ** -0.5 for k in counts],
+        color="black",
+        linestyle=":",
+        label=r"$\propto K^{-1/2}$",
+    )
     axes[0, 1].axhline(0, color="black", linewidth=0.9)
     draw.log_axis(axes[0, 0], "both")
     draw.log_axis(axes[0, 1], "x")
@@ -163,15 +203,25 @@ def training(tables: Tables) -> Figure:
             continue
         by_epoch = part.groupby("epoch")["test_accuracy"]
         std = by_epoch.std().fillna(0) if part["seed"].nunique() > 1 else None
-        draw.mean_band(axes[0, 0], by_epoch.mean().index, 100 * by_epoch.mean(), None if std is None else 100 * std,
-                       LABELS[method], name=name)  # fmt: skip
+        draw.mean_band(
+            axes[0, 0],
+            by_epoch.mean().index,
+            100 * by_epoch.mean(),
+            None if std is None else 100 * std,
+            LABELS[method],
+            name=name,
+        )
     axes[0, 0].set_xlabel("epoch")
     axes[0, 0].set_ylabel("test accuracy (%)")
     late = history[history["epoch"] >= 0.1 * history["epoch"].max()]
     axes[0, 0].set_ylim(100 * late["test_accuracy"].min() - 3, 100)
     largest = final(tables, "lambda_max").rename(columns=LABELS)
-    draw.groups(axes[0, 1], {label: largest[label] for label in largest}, paired=True,
-                names={LABELS[m]: name.replace(" from", "\nfrom") for m, name in NAMES.items()})  # fmt: skip
+    draw.groups(
+        axes[0, 1],
+        {label: largest[label] for label in largest},
+        paired=True,
+        names={LABELS[m]: name.replace(" from", "\nfrom") for m, name in NAMES.items()},
+    )
     axes[0, 1].set_ylabel(r"largest eigenvalue $\lambda_1$ at the end")
     axes[0, 1].set_ylim(bottom=0)
     times = (1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()).reindex(list(NAMES))

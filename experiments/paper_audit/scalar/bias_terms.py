@@ -85,12 +85,12 @@ def eq83(c: Bias) -> Tensor:
 
 def eq84(c: Bias) -> Tensor:
     x, y, low = c.dx, c.d0, LAMBDA
-    first = torch.cat([
-        low**2 * c.v + low * x * c.w, low * x * c.v + (low**2 - y**2) * c.w, low * y * c.v + x * y * c.w
-    ])  # fmt: skip
-    second = torch.cat([
-        low**2 * c.b + low * y * c.w, low * x * c.b + x * y * c.w, low * y * c.b + (low**2 - x**2) * c.w
-    ])  # fmt: skip
+    first = torch.cat(
+        [low**2 * c.v + low * x * c.w, low * x * c.v + (low**2 - y**2) * c.w, low * y * c.v + x * y * c.w]
+    )
+    second = torch.cat(
+        [low**2 * c.b + low * y * c.w, low * x * c.b + x * y * c.w, low * y * c.b + (low**2 - x**2) * c.w]
+    )
     return -torch.stack([first, second], dim=1) / (low * (low**2 - c.r2))
 
 

@@ -46,13 +46,17 @@ def scan(experiment: WsBound, tables: Tables) -> Figure:
             share = (part[column] / part["starts"]).groupby(part["rate"])
             _ranged(ax, share, label, f"N = {hidden}")
             if hidden in PUBLISHED:
-                ax.axhline(PUBLISHED[int(str(hidden))][slot], color=draw.colour(label), linewidth=1, linestyle=":",
-                           label=f"published, N = {hidden}")  # fmt: skip
+                ax.axhline(
+                    PUBLISHED[int(str(hidden))][slot],
+                    color=draw.colour(label),
+                    linewidth=1,
+                    linestyle=":",
+                    label=f"published, N = {hidden}",
+                )
         _ranged(axes[0, 2], part.groupby("rate")["lambda_max_largest"], label, f"N = {hidden}")
     rates = sorted(rows["rate"].unique())
     axes[0, 2].plot(rates, [2 / rate for rate in rates], color="black", linestyle="--", label="stability limit 2/η")
-    for ax, text in zip(axes[0], ("share of starts", "share of starts",
-                                  r"largest $\lambda_1$ found"), strict=True):  # fmt: skip
+    for ax, text in zip(axes[0], ("share of starts", "share of starts", r"largest $\lambda_1$ found"), strict=True):
         draw.log_axis(ax, "x")
         ax.set_xticks(rates, [f"{rate:g}" for rate in rates], minor=False)
         ax.set_xlabel("learning rate η")
@@ -138,9 +142,15 @@ def _shares(ax: Axes, experiment: WsBound, tables: Tables, names: list[str]) -> 
         for column, filled in (("converged", True), ("unique", False)):
             share = (part[column] / part["starts"]).groupby(part["activation"]).mean().reindex(names)
             look = draw.point_style(f"N={hidden}")
-            ax.scatter([i + 0.2 * (slot - 0.5) for i in range(len(names))], share, s=34, marker=look["marker"],
-                       edgecolors=look["color"], facecolors=look["color"] if filled else "none",
-                       label=f"{column}, N = {hidden}")  # fmt: skip
+            ax.scatter(
+                [i + 0.2 * (slot - 0.5) for i in range(len(names))],
+                share,
+                s=34,
+                marker=look["marker"],
+                edgecolors=look["color"],
+                facecolors=look["color"] if filled else "none",
+                label=f"{column}, N = {hidden}",
+            )
     ax.set_xticks(range(len(names)), names)
     ax.set_xlim(-0.5, len(names) - 0.5)
     ax.set_ylim(0, 1.05)

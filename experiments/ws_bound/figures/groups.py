@@ -33,14 +33,23 @@ def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mappi
     for place, by_label in enumerate(samples.values()):
         for slot, label in enumerate(labels):
             centre = place + (slot - (len(labels) - 1) / 2) * width
-            drawn = ax.boxplot([by_label[label].dropna()], positions=[centre], widths=0.8 * width, whis=(10, 90),
-                               showfliers=False, patch_artist=True, manage_ticks=False,
-                               medianprops={"color": "black", "linewidth": 1.8})  # fmt: skip
+            drawn = ax.boxplot(
+                [by_label[label].dropna()],
+                positions=[centre],
+                widths=0.8 * width,
+                whis=(10, 90),
+                showfliers=False,
+                patch_artist=True,
+                manage_ticks=False,
+                medianprops={"color": "black", "linewidth": 1.8},
+            )
             drawn["boxes"][0].set(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None)
     ax.set_xticks(range(len(samples)), [str(seed) for seed in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
-    return [Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
-            for slot, label in enumerate(labels)]  # fmt: skip
+    return [
+        Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
+        for slot, label in enumerate(labels)
+    ]
 
 
 def p_line(tests: Sequence[Statistic]) -> str:
@@ -59,9 +68,13 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
     for ax, variant in zip(axes[0], variants, strict=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)
         draw.histogram(
-            ax, points["lambda_sup"], label=f"N={experiment.portrait_hidden}", bins=40,
-            name=f"N = {experiment.portrait_hidden}", percentile=100 * experiment.low_share,
-        )  # fmt: skip
+            ax,
+            points["lambda_sup"],
+            label=f"N={experiment.portrait_hidden}",
+            bins=40,
+            name=f"N = {experiment.portrait_hidden}",
+            percentile=100 * experiment.low_share,
+        )
         ax.set_xlabel(BOUND)
         titles.append(f"{variant.protocol}, η = {variant.rate:g}, {seeds_text(points)}")
     axes[0, 0].set_ylabel("critical points")

@@ -56,8 +56,9 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
     ax.contour(table.columns, table.index, table.to_numpy(), levels=[0], colors="black", linewidths=1.4)
     for label, colour in ((0, "white"), (1, "black")):
         own = samples[samples["label"] == label]
-        ax.scatter(own["x1"], own["x2"], s=16, c=colour, edgecolors="black", linewidths=0.7, label=f"class {label}",
-                   zorder=3)  # fmt: skip
+        ax.scatter(
+            own["x1"], own["x2"], s=16, c=colour, edgecolors="black", linewidths=0.7, label=f"class {label}", zorder=3
+        )
     ax.set_xlabel(r"input $x_1$ (grey: decided as class 1)")
     ax.set_aspect("equal")
     ax.grid(False)
@@ -75,9 +76,14 @@ def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str) -> None:
     colours = _direction_colours(lines["direction"].max())
     for direction, line in reversed(list(lines.groupby("direction", sort=True))):
         sharpest = direction == 1
-        ax.plot(line["alpha"], line[name], color="black" if sharpest else colours.to_rgba(direction),
-                linewidth=2 if sharpest else 1, linestyle="--" if sharpest else "-",
-                label=r"along $u_1$" if sharpest else None)  # fmt: skip
+        ax.plot(
+            line["alpha"],
+            line[name],
+            color="black" if sharpest else colours.to_rgba(direction),
+            linewidth=2 if sharpest else 1,
+            linestyle="--" if sharpest else "-",
+            label=r"along $u_1$" if sharpest else None,
+        )
     ax.set_xlabel(r"step $\alpha$ along eigenvector $u_d$")
 
 

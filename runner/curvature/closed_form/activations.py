@@ -148,6 +148,4 @@ def get_activation(name: str) -> Activation:
     except (KeyError, TypeError):
         near = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"expected an activation out of {', '.join(ACTIVATIONS)}, found {name!r}{hint}"
-        ) from None
+        raise ValueError(f"expected an activation out of {', '.join(ACTIVATIONS)}, found {name!r}{hint}") from None

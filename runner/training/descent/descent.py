@@ -33,6 +33,7 @@ __all__ = [
 LANES = 48  # a common multiple of the widths of vector registers and of matrix-product tiles
 BLOCK = 1008  # starts advanced together; more would leave the cache
 
+
 @dataclass(frozen=True)
 class Endpoints:
     """Where S starts were when they first met one stop ratio, or when the descent ended without meeting it.
@@ -47,7 +48,7 @@ class Endpoints:
 
     @property
     def status(self) -> list[str]:
-        """"converged", "diverged" or "not converged", one per start."""
+        """ "converged", "diverged" or "not converged", one per start."""
         pairs = zip(self.converged.tolist(), self.diverged.tolist(), strict=True)
         return ["converged" if met else "diverged" if lost else "not converged" for met, lost in pairs]
 

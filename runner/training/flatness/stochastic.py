@@ -54,9 +54,13 @@ def hessian_vector_product(
     if not used:  # a loss linear in every parameter
         return tuple(torch.zeros_like(p) for p in parameters)
     return torch.autograd.grad(
-        [g for g, _ in used], parameters, [v for _, v in used], create_graph=graph, retain_graph=True,
+        [g for g, _ in used],
+        parameters,
+        [v for _, v in used],
+        create_graph=graph,
+        retain_graph=True,
         materialize_grads=True,
-    )  # fmt: skip
+    )
 
 
 def stochastic_bound(

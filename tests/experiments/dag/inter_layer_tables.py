@@ -42,15 +42,32 @@ def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02,
                     where = {"depth": depth, "arch": arch, "checkpoint": checkpoint, "seed": seed}
                     for images in (0, 1, 2):
                         networks.append(
-                            {**where, "images": images, "rho": 2.59 * jitter, "lyapunov_1": -0.02 * jitter,
-                             "lyapunov_log_norm": 0.2 * jitter, "test_accuracy": 0.498 * jitter, "status": "ok"}
-                        )  # fmt: skip
+                            {
+                                **where,
+                                "images": images,
+                                "rho": 2.59 * jitter,
+                                "lyapunov_1": -0.02 * jitter,
+                                "lyapunov_log_norm": 0.2 * jitter,
+                                "test_accuracy": 0.498 * jitter,
+                                "status": "ok",
+                            }
+                        )
                         for d in range(depth):
                             shape = math.exp(-rate * jitter * d)
                             distances.append(
-                                {**where, "images": images, "distance": d, "pairs": depth - d, "C": shape, "D": 2.0,
-                                 "R": scale[checkpoint] * jitter * shape, "R_examples": 1.0, "gn": 1.0, "tensor": 0.5}
-                            )  # fmt: skip
+                                {
+                                    **where,
+                                    "images": images,
+                                    "distance": d,
+                                    "pairs": depth - d,
+                                    "C": shape,
+                                    "D": 2.0,
+                                    "R": scale[checkpoint] * jitter * shape,
+                                    "R_examples": 1.0,
+                                    "gn": 1.0,
+                                    "tensor": 0.5,
+                                }
+                            )
     return {"distances": pd.DataFrame(distances), "networks": pd.DataFrame(networks)}
 
 
@@ -65,9 +82,13 @@ def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
                 tables["pairs"].append({**where, "frob_tensor": largest_tensor})
                 for images in (0, 1, 2):
                     tables["networks"].append(
-                        {**where, "images": images, "sigma_pp_squared": curvature[activation],
-                         "test_accuracy": accuracy[activation] * jitter}
-                    )  # fmt: skip
+                        {
+                            **where,
+                            "images": images,
+                            "sigma_pp_squared": curvature[activation],
+                            "test_accuracy": accuracy[activation] * jitter,
+                        }
+                    )
                     for d in range(3):
                         part = {"distance": d, "pairs": 3 - d, "gn": 1.0, "tensor": gap * jitter, "gap_of_pairs": gap}
                         tables["distances"].append({**where, "images": images, **part})

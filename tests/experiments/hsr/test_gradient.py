@@ -89,8 +89,9 @@ def test_claims_follow_the_tables(experiment, tables):
 def test_fitted_exponents_are_the_slopes(experiment):
     rows = [
         {"varied": "samples", "samples": n, "dimension": 21, "form": form, "seconds": 1e-6 * n**power, "seed": 1}
-        for form, power in (("analytic", 1), ("numerical", 2)) for n in (100, 200, 400)
-    ]  # fmt: skip
+        for form, power in (("analytic", 1), ("numerical", 2))
+        for n in (100, 200, 400)
+    ]
     found = {s.name: s.slope for s in statistics(experiment, {"timing": pd.DataFrame(rows)})}
     assert found["exponent in I, analytic"] == pytest.approx(1)
     assert found["exponent in I, numerical"] == pytest.approx(2)

@@ -104,10 +104,14 @@ def test_boundary_length_of_a_vertical_line(experiment):
 
 
 def test_methods_are_paired_by_start_and_gaps_stay_gaps():
-    rows = pd.DataFrame({
-        "start": [1, 1, 2, 2], "method": ["gd", "hsr", "gd", "hsr"], "lambda_max": [2.0, 1.0, 4.0, -1.0],
-        "status": ["ok", "ok", "not converged", "ok"],
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "start": [1, 1, 2, 2],
+            "method": ["gd", "hsr", "gd", "hsr"],
+            "lambda_max": [2.0, 1.0, 4.0, -1.0],
+            "status": ["ok", "ok", "not converged", "ok"],
+        }
+    )
     table = wide(rows, "lambda_max")
     assert list(table.columns) == list(METHODS)
     assert table.loc[1, "gd"] == 2 and np.isnan(table.loc[2, "gd"])
@@ -130,12 +134,27 @@ def constructed(effect):
             for method in METHODS:
                 factor = effect if method == "hsr" else 1.0
                 noise = generator.uniform(0.99, 1.01, 30)
-                rows.append(pd.DataFrame({
-                    "seed": seed, "protocol": "fitted", "reading": "every_step", "method": method, "group": group,
-                    "start": range(30), "status": "ok", "lambda_max": base * factor * noise, "mean": base * factor,
-                    "std": base * factor * noise, "lambda_min": -1e-4 * noise, "lambda_sup": base,
-                    "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30), "boundary_length": base, "saddle_depth": 0.0,
-                }))  # fmt: skip
+                rows.append(
+                    pd.DataFrame(
+                        {
+                            "seed": seed,
+                            "protocol": "fitted",
+                            "reading": "every_step",
+                            "method": method,
+                            "group": group,
+                            "start": range(30),
+                            "status": "ok",
+                            "lambda_max": base * factor * noise,
+                            "mean": base * factor,
+                            "std": base * factor * noise,
+                            "lambda_min": -1e-4 * noise,
+                            "lambda_sup": base,
+                            "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30),
+                            "boundary_length": base,
+                            "saddle_depth": 0.0,
+                        }
+                    )
+                )
     return pd.concat(rows, ignore_index=True)
 
 

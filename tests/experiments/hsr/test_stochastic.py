@@ -60,10 +60,19 @@ def test_running_mean_of_the_spread():
 
 def constructed(hsr):
     rows = [
-        {"seed": seed, "part": part, "epoch": epoch, "train_loss": 1.0, "test_accuracy": 0.9, "bound": 1.0,
-         "lambda_max": (hsr if part == "hsr" else 1.0) + 0.01 * seed}
-        for seed in range(5) for part in ("sgd", "sam", "hsr") for epoch in (0, 1)
-    ]  # fmt: skip
+        {
+            "seed": seed,
+            "part": part,
+            "epoch": epoch,
+            "train_loss": 1.0,
+            "test_accuracy": 0.9,
+            "bound": 1.0,
+            "lambda_max": (hsr if part == "hsr" else 1.0) + 0.01 * seed,
+        }
+        for seed in range(5)
+        for part in ("sgd", "sam", "hsr")
+        for epoch in (0, 1)
+    ]
     return pd.DataFrame(rows)
 
 

@@ -35,9 +35,17 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
         for slot, method in enumerate(NAMES):
             values = part.loc[part["method"] == method, quantity].dropna()
             centre = place + (slot - (len(NAMES) - 1) / 2) * width
-            drawn = ax.boxplot([values], positions=[centre], widths=0.8 * width, patch_artist=True,
-                               showfliers=False, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.6},
-                               whiskerprops={"linewidth": 0.8}, capprops={"linewidth": 0.8})  # fmt: skip
+            drawn = ax.boxplot(
+                [values],
+                positions=[centre],
+                widths=0.8 * width,
+                patch_artist=True,
+                showfliers=False,
+                manage_ticks=False,
+                medianprops={"color": "black", "linewidth": 1.6},
+                whiskerprops={"linewidth": 0.8},
+                capprops={"linewidth": 0.8},
+            )
             drawn["boxes"][0].set(facecolor=draw.colour(label(method)), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
     ax.set_xticks(range(len(seeds)), seeds)
     ax.set_xlim(-0.6, len(seeds) - 0.4)
@@ -97,8 +105,16 @@ def effects(experiment: HsrRegularization, tables: Tables, variant: Variant) -> 
                 for slot, test in enumerate(found):
                     height = place + 0.12 * (slot - (len(found) - 1) / 2)
                     filled = test.p_holm < experiment.level
-                    ax.scatter(test.effect, height, s=20, marker=look["marker"], edgecolors=look["color"],
-                               facecolors=look["color"] if filled else "white", linewidths=0.9, zorder=3)  # fmt: skip
+                    ax.scatter(
+                        test.effect,
+                        height,
+                        s=20,
+                        marker=look["marker"],
+                        edgecolors=look["color"],
+                        facecolors=look["color"] if filled else "white",
+                        linewidths=0.9,
+                        zorder=3,
+                    )
             ax.axvline(0, color="black", linewidth=0.9)
             titles.append(f"{text}, {group} seeds")
     for ax in axes[:, 0]:

@@ -28,8 +28,15 @@ def data(tables: Tables) -> Figure:
         for label, name in ((0, "low"), (1, "high")):
             points = part[part["label"] == label]
             look = draw.point_style(name)
-            ax.scatter(points["x1"], points["x2"], s=22 if kind == "train" else 9, alpha=0.7, linewidths=0,
-                       label=f"class {label}", **look)  # fmt: skip
+            ax.scatter(
+                points["x1"],
+                points["x2"],
+                s=22 if kind == "train" else 9,
+                alpha=0.7,
+                linewidths=0,
+                label=f"class {label}",
+                **look,
+            )
         ax.set_xlabel("$x_1$")
         titles.append(f"{'training' if kind == 'train' else 'test'} data, {len(part)} samples")
     axes[0, 0].set_ylabel("$x_2$")
@@ -46,8 +53,15 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
     for row, protocol in zip(axes, protocols, strict=True):
         part = points[points["protocol"] == protocol].infer_objects()
         ratio = (part["lambda_sup"] / part["lambda_max"]).median()
-        row[0].scatter(part["lambda_max"], part["lambda_sup"], s=9, alpha=0.35, linewidths=0,
-                       label=f"median ratio {ratio:.3f}", **draw.point_style("lambda_sup"))  # fmt: skip
+        row[0].scatter(
+            part["lambda_max"],
+            part["lambda_sup"],
+            s=9,
+            alpha=0.35,
+            linewidths=0,
+            label=f"median ratio {ratio:.3f}",
+            **draw.point_style("lambda_sup"),
+        )
         draw.log_axis(row[0], "both")
         draw.identity_line(row[0])
         draw.legend(row[0])
@@ -55,16 +69,29 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
         row[0].set_ylabel(BOUND)
         seed = part["seed"].min()
         first = search[(search["protocol"] == protocol) & (search["seed"] == seed)].iloc[0]
-        draw.histogram(row[1], part.loc[part["seed"] == seed, "lambda_sup"], label="lambda_sup", bins=40,
-                       name="critical points", percentile=None)  # fmt: skip
+        draw.histogram(
+            row[1],
+            part.loc[part["seed"] == seed, "lambda_sup"],
+            label="lambda_sup",
+            bins=40,
+            name="critical points",
+            percentile=None,
+        )
         for key, label in (("flat", "low"), ("sharp", "high")):
-            row[1].axvline(first[f"{key}_threshold"], linestyle="--", linewidth=1.3, color=draw.colour(label),
-                           label=f"{key} seeds: {first[key]} beyond {first[f'{key}_threshold']:.3g}")  # fmt: skip
+            row[1].axvline(
+                first[f"{key}_threshold"],
+                linestyle="--",
+                linewidth=1.3,
+                color=draw.colour(label),
+                label=f"{key} seeds: {first[key]} beyond {first[f'{key}_threshold']:.3g}",
+            )
         draw.legend(row[1])
         row[1].set_xlabel(BOUND)
         row[1].set_ylabel("critical points")
         sets = part["seed"].nunique()
-        titles += [f"{protocol}: {len(part)} points, {sets} data set{'s' if sets > 1 else ''}",
-                   f"{protocol}: seed {seed}, {first['unique']} of {first['starts']} starts"]  # fmt: skip
+        titles += [
+            f"{protocol}: {len(part)} points, {sets} data set{'s' if sets > 1 else ''}",
+            f"{protocol}: seed {seed}, {first['unique']} of {first['starts']} starts",
+        ]
     draw.letter(axes, titles)
     return figure

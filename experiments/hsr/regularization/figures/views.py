@@ -96,8 +96,15 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
             ax.contour(grid.columns, grid.index, grid.to_numpy(), levels=[0.5], colors="black", linewidths=1.4)
             for kind, marker in ((0, "o"), (1, "^")):
                 points = train[train["label"] == kind]
-                ax.scatter(points["x1"], points["x2"], s=9, marker=marker, facecolors="white", edgecolors="black",
-                           linewidths=0.6)  # fmt: skip
+                ax.scatter(
+                    points["x1"],
+                    points["x2"],
+                    s=9,
+                    marker=marker,
+                    facecolors="white",
+                    edgecolors="black",
+                    linewidths=0.6,
+                )
             ax.grid(False)
             ax.set(aspect="equal", xlim=(grid.columns[0], grid.columns[-1]), ylim=(grid.index[0], grid.index[-1]))
             titles.append(f"{'plain' if method == 'gd' else NAMES[method]}, start {start}")

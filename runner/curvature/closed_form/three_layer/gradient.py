@@ -125,10 +125,7 @@ def _unit_deviator(hessian: Tensor) -> Tensor:
     return scaled / (norm + (norm == 0))
 
 
-
-def contraction_gradient(
-    theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid"
-) -> Tensor:
+def contraction_gradient(theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid") -> Tensor:
     """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta.
 
     Raises ValueError when G is not a D × D matrix; it is taken to be symmetric.

@@ -21,8 +21,13 @@ def verdicts(experiment, tables, name):
 
 def test_the_grid_is_the_papers(paper):
     assert [tuple(c.params.values()) for c in paper.cells()] == [
-        (8, "plain"), (8, "residual"), (10, "plain"), (10, "residual"), (12, "plain"), (12, "residual")
-    ]  # fmt: skip
+        (8, "plain"),
+        (8, "residual"),
+        (10, "plain"),
+        (10, "residual"),
+        (12, "plain"),
+        (12, "residual"),
+    ]
     assert paper.training.epochs == 50 and paper.metric.examples == 32 and paper.comparable() == ""
 
 

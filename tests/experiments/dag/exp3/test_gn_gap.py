@@ -59,15 +59,29 @@ def test_one_seed_decides_only_what_one_network_can(paper):
 
 
 def test_the_change_is_that_of_the_means():
-    rows = [{"activation": "silu", "seed": s, "checkpoint": c, "images": 0, "gap": g * (1 + 0.1 * s)}
-            for s in (0, 1) for c, g in (("init", 2.0), ("final", 1.0))]  # fmt: skip
+    rows = [
+        {"activation": "silu", "seed": s, "checkpoint": c, "images": 0, "gap": g * (1 + 0.1 * s)}
+        for s in (0, 1)
+        for c, g in (("init", 2.0), ("final", 1.0))
+    ]
     assert changes(pd.DataFrame(rows))["value"].mean() == pytest.approx(-50)
 
 
 def test_table_n6_is_the_discrepancy_of_means_without_sign():
-    rows = [{"activation": "silu", "checkpoint": "init", "probes": 100, "draw": draw, "seed": seed, "gap_exact": 1.0,
-             "gap_stochastic": 1.0 + shift, "status": "ok"}
-            for draw in (0, 1) for seed, shift in ((1, 0.02), (2, -0.05))]  # fmt: skip
+    rows = [
+        {
+            "activation": "silu",
+            "checkpoint": "init",
+            "probes": 100,
+            "draw": draw,
+            "seed": seed,
+            "gap_exact": 1.0,
+            "gap_stochastic": 1.0 + shift,
+            "status": "ok",
+        }
+        for draw in (0, 1)
+        for seed, shift in ((1, 0.02), (2, -0.05))
+    ]
     found = stochastic_values(pd.DataFrame(rows))
     values = found[found["metric"] == "abs_rel_discrepancy_percent"]["value"]
     assert len(values) == 2 and values.mean() == pytest.approx(1.5)
@@ -80,9 +94,21 @@ def test_reference_and_measured_values_meet(name):
     if name == "exp3_gn_gap":
         farther = tables["distances"].assign(distance=lambda t: t["distance"] + 3)
         tables["distances"] = pd.concat([tables["distances"], farther])
-        draws = [{"activation": a, "checkpoint": c, "probes": 100, "draw": 0, "seed": s, "gap_exact": 0.1,
-                  "gap_stochastic": 0.101, "status": "ok"}
-                 for a in CURVATURE for c in ("init", "final") for s in SEEDS]  # fmt: skip
+        draws = [
+            {
+                "activation": a,
+                "checkpoint": c,
+                "probes": 100,
+                "draw": 0,
+                "seed": s,
+                "gap_exact": 0.1,
+                "gap_stochastic": 0.101,
+                "status": "ok",
+            }
+            for a in CURVATURE
+            for c in ("init", "final")
+            for s in SEEDS
+        ]
         tables["stochastic"] = pd.DataFrame(draws)
     scores = scorecard(experiment.measured(tables), read_reference(reference_path(name)))
     assert "not measured" not in set(scores["verdict"])
@@ -102,8 +128,14 @@ def test_end_to_end_without_a_store(name):
 
 
 def test_stochastic_gaps_surround_the_exact_one():
-    experiment = quick("exp3_gn_gap", "experiment.activation=[gelu]", "experiment.probes=[200]", "metric.examples=4",
-                       "experiment.depth=2", "metric.subsamples=0")  # fmt: skip
+    experiment = quick(
+        "exp3_gn_gap",
+        "experiment.activation=[gelu]",
+        "experiment.probes=[200]",
+        "metric.examples=4",
+        "experiment.depth=2",
+        "metric.subsamples=0",
+    )
     table = measured(experiment, seeds=(1,))["stochastic"]
     assert table["discrepancy_percent"].abs().max() < 30
     assert table.groupby("checkpoint")["gap_exact"].nunique().eq(1).all()

@@ -55,10 +55,13 @@ def test_norms_of_single_examples(trained, tables):
     x, y = trained.data.test.first(METRIC.examples)
     network = trained.at("init")
     own = [
-        sum(float(hessian_block(network, x[i : i + 1], y[i : i + 1], v, w).norm()) for v, w in
-            (("block0", "block1"), ("block1", "block2"))) / 2
+        sum(
+            float(hessian_block(network, x[i : i + 1], y[i : i + 1], v, w).norm())
+            for v, w in (("block0", "block1"), ("block1", "block2"))
+        )
+        / 2
         for i in range(len(x))
-    ]  # fmt: skip
+    ]
     (row,) = rows(tables["distances"], checkpoint="init", images=0, distance=1)
     assert row["R_examples"] == pytest.approx(sum(own) / len(own), rel=2e-4)
     assert row["R_examples"] >= row["R"]

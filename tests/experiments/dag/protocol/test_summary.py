@@ -87,9 +87,18 @@ def test_over_seeds_uses_the_sample_deviation():
 
 def test_the_global_gap_is_a_ratio_of_sums():
     table = pd.DataFrame(
-        {"activation": "silu", "seed": 1, "checkpoint": "init", "images": 0, "distance": [0, 1], "pairs": [2, 1],
-         "gn": [4.0, 1.0], "tensor": [1.0, 0.0], "gap_of_pairs": [3.0, 0.0]}
-    )  # fmt: skip
+        {
+            "activation": "silu",
+            "seed": 1,
+            "checkpoint": "init",
+            "images": 0,
+            "distance": [0, 1],
+            "pairs": [2, 1],
+            "gn": [4.0, 1.0],
+            "tensor": [1.0, 0.0],
+            "gap_of_pairs": [3.0, 0.0],
+        }
+    )
     (row,) = global_gaps(table, ["activation"]).itertuples()
     assert row.gap == pytest.approx(0.2) and row.gap_of_pairs == pytest.approx(2.0)
     empty = global_gaps(table.assign(gn=0.0, tensor=0.0), ["activation"])
