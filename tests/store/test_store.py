@@ -14,7 +14,8 @@ from runner.contract.schema import SettingError, since
 from runner.run.execute import run
 from runner.store import tables
 from runner.store.job import Job
-from runner.store.store import MARKER, Identity, Store, check_outputs, claim_outputs, merge
+from runner.store.outputs import MARKER, check_outputs, claim_outputs
+from runner.store.store import Identity, Store, merge
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
