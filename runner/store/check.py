@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.store.hashing import digest
+from runner.store.identity import digest
 
-NEEDED = {
+NEEDED: dict[str, type | tuple[type, ...]] = {
     "experiment": str,
     "version": int,
     "settings": dict,

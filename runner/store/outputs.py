@@ -41,6 +41,8 @@ def check_outputs(root: Path) -> None:
 
 
 def _check_place(root: Path) -> None:
+    if root.is_symlink() and not root.exists():
+        raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH")
     place = root
     while not place.exists() and place != place.parent:
         place = place.parent

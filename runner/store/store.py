@@ -19,64 +19,21 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import Field, dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.experiment import Cell, Experiment
 from runner.contract.schema import SettingError
 from runner.store import tables as csv
 from runner.store.check import Damaged, read_cell
-from runner.store.hashing import digest
+from runner.store.checkpoints import DiskCheckpoints
+from runner.store.identity import digest, settings
 from runner.store.scratch import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
 QUARANTINE = "quarantine"
-
-
-def settings(value: Any) -> Any:
-    """The part of an experiment's settings that changes its numbers.
-
-    All fields but the grid, the report-only ones, and those made with `since()` that hold their default.
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: settings(getattr(value, f.name)) for f in fields(value) if _identifies(f, value)}
-    if isinstance(value, list | tuple):
-        return [settings(item) for item in value]
-    return value
-
-
-def _identifies(f: Field[Any], owner: Any) -> bool:
-    """Whether a field's value is part of a cell's identity."""
-    if f.metadata.get("grid") or f.metadata.get("report"):
-        return False
-    return "since" not in f.metadata or getattr(owner, f.name) != f.metadata["since"]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What decides a cell's numbers, but for the cell parameters: shared by all cells of one job."""
-
-    experiment: str
-    version: int
-    settings: Mapping[str, Any]
-    threads: int
-    device: str
-
-    @classmethod
-    def of(cls, name: str, experiment: Experiment, threads: int = 1, device: str = "cpu") -> Identity:
-        return cls(name, experiment.version, settings(experiment), threads, device)
-
-    @cached_property
-    def key(self) -> str:
-        """Hash of the settings; cells with the same key belong into one report."""
-        return digest([self.experiment, self.version, self.settings, self.threads, self.device])
-
-    def cell_id(self, cell: Cell, seed: int) -> str:
-        return digest([self.key, dict(cell.params), seed])
 
 
 @dataclass(frozen=True)
@@ -266,31 +223,6 @@ def _record(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and "error" in record else None
-
-
-class DiskCheckpoints:
-    """Named torch states in one folder, each replaced by one rename (`runner.contract.experiment.Checkpoints`)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Any | None:
-        import torch
-
-        path = self.folder / f"{name}.pt"
-        if not path.is_file():
-            return None
-        return torch.load(path, weights_only=True)
-
-    def save(self, name: str, state: Any) -> None:
-        import io
-
-        import torch
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        csv.write_bytes(self.folder / f"{name}.pt", buffer.getvalue())
 
 
 def merge(cells: Iterable[Stored]) -> dict[str, pd.DataFrame]:
