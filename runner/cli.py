@@ -170,15 +170,16 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
     from runner.report.collect import report
     from runner.report.write import write_overview
+    from runner.run.config import protocol
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        collection, lines = report(members[0], [job.seed for job in members])
+        collection, lines = report(members, protocol)
         print("\n".join(lines))
-        for seed, label, error in collection.failures:
-            print(f"  failed: seed={seed} {label}: {error}", file=sys.stderr)
+        for cell in collection.failures:
+            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():
             write_overview(outputs)

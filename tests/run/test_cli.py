@@ -160,3 +160,31 @@ def test_the_same_command_gives_the_same_bytes_whoever_runs_it(hess_run):
         return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
 
     assert tables("a") == tables("b") == tables("c") and len(tables("a")) == 12
+
+
+def test_a_failing_cell_off_the_grid_says_why_and_how_to_fill_it(hess_run):
+    hess_run("experiment=toy", "width=1")
+    failed = hess_run("experiment=toy", "width=-7", "shape=round")
+    assert failed.returncode == 1, failed.stderr
+    assert "failed: seed=42 width=-7 shape=round: RuntimeError: widths have no sign" in failed.stderr
+    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    assert [(f["cell"], "no sign" in f["error"]) for f in manifest["failures"]] == [("width=-7 shape=round", True)]
+    grid, own = manifest["fill_commands"]
+    assert grid == "hess-run experiment=toy seed=42"
+    assert own == "hess-run experiment=toy experiment.width=-7 experiment.shape=round seed=42"
+    assert hess_run(*own.split()[1:], TOY_MENDED="1").returncode == 0
+    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    assert manifest["failures"] == [] and manifest["fill_commands"] == [grid]
+    assert hess_run(*grid.split()[1:]).returncode == 0
+    assert len(pd.read_csv(hess_run.folder / "outputs/toy/numbers.csv")) == 7 * 20
+
+
+def test_a_multirun_off_the_grid_names_each_way_to_ask(hess_run):
+    failed = hess_run("-m", "experiment=toy", "width=-1,7", "seed=42,43", "shape=round")
+    assert failed.returncode == 1 and failed.stderr.count("widths have no sign") >= 2
+    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    assert [f["seed"] for f in manifest["failures"]] == [42, 43]
+    assert manifest["fill_commands"] == [
+        "hess-run -m experiment=toy seed=42,43",
+        "hess-run -m experiment=toy experiment.width=-1 experiment.shape=round seed=42,43",
+    ]

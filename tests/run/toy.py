@@ -27,13 +27,14 @@ class Toy(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("experiment.width", self.width)
         positive("experiment.samples", self.samples)
         one_of("experiment.shape", self.shape, ("round", "square"))
 
     def measure(self, cell, ctx):
         if cell.params["width"] == self.fail_at and not os.environ.get("TOY_MENDED"):
             raise RuntimeError("the toy fails where it was told to")
+        if cell.params["width"] < 0 and not os.environ.get("TOY_MENDED"):
+            raise RuntimeError("widths have no sign")
         ctx.log(f"measuring {cell.label}")
         for _ in range(10):
             time.sleep(self.pause / 10)
