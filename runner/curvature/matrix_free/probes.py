@@ -61,7 +61,7 @@ class Streams:
 
 
 class Squares(NamedTuple):
-    """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of numbers beyond 1e±150 have no other form."""
+    """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other form."""
 
     values: Tensor
     exponent: int
