@@ -1,5 +1,6 @@
 """Published initial networks and data orders, against torch itself."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_killed_training_keeps_the_published_order():
 
     class Memory:
         load = staticmethod(kept.get)
-        save = staticmethod(kept.__setitem__)
+        save = staticmethod(lambda name, state: kept.__setitem__(name, copy.deepcopy(state)))
 
     def stop(done, total, note):
         if done == 6:
