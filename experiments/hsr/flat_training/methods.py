@@ -1,9 +1,9 @@
 """The methods of the contest, what each may tune, and one step of each.
 
 Every method searches the same number of settings, drawn once from its own space by a stream that knows no seed: the
-learning rate for all, and what else the method has. "asam" scales the perturbation by the size of each weight and leaves
-biases alone; "asam_all" scales biases, too: the two readings of the operator that the paper does not print (HSR,
-Section VI). "hsr_cheap" spares products: the bound on every k-th step only (weighted k times), of the last layers only,
+learning rate for all, and what else the method has. "asam" scales the perturbation by the size of each weight and
+leaves biases alone; "asam_all" scales biases, too: the two readings of the operator that the paper does not print
+(HSR, Section VI). "hsr_cheap" spares products: the bound on every k-th step only (weighted k times), of the last layers only,
 or in the first part of the training only, as in the paper's own protocol.
 """
 
@@ -36,7 +36,7 @@ SCALE_CONSTANT = 0.01
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run of a method is: rate and, where the method has it, radius ρ, weight γ, probes, interval, layers, part."""
+    """What a run of a method is: rate and, where it has them, radius ρ, weight γ, probes, interval, layers, part."""
 
     method: str
     rate: float
