@@ -77,8 +77,7 @@ def since(default: Any) -> Any:
 
 @dataclass(frozen=True)
 class GaussianData:
-    """Two classes of normal vectors: class 0 about +`mean`, class 1 about −`mean` in every coordinate (WS bound, App. C).
-    """
+    """Two classes of normal vectors: class 0 about +`mean`, class 1 about −`mean` in every coordinate (WS bound, App. C)."""
 
     kind: str = "gaussian"
     inputs: int = 2

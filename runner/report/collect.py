@@ -18,7 +18,6 @@ from runner.store.outputs import claim_outputs
 from runner.store.store import Stored, merge
 from runner.store.version import software
 
-
 Protocol = Callable[[str, str], Experiment]
 """(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing changed."""
 

@@ -3,8 +3,8 @@
 Every method searches the same number of settings, drawn once from its own space by a stream that knows no seed: the
 learning rate for all, and what else the method has. "asam" scales the perturbation by the size of each weight and
 leaves biases alone; "asam_all" scales biases, too: the two readings of the operator that the paper does not print
-(HSR, Section VI). "hsr_cheap" spares products: the bound on every k-th step only (weighted k times), of the last layers only,
-or in the first part of the training only, as in the paper's own protocol.
+(HSR, Section VI). "hsr_cheap" spares products: the bound on every k-th step only (weighted k times), of the last
+layers only, or in the first part of the training only, as in the paper's own protocol.
 """
 
 from __future__ import annotations
