@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.experiment import Experiment
+from runner.report.departures import not_comparable
 from runner.report.write import write_report
 from runner.store.job import Job
 from runner.store.store import Identity, Stored, claim_outputs, digest, merge
 from runner.store.store import settings as settings_of
 from runner.store.version import software
-
 
 Protocol = Callable[[str, str], Experiment]
 """(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing changed."""
@@ -144,7 +144,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "profile": "paper" if collection.scope.folder == job.store.root else job.profile,
         "changed": " ".join(collection.scope.changed),
         "surrogate": getattr(dataset, "kind", "") == "surrogate",
-        "not_comparable": experiment.comparable(),
+        "not_comparable": not_comparable(experiment, collection.scope.paper),
         "settings": settings_of(experiment),
         "settings_key": job.identity.key,
         "threads": job.threads,
