@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.experiment import Experiment
+from runner.report.departures import not_comparable
 from runner.report.write import write_report
 from runner.store.identity import Identity, digest
 from runner.store.identity import settings as settings_of
@@ -145,7 +146,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "profile": "paper" if collection.scope.folder == job.store.root else job.profile,
         "changed": " ".join(collection.scope.changed),
         "surrogate": getattr(dataset, "kind", "") == "surrogate",
-        "not_comparable": experiment.comparable(),
+        "not_comparable": not_comparable(experiment, collection.scope.paper),
         "settings": settings_of(experiment),
         "settings_key": job.identity.key,
         "threads": job.threads,

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.contract.experiment import Claim, Experiment, GaussianData, decide, grid, one_of, positive
+from runner.contract.experiment import Analysis, Claim, Experiment, GaussianData, decide, grid, one_of, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,14 @@ class Toy(Experiment):
             "keys": {"stream": [str(values)]},
         }
 
-    def documents(self, tables):
-        return {"toy.md": f"# Toy\n\n{len(tables['numbers'])} numbers\n"}
+    def analyse(self, tables):
+        return ToyAnalysis(self, tables)
 
-    def claims(self, tables):
-        mean = tables["numbers"]["value"].mean()
+
+class ToyAnalysis(Analysis):
+    def documents(self):
+        return {"toy.md": f"# Toy\n\n{len(self.tables['numbers'])} numbers\n"}
+
+    def claims(self):
+        mean = self.tables["numbers"]["value"].mean()
         return [Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")]
