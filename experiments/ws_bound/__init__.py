@@ -11,19 +11,23 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
     Cell,
     Claim,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
     SettingError,
     Table,
     grid,
     one_of,
     positive,
     report_only,
+    since,
 )
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +74,8 @@ class WsBound(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
@@ -78,7 +84,7 @@ class WsBound(Experiment):
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "activation", "scanned", "dataset", "training"):
+            if field.name not in ("protocol", "activation", "scanned", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:

@@ -30,13 +30,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from runner.contract import seeding
 from runner.contract.schema import (
     GROUPS,
-    AttentionData,
-    BlockMetric,
-    CifarData,
-    DescentTraining,
-    GaussianData,
-    MinibatchTraining,
-    MlpModel,
     SettingError,
     grid,
     non_negative,
@@ -57,18 +50,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUPS",
-    "AttentionData",
-    "BlockMetric",
     "Cell",
     "Checkpoints",
-    "CifarData",
     "Claim",
     "Context",
-    "DescentTraining",
     "Experiment",
-    "GaussianData",
-    "MinibatchTraining",
-    "MlpModel",
     "SettingError",
     "decide",
     "grid",
@@ -174,8 +160,10 @@ class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line).
-    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
+    cuda, mps).
+    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
+    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
     Checks of values belong in `__post_init__` (call super().__post_init__()) and raise SettingError.
     """
@@ -184,6 +172,7 @@ class Experiment(ABC):
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __post_init__(self) -> None:
         for f in fields(self):

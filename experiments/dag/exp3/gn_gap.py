@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
-from runner.contract.experiment import (
-    Cell,
-    Claim,
-    Context,
-    MlpModel,
-    Table,
-    grid,
-    non_negative,
-    one_of,
-    positive,
-)
+from runner.contract.experiment import Cell, Claim, Context, Table, grid, non_negative, one_of, positive
+from runner.models.kinds.chain import BlockChain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +31,7 @@ class Exp3GnGap(InterLayer):
     depth: int = 6
     probes: list[int]
     probe_draws: int = 10
-    model: MlpModel
+    model: BlockChain
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,8 +45,8 @@ class Exp3GnGap(InterLayer):
         return [self.priced(Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
-        activation = str(cell.params["activation"])
-        return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)
+        activation, arch = str(cell.params["activation"]), self.model.archs[0]
+        return mlp_settings(self.model, self.dataset, depth=self.depth, arch=arch, activation=activation)
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.protocol.measure import measure

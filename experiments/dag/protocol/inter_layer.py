@@ -8,47 +8,35 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from runner.contract.experiment import (
-    BlockMetric,
-    Cell,
-    CifarData,
-    Context,
-    Experiment,
-    MinibatchTraining,
-    MlpModel,
-    SettingError,
-    Table,
-)
+from runner.contract.experiment import Cell, Context, Experiment, SettingError, Table
+from runner.data.images import ImageSettings
+from runner.metrics.inter_layer import InterLayerMetric
+from runner.models import activations
+from runner.models.kinds.chain import BlockChain
+from runner.training.kinds.minibatch import MinibatchTraining
 
-ARCHITECTURES = ("plain", "residual", "plain_sn")
-ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh")
+ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 
 
-def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, activation: str) -> dict[str, Any]:
-    """Settings of `runner.models.mlp`: plain, residual, or plain with spectral norm instead of LayerNorm."""
-    return {
-        "builder": "mlp",
-        "outputs": dataset.classes,
-        "depth": depth,
-        "width": model.width,
-        "activation": activation,
-        "residual": arch == "residual",
-        "norm": model.norm and arch != "plain_sn",
-        "spectral": arch == "plain_sn",
-    }
+def mlp_settings(
+    model: BlockChain, dataset: ImageSettings, *, depth: int, arch: str, activation: str
+) -> dict[str, Any]:
+    """Builder and arguments of a chain of blocks with an output for each class of the data."""
+    return model.network(outputs=dataset.classes, depth=depth, arch=arch, activation=activation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterLayer(Experiment):
     """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
 
-    A subclass says which network a cell is (`network_settings`). data: the data set of the paper's protocol.
+    A subclass says which network a cell is (`network_settings`). data, architecture: kinds of the paper's protocol.
     """
 
     data: ClassVar[str] = "cifar10"
+    architecture: ClassVar[str] = "mlp"
 
-    dataset: CifarData
-    metric: BlockMetric
+    dataset: ImageSettings
+    metric: InterLayerMetric
     training: MinibatchTraining
 
     def __post_init__(self) -> None:
@@ -86,6 +74,7 @@ class InterLayer(Experiment):
         optimiser) is added here.
         """
         wanted = {
+            "model.kind": self.architecture,
             "dataset.train": 50000,
             "dataset.test": 10000,
             "metric.subsample": "first",
@@ -99,10 +88,17 @@ class InterLayer(Experiment):
             "training.augment": False,
             **protocol,
         }
-        found = {key: attrgetter(key)(self) for key in wanted}
+        found = {key: self._value(key, wanted[key]) for key in wanted}
         changed = [f"{key}={found[key]} instead of {value}" for key, value in wanted.items() if found[key] != value]
         if self.dataset.kind == "surrogate":
             changed = [f"dataset=surrogate instead of {self.data}", *(c for c in changed if "dataset" not in c)]
         elif self.dataset.kind != self.data:
             changed.insert(0, f"dataset={self.dataset.kind} instead of {self.data}")
         return f"not the paper's protocol: {', '.join(changed)}" if changed else ""
+
+    def _value(self, key: str, wanted: Any) -> Any:
+        """The value of a setting; `wanted` where another kind of model, which is named anyway, does not have it."""
+        group, _, name = key.rpartition(".")
+        if group == "model" and not hasattr(getattr(self, group), name):
+            return wanted
+        return attrgetter(key)(self)

@@ -151,7 +151,7 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
 
     Probes multiply the closed-form Hessian, which gives the same numbers as products by differentiation.
     """
-    x, q = gaussian_classes(50, 2, -1.0, 2.0, ctx.torch_generator("data/train"))
+    x, q = gaussian_classes(50, 2, 1.0, 2.0, ctx.torch_generator("data/train"))
     dimension = tl.parameter_count(2, experiment.hidden)
     theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
     hessian, exact = tl.hessian(theta, x, q), float(tl.upper_bound(theta, x, q))
