@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 
 import torch
+from runner.models.mlp import mlp
 from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, stable_ranks
 from runner.curvature.metrics.measure import forward_operations, inter_layer_metrics
-from runner.models.mlp import mlp
 from runner.models.resnet import resnet18
 
 PROBES, STEPS = 30, 20
@@ -61,7 +61,9 @@ class PairByPair:
         return torch.autograd.grad(self.output, self.leaves[v], curved, retain_graph=True)[0].flatten()
 
 
-def usual_seconds(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], pairs: list[Pair]) -> tuple[float, float, float]:
+def usual_seconds(
+    dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], pairs: list[Pair]
+) -> tuple[float, float, float]:
     """CPU seconds of R, of R and D, and of the gap: 3 products of each pair timed, after one to warm up."""
     way = PairByPair(dag, x, y, nodes)
     generator = torch.Generator().manual_seed(0)
@@ -86,8 +88,11 @@ def seconds(function: Callable[[], object], repeats: int) -> float:
 def errors(found: dict[Pair, dict[str, float]], truth: dict[Pair, dict[str, float]]) -> dict[str, float]:
     """Root mean square relative error over the pairs."""
     return {
-        k: (sum((found[p][k] / truth[p][k] - 1) ** 2 for p in truth if truth[p][k] > 0)
-            / max(1, sum(truth[p][k] > 0 for p in truth))) ** 0.5
+        k: (
+            sum((found[p][k] / truth[p][k] - 1) ** 2 for p in truth if truth[p][k] > 0)
+            / max(1, sum(truth[p][k] > 0 for p in truth))
+        )
+        ** 0.5
         for k in ("R", "D", "gap")
     }
 
@@ -124,7 +129,9 @@ def main() -> None:
         for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
             p.requires_grad_(False)
 
-        def ours(dag: Dag = dag, x: Tensor = x, y: Tensor = y, nodes: tuple[str, ...] = nodes, error: float | None = None):
+        def ours(
+            dag: Dag = dag, x: Tensor = x, y: Tensor = y, nodes: tuple[str, ...] = nodes, error: float | None = None
+        ):
             return inter_layer_metrics(
                 dag, x, y, nodes, relative_error=error, generator=torch.Generator().manual_seed(5)
             )

@@ -21,17 +21,18 @@ from experiments.dag.protocol.measure import (
     pair_rows,
 )
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance, split_blocks
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import graph_distance
 from runner.training import CHECKPOINTS
 
 RELATIONS = ("a", "b", "cross")
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "merge": [], "distances": [], "pairs": []}
     sets = list(image_sets(trained.data.test, metric, trained.device))
@@ -49,6 +50,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Ta
             dag, x = dag.to(torch.float64), x.double()
         blocks = split_blocks(dag, x, y, network.measured, memory_budget=int(metric.memory_gib * 2**30))
         columns = block_metrics(blocks, order=network.measured)
+        columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
         last = (f"a{depth - 1}", f"b{depth - 1}")
         tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
         parts = {"gn": resonance(gauss_newton), "tensor": resonance(tensor), "gap": gn_gap(tensor, gauss_newton)}

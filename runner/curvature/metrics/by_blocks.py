@@ -27,7 +27,9 @@ def metrics_from_blocks(
     found = {}
     for v, w in dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]):
         total = split.total[v, w].double() / unit
-        parts = [Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)]
+        parts = [
+            Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)
+        ]
         found[v, w] = Measured(Square(float(total.square().sum())), *parts, _spectral_norm(total, v == w), 0.0)
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
     return pair_metrics(found, list(asked), scale, eps, "exact blocks")

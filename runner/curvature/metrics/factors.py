@@ -42,8 +42,9 @@ class OutputFactors:
             )
             for (v, leaf), g in zip(leaves.items(), grads, strict=True):
                 rows[v].append((torch.zeros_like(leaf) if g is None else g).flatten(1))
-        self.rows = {v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel())
-                     for v, found in rows.items()}
+        self.rows = {
+            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
+        }
         self._grams: dict[str, Tensor] = {}
 
     @property

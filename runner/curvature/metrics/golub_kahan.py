@@ -98,9 +98,7 @@ def leading_singular_values(
             state.backward(images[pair])
         for pair, state in active.items():
             found[pair] = state.leading()
-        active = {
-            p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value
-        }
+        active = {p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value}
         if not active:
             break
     return found
