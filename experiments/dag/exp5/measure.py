@@ -34,9 +34,9 @@ def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: C
         for number, x, y in sets:
             row = block_row(trained, network, pair, metric, x, y)
             blocks.append({"checkpoint": checkpoint, "images": number, **row})
-        row = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
-        row |= {"parameters": network.parameter_count, **value_path(network)}
-        networks.append({**row, "status": "ok"})
+        about = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
+        size = {"parameters": network.parameter_count, **value_path(network)}
+        networks.append({**about, **size, "status": "ok"})
         ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
     columns = ("epoch", "train_loss", "test_loss")
     return {
@@ -66,5 +66,6 @@ def value_path(network: Network) -> dict[str, float]:
     head's bias. H^T of (q, k) grows with its first power, H^GN with its square. NaN without values."""
     if "v" not in network.stages:
         return {"value_path": math.nan, "bias": math.nan}
-    values, head = network.stages["v"].weight.detach(), network.stages["head"].linear
+    stages: Any = network.stages
+    values, head = stages["v"].weight.detach(), stages["head"].linear
     return {"value_path": float((head.weight.detach() @ values).norm()), "bias": float(head.bias.detach())}
