@@ -7,7 +7,7 @@ LOOKS = Looks(
     ("sigmoid", "tanh", "softplus", "gelu", "linear"),
     ("low", "high"),
     ("exact", "numerical"),
-    ("lambda_1", "lambda_sup", "loss", "lambda_inf"),
+    ("lambda_1", "lambda_sup", "lambda_D", "lambda_inf", "lambda_2", "lambda_3"),
     ("mean_term", "std_term"),
     ("measured",),
 )

@@ -155,7 +155,11 @@ class AttentionData:
 
 @dataclass(frozen=True)
 class MinibatchTraining:
-    """Minibatch training (DAG, Sections 5 and N)."""
+    """Minibatch training (DAG, Sections 5 and N).
+
+    order: "published" takes the permutations of the paper's own trainings for its seeds 42 to 46 (any other seed:
+    the project's named streams), "named" the named streams for all.
+    """
 
     kind: str = "minibatch"
     optimizer: str = "sgd"
@@ -167,8 +171,10 @@ class MinibatchTraining:
     epochs: int = 50
     schedule: str = "cosine"
     augment: bool = False
+    order: str = since("named")
 
     def __post_init__(self) -> None:
+        one_of("training.order", self.order, ("named", "published"))
         one_of("training.optimizer", self.optimizer, ("sgd", "adam"))
         one_of("training.schedule", self.schedule, ("cosine", "constant"))
         for name in ("rate", "clip", "batch", "epochs"):
@@ -193,14 +199,20 @@ class DescentTraining:
 
 @dataclass(frozen=True)
 class MlpModel:
-    """Fully connected network (DAG, Section 5); depth, architecture and activation are the experiments' grids."""
+    """Fully connected network (DAG, Section 5); depth, architecture and activation are the experiments' grids.
+
+    initial: "published" starts the paper's seeds 42 to 46 from the published initial networks (any other seed: the
+    project's named streams), "named" starts all from the named streams.
+    """
 
     kind: str = "mlp"
     width: int = 64
     norm: bool = True
+    initial: str = since("named")
 
     def __post_init__(self) -> None:
         positive("model.width", self.width)
+        one_of("model.initial", self.initial, ("named", "published"))
 
 
 @dataclass(frozen=True)

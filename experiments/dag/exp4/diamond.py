@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
 from runner.contract.experiment import (
     Analysis,
     Cell,
@@ -51,7 +51,7 @@ class Exp4Diamond(InterLayer):
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         shape = {"branch_depth": int(cell.params["branch_depth"]), "merge": str(cell.params["merge"])}
         shape |= {"activation": str(cell.params["activation"]), "width": self.model.width}
-        return {"builder": "diamond", "outputs": self.dataset.classes, **shape}
+        return {**initial_setting(self.model.initial), "builder": "diamond", "outputs": self.dataset.classes, **shape}
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp4.measure import measure

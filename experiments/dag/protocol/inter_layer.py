@@ -23,9 +23,15 @@ ARCHITECTURES = ("plain", "residual", "plain_sn")
 ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh")
 
 
+def initial_setting(initial: str) -> dict[str, str]:
+    """The entry of the network settings for published initial networks; none for named ones, whose keys are older."""
+    return {} if initial == "named" else {"initial": initial}
+
+
 def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, activation: str) -> dict[str, Any]:
     """Settings of `runner.models.mlp`: plain, residual, or plain with spectral norm instead of LayerNorm."""
     return {
+        **initial_setting(model.initial),
         "builder": "mlp",
         "outputs": dataset.classes,
         "depth": depth,

@@ -157,9 +157,9 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     labels = {
         "lambda_sup": ("lambda_sup", r"$\lambda_{\mathrm{sup}}$"),
         "lambda_1": ("lambda_1", r"$\lambda_1$"),
-        "lambda_2": ("trace_bound", r"$\lambda_2$"),
-        "lambda_3": ("slack", r"$\lambda_3$"),
-        f"lambda_{numbers[-1]}": ("loss", r"$\lambda_D$"),
+        "lambda_2": ("lambda_2", r"$\lambda_2$"),
+        "lambda_3": ("lambda_3", r"$\lambda_3$"),
+        f"lambda_{numbers[-1]}": ("lambda_D", r"$\lambda_D$"),
         "lambda_inf": ("lambda_inf", r"$\lambda_{\mathrm{inf}}$"),
     }
     for ax, names in (
