@@ -96,6 +96,12 @@ def help_text(verb: str, words: Sequence[str]) -> str:
 
 def show(words: Sequence[str]) -> str:
     """The page of an experiment, or of GROUP=NAME. Raises SettingError for anything else."""
+    words = list(words)
+    for option in ("--config-dir", "-cd"):
+        if option in words[:-1]:
+            at = words.index(option)
+            sources.add(words[at + 1])
+            del words[at : at + 2]
     words = [word.removeprefix("experiment=") for word in words]
     if len(words) != 1:
         known = ", ".join(reading.experiment_names())
