@@ -48,11 +48,11 @@ def test_inputs_that_do_not_fit_name_the_node(measure, check, x, message):
 
 @BOTH
 def test_a_node_of_another_dtype_or_number_of_arguments_is_named(measure):
-    with pytest.raises(ValueError, match="node 'a' failed.*one dtype"):
+    with pytest.raises(ValueError, match=r"node 'a' failed.*one dtype"):
         measure(chain(nn.Linear(5, 5)), X, Y)
     with pytest.raises(ValueError, match=r"node 'a' failed.*one argument for each parent"):
         measure(chain(lambda a, b: a), X, Y)
-    with pytest.raises(ValueError, match="node 'a' failed.*KeyError"):
+    with pytest.raises(ValueError, match=r"node 'a' failed.*KeyError"):
         measure(chain(lambda a: {}["missing"]), X, Y)
 
 

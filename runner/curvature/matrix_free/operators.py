@@ -124,6 +124,11 @@ class CurvatureOperator(SymmetricOperator):
         total, gauss_newton = self.apply_parts(directions)
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
+    def single(self, example: int) -> CurvatureOperator:
+        """The operator of one example alone."""
+        part = slice(example, example + 1)
+        return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
+
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
 
