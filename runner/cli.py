@@ -1,4 +1,4 @@
-"""hess-run: run, list, plan, report, data.
+"""hess-run: run, list, plan, show, report, data.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
 says which; nothing is written), 130 when interrupted.
@@ -13,30 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.experimental.callback import Callback
-
 from runner.contract.schema import SettingError
-
-HELP = """\
-hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
-
-  hess-run experiment=NAME [key=value ...]       measure what is not stored yet, then report
-  hess-run -m experiment=NAME seed=42,43,44      sweep over seeds or any key (also seed=range(42,47), a=1,2 b=3,4)
-  hess-run list                                  experiments, paper, cells, stored cells, predicted cost
-  hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
-  hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
-  hess-run data fetch|verify cifar10|cifar100    download the official archive (resumes, checks), or check it
-
-keys of every run (= default)
-  seed=42  profile=paper|quick  outputs=outputs  jobs=1 (processes)  threads=1  device=cpu  force=false
-keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, protocol=printed, 'depth=[8,10]'),
-  and of its groups by path (training.steps=5000, dataset.train=100, dataset=surrogate)
-
-scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
-stop with Ctrl-C and run the same command again: finished cells are kept.
-
-experiments: {names}
-"""
 
 _ENDING = {"status": 0}  # exit status that the report after a run asks for
 
@@ -76,50 +53,71 @@ def _say(line: str) -> None:
 
 def dispatch(argv: list[str]) -> int:
     """Choose the verb."""
-    from runner.run import config
+    from runner.run.show import help_text, is_help
 
-    if not argv or argv[0] in ("--help", "-h", "help"):
-        print(HELP.format(names=", ".join(config.experiment_names())), end="")
+    verbs = {
+        "list": list_command,
+        "plan": plan_command,
+        "show": show_command,
+        "report": report_command,
+        "data": data_command,
+    }
+    verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
+    if not argv or argv[0] == "help" or is_help(rest):
+        print(help_text(verb, rest))
         return 0
     if argv[0] == "--version":
         from runner import __version__
 
         print(f"hess-run {__version__}")
         return 0
-    verbs = {"list": list_command, "plan": plan_command, "report": report_command, "data": data_command}
-    return verbs[argv[0]](argv[1:]) if argv[0] in verbs else run_command(argv)
+    return verbs[verb](rest) if verb else run_command(argv)
 
 
 def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     """The parsed command line and every checked job of it."""
     from runner.run import config
-    from runner.store.store import check_outputs
+    from runner.store.outputs import check_outputs
 
     arguments = config.parse(argv)
-    jobs = [config.build_job(overrides) for overrides in config.expand(arguments)]
-    for job in jobs:
-        check_outputs(job.outputs)
+    jobs = config.build_jobs(arguments)
+    for outputs in {job.outputs for job in jobs}:
+        try:
+            check_outputs(outputs)
+        except OSError as error:
+            raise SettingError(f"outputs: {config.short(outputs)} cannot be used ({error.strerror})") from error
+    for notice in dict.fromkeys(config.composition(words).notice for words in config.distinct(arguments)):
+        if notice:
+            _say(notice)
     return arguments, jobs
 
 
 def run_command(argv: list[str]) -> int:
-    """Measure, then report."""
+    """Measure, then report; or, with one of Hydra's options that show something, show it."""
     import hydra
 
     from runner.run import config
     from runner.run.execute import end_on_sigterm
+    from runner.run.handover import needs_no_job, shown_words, sweep_folder
     from runner.run.requirements import check_data
-    from runner.store.store import claim_outputs
+    from runner.store.outputs import claim_outputs
 
+    if needs_no_job(argv):
+        sys.argv = [sys.argv[0], *argv]
+        hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
+        return 0
     arguments, jobs = _jobs(argv)
-    for job in jobs:
-        check_data(job.experiment)
-    for outputs in {job.outputs for job in jobs}:
-        claim_outputs(outputs)
-    end_on_sigterm()
-    sys.argv = [sys.argv[0], *arguments.argv]
+    if arguments.asks:
+        sys.argv = [sys.argv[0], *arguments.argv(shown_words(arguments))]
+    else:
+        for experiment in {id(job.experiment): job.experiment for job in jobs}.values():
+            check_data(experiment)
+        for outputs in {job.outputs for job in jobs}:
+            claim_outputs(outputs)
+        end_on_sigterm()
+        sys.argv = [sys.argv[0], *arguments.argv(), *sweep_folder(arguments, jobs)]
     _ENDING["status"] = 0
-    hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="config")(run_job)()
+    hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
     return _ENDING["status"]
 
 
@@ -129,7 +127,9 @@ def run_job(cfg: Any) -> None:
 
     from runner.run import config
     from runner.run.execute import run
+    from runner.run.handover import take_folders
 
+    take_folders(HydraConfig.get().runtime.config_sources)
     job = config.build_job(list(HydraConfig.get().overrides.task))
     outcome = run(job)
     counts = f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, {len(outcome.failed)} failed"
@@ -138,8 +138,16 @@ def run_job(cfg: Any) -> None:
         raise KeyboardInterrupt
 
 
-class ReportAfterRun(Callback):
-    """Hydra callback: the report of everything that a run or multirun touched, once, at its end."""
+class ReportAfterRun:
+    """Hydra callback: the report of everything that a run or multirun touched, once, at its end.
+
+    Not derived from Hydra's class, which would cost every listing the import of Hydra.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda **_: None
 
     def on_run_end(self, config: Any, **_: Any) -> None:
         self._report(list(config.hydra.overrides.task), multirun=False)
@@ -151,8 +159,7 @@ class ReportAfterRun(Callback):
         from runner.run import config
 
         def action() -> int:
-            arguments = config.Arguments(tuple(overrides), multirun)
-            jobs = [config.build_job(job) for job in config.expand(arguments)]
+            jobs = config.build_jobs(config.Arguments(tuple(overrides), multirun))
             complete = report_jobs(jobs)
             return 0 if complete else 1
 
@@ -170,15 +177,16 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
     from runner.report.collect import report
     from runner.report.write import write_overview
+    from runner.run.config import protocol
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        collection, lines = report(members[0], [job.seed for job in members])
+        collection, lines = report(members, protocol)
         print("\n".join(lines))
-        for seed, label, error in collection.failures:
-            print(f"  failed: seed={seed} {label}: {error}", file=sys.stderr)
+        for cell in collection.failures:
+            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():
             write_overview(outputs)
@@ -198,6 +206,14 @@ def report_command(argv: list[str]) -> int:
             print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
             return 0
     report_jobs(jobs)
+    return 0
+
+
+def show_command(argv: list[str]) -> int:
+    """What an experiment, or a choice of a group, can be set to."""
+    from runner.run.show import show
+
+    print(show(argv))
     return 0
 
 

@@ -21,20 +21,21 @@ from experiments.dag.protocol.measure import (
     pair_rows,
 )
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance, split_blocks
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import graph_distance
 from runner.training import CHECKPOINTS
 
 RELATIONS = ("a", "b", "cross")
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "merge": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     depth = int(trained.settings["branch_depth"])
     for done, (checkpoint, number, x, y) in enumerate(steps):
@@ -49,6 +50,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Ta
             dag, x = dag.to(torch.float64), x.double()
         blocks = split_blocks(dag, x, y, network.measured, memory_budget=int(metric.memory_gib * 2**30))
         columns = block_metrics(blocks, order=network.measured)
+        columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
         last = (f"a{depth - 1}", f"b{depth - 1}")
         tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
         parts = {"gn": resonance(gauss_newton), "tensor": resonance(tensor), "gap": gn_gap(tensor, gauss_newton)}
@@ -62,7 +64,8 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Ta
         kept = {name: value for name, value in row.items() if not name.startswith("lyapunov")}  # defined on chains
         tables["networks"].append({**where, **kept, "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+    columns_of = {name: as_columns(rows) for name, rows in tables.items()}
+    return {**columns_of, "history": trained.training.history, **trained.origin_table()}
 
 
 def by_relation(columns: Columns, depth: int) -> list[dict[str, Any]]:

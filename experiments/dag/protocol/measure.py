@@ -7,6 +7,7 @@ Tables (long format; cell parameters and seed are added by the runner):
 - `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
 - `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
 - `history`: one row per epoch.
+- `origin`: which streams made network and data order, and in what order the records are (`Trained.origin_table`).
 
 Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
 variance between seeds and between images can be told apart.
@@ -22,10 +23,10 @@ import torch
 from torch import Tensor
 
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature import Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.inter_layer import Columns, block_metrics
+from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
 from runner.curvature.metrics.jacobians import (
     block_jacobians,
     lyapunov_exponents,
@@ -33,6 +34,7 @@ from runner.curvature.metrics.jacobians import (
     spectral_radius,
 )
 from runner.data.images import Split
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Block, Network
 from runner.training import CHECKPOINTS
 
@@ -44,23 +46,25 @@ IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
 
-def image_sets(test: Split, metric: BlockMetric) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(number, inputs, targets) of every set of `metric.examples` test images."""
+def image_sets(test: Split, metric: InterLayerMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(number, inputs, targets) of every set of `metric.examples` test images, on `device`."""
     for number in range(metric.subsamples + 1):
         if number == 0 and metric.subsample == "first":
-            yield number, *test.first(metric.examples)
+            x, y = test.first(metric.examples)
         else:
-            generator = torch_generator(IMAGE_SEED, f"images/{number}")
-            yield number, *test.random(metric.examples, generator)
+            x, y = test.random(metric.examples, torch_generator(IMAGE_SEED, f"images/{number}"))
+        yield number, x.to(device), y.to(device)
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Distance | None = None) -> dict[str, Table]:
+def measure(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
+) -> dict[str, Table]:
     """All tables of one training. distance: default |i − j| in the order of the measured nodes.
 
     A checkpoint that the training did not reach gives one row with the reason in `networks`.
     """
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
         where = {"checkpoint": checkpoint, "images": number}
@@ -79,11 +83,12 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
         tables["distances"] += [{**where, **row} for row in by_distance(columns)]
         tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+    columns_of = {name: as_columns(rows) for name, rows in tables.items()}
+    return {**columns_of, "history": trained.training.history, **trained.origin_table()}
 
 
 def measure_blocks(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric, distance: Distance | None = None
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric, distance: Distance | None = None
 ) -> Columns:
     """Metrics of the batch-mean blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
     budget = int(metric.memory_gib * 2**30)
@@ -94,7 +99,13 @@ def measure_blocks(
         found = distance(v, w)
         return -1 if found is None else found
 
-    return block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    columns = block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    return columns | metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+
+
+def own(columns: Columns) -> list[str]:
+    """Names of the columns that the metric's kind added to those of block_metrics."""
+    return [name for name in columns if name not in (*COLUMNS, "R_examples")]
 
 
 def by_distance(columns: Columns) -> list[dict[str, Any]]:
@@ -109,7 +120,7 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
         row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")}
+        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D", *own(columns))}
         row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
         row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
         if "R_examples" in columns:
@@ -122,14 +133,14 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
 
 def pair_rows(columns: Columns) -> list[dict[str, Any]]:
     """The columns of block_metrics that cannot be had from the others, one row per pair."""
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor")
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *own(columns))
     return [
         {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
         for i in range(len(columns["v"]))
     ]
 
 
-def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric) -> list[float]:
+def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> list[float]:
     """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     sums = dict.fromkeys(pairs, 0.0)
