@@ -93,7 +93,7 @@ def dispatch(argv: list[str]) -> int:
 def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     """The parsed command line and every checked job of it."""
     from runner.run import config
-    from runner.store.store import check_outputs
+    from runner.store.outputs import check_outputs
 
     arguments = config.parse(argv)
     jobs = [config.build_job(overrides) for overrides in config.expand(arguments)]
@@ -109,7 +109,7 @@ def run_command(argv: list[str]) -> int:
     from runner.run import config
     from runner.run.execute import end_on_sigterm
     from runner.run.requirements import check_data
-    from runner.store.store import claim_outputs
+    from runner.store.outputs import claim_outputs
 
     arguments, jobs = _jobs(argv)
     for job in jobs:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.experiment import Experiment
+from runner.store.identity import Identity, digest
+from runner.store.identity import settings as settings_of
 from runner.store.job import Job
-from runner.store.store import Identity, Stored, claim_outputs, digest, merge
-from runner.store.store import settings as settings_of
+from runner.store.outputs import claim_outputs
+from runner.store.store import Stored, merge
 from runner.store.version import software
 
 
