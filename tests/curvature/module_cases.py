@@ -307,6 +307,25 @@ def two_inputs() -> ModuleCase:
     return ModuleCase(ready(TwoInputs()), given, classes(4, 2), nn.CrossEntropyLoss(), None, {"output": 0})
 
 
+class Tokens(nn.Module):
+    """Tokens and features side by side; the sum of both is changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.features, self.head = nn.Embedding(5, 4), nn.Linear(2, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens: Tensor, features: Tensor) -> Tensor:
+        h = self.features(features)
+        h += self.embed(tokens).mean(1)
+        F.silu(h, inplace=True)
+        return self.head(h)
+
+
+def tokens_and_features() -> ModuleCase:
+    given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
+    return ModuleCase(ready(Tokens()), given, classes(3, 2), nn.CrossEntropyLoss())
+
+
 MODULES: dict[str, Callable[[], ModuleCase]] = {
     "mlp": lambda: ModuleCase(ready(mlp()), x(3, 4), classes(3), nn.CrossEntropyLoss(), "*"),
     "mlp default": lambda: ModuleCase(ready(mlp()), x(1, 4), x(1, 3), nn.MSELoss()),
@@ -333,6 +352,7 @@ MODULES: dict[str, Callable[[], ModuleCase]] = {
     "mixture": mixture,
     "reused": lambda: ModuleCase(ready(Reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]),
     "two inputs": two_inputs,
+    "tokens and features": tokens_and_features,
     "checkpointed": lambda: checkpointed(False),
     "checkpointed reentrant": lambda: checkpointed(True),
     "compiled": lambda: compiled("eager"),

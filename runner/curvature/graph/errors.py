@@ -45,7 +45,9 @@ def expect_tensor(name: str, value: object) -> Tensor:
         return value
     kinds = {tuple: "lambda h: f(h)[0]", list: "lambda h: f(h)[0]", dict: "lambda h: f(h)['logits']"}
     pick = next((how for kind, how in kinds.items() if isinstance(value, kind)), "return a tensor")
-    raise MeasurementError(f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. {pick}")
+    raise MeasurementError(
+        f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. {pick}"
+    )
 
 
 def first_not_finite(values: dict[str, Tensor]) -> str:

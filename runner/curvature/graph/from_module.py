@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.dag import INPUT, Dag, Node
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.tracing.assemble import nodes_of, points_of
 from runner.curvature.graph.tracing.batches import Examples, arguments_of, count_examples
@@ -34,6 +35,7 @@ class TracedDag(Dag):
     ) -> None:
         super().__init__(nodes, loss)
         self.replay, self.point, self.y, self.targets = replay, point, y, targets
+        self.packed = len(replay.inputs.parts) > 1
         self.notes: tuple[str, ...] = ()
 
     @property
@@ -58,7 +60,7 @@ class TracedDag(Dag):
         found = self.replay.values(x, self.point, perturbation or {})
         missing = [name for name in self.order if name not in found]
         if missing:
-            raise ValueError(f"nodes {missing}: the module did not call them on this batch; trace it again")
+            raise MeasurementError(f"nodes {missing}: the module did not call them on this batch; trace it again")
         return {name: found[name] for name in (INPUT, *self.order)}
 
     def to(self, dtype: torch.dtype) -> TracedDag:
@@ -118,7 +120,7 @@ def trace_module(
     of_tensor, output = criterion(loss, replay, targets, replay.shapes.output, target, output)
     last = point_of(None, _output_name(root), replay.shapes.output, output)
     if last is None:
-        raise ValueError("the module's output has no tensor with one row per example: pick one with output=...")
+        raise MeasurementError("the module's output has no tensor with one row per example: pick one with output=...")
     points, asked = points_of(root, replay, nodes, notes)
     traced = follow(root, replay.x, replay.run, points, last)
     if traced.attention or any(isinstance(m, nn.MultiheadAttention) for m in root.modules()):
@@ -133,7 +135,7 @@ def trace_module(
         if _agrees(dag):
             return _with_notes(dag, notes)
         notes.append("the data flow could not be followed: every node depends on all nodes before it")
-    raise ValueError(
+    raise MeasurementError(
         "the module is no function of its inputs and of the outputs of its submodules (it keeps values from one "
         "call to the next, or draws at random): blocks between its nodes do not exist"
     )
@@ -181,7 +183,7 @@ def _shapes(replay: Replay) -> Shapes:
         return shapes(replay.root, (run(n), run(n + 1)))
     except (RuntimeError, IndexError, TypeError, AssertionError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
+        raise MeasurementError(
             f"the module cannot be run on {n} and on {n + 1} examples of the batch ({line}). Inputs that belong to no "
             "example are named by shared=[...]; the dimension of the examples is batch_dim=..."
         ) from error
@@ -199,7 +201,7 @@ def _check_rows(replay: Replay, output: Point) -> None:
     for name, value in one.items():
         other = more.get(name)
         if other is None or not _alike(other[:n], value) or not _alike(other[n:], value[:1]):
-            raise ValueError(
+            raise MeasurementError(
                 f"node {name!r} mixes the examples of the batch, or draws at random: its rows for the same examples "
                 "differ between two batches. Blocks need a function of one example (evaluation mode; batch_dim=...)"
             )

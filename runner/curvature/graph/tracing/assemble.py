@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from runner.curvature.graph.dag import INPUT, Node
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.calls import Call, submodules
 from runner.curvature.graph.tracing.points import Nodes, chosen
 from runner.curvature.graph.tracing.record import Leaf, Point, Traced, point_of
@@ -41,7 +42,9 @@ def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -
             notes.append(f"node {point.name!r} is tensor {point.leaf} of the {tensors} of its output")
     for name, why in unfit.items():
         if name in asked:
-            raise ValueError(f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it")
+            raise MeasurementError(
+                f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it"
+            )
     if unfit:
         notes.append("left out: " + ", ".join(f"{name} ({why})" for name, why in unfit.items()))
     return found, asked
@@ -60,10 +63,10 @@ def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whol
             waiting += plans[name].parents
     lost = [p.name for p in points.values() if p.name not in reached and p.name in asked]
     if lost:
-        raise ValueError(f"the output does not depend on {lost}: they cannot be nodes")
+        raise MeasurementError(f"the output does not depend on {lost}: they cannot be nodes")
     empty = [name for name in reached if not plans[name].parents]
     if empty:
-        raise ValueError(f"{empty} do not depend on the input: they cannot be nodes")
+        raise MeasurementError(f"{empty} do not depend on the input: they cannot be nodes")
     return [Node(n, plans[n].parents, _function(replay, traced, plans[n])) for n in traced.needs if n in reached]
 
 

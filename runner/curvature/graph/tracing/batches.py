@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
+from runner.curvature.graph.errors import MeasurementError
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -102,7 +104,7 @@ class Examples(nn.Module):
         asked = set(shared)
         unknown = asked - {name for name, _ in found}
         if unknown:
-            raise ValueError(f"shared names {sorted(unknown)}: the batch has {[name for name, _ in found]}")
+            raise MeasurementError(f"shared names {sorted(unknown)}: the batch has {[name for name, _ in found]}")
         self.constants: dict[int, Any] = {}
         self.shared_names: dict[int, str] = {}
         self.parts: list[_Part] = []
@@ -122,7 +124,9 @@ class Examples(nn.Module):
             self.parts.append(_Part(i, name, dim, rows, shape, leaf.dtype, slice(start, start + size)))
             start += size
         if not self.parts:
-            raise ValueError(f"expected a tensor with {batch} examples, found none in {[name for name, _ in found]}")
+            raise MeasurementError(
+                f"expected a tensor with {batch} examples, found none in {[name for name, _ in found]}"
+            )
 
     def pack(self, tree: Any) -> Tensor:
         """The examples of `tree` as one tensor. Raises ValueError when a number would be rounded on the way."""
@@ -136,7 +140,7 @@ class Examples(nn.Module):
             carrier = torch.promote_types(carrier, dtype)
         for t, part in zip(moved, self.parts, strict=True):
             if not torch.equal(t.to(carrier).to(t.dtype), t):
-                raise ValueError(
+                raise MeasurementError(
                     f"input {part.name!r} of type {t.dtype} does not fit into {carrier}, in which the inputs are "
                     "carried together: use float64 for the floating inputs"
                 )
@@ -191,6 +195,6 @@ def count_examples(tree: Any, batch_dim: int) -> int:
     for name, leaf in _flatten(tree)[0]:
         if isinstance(leaf, Tensor) and leaf.dim():
             if leaf.dim() <= batch_dim:
-                raise ValueError(f"input {name!r} has shape {tuple(leaf.shape)}: it has no dimension {batch_dim}")
+                raise MeasurementError(f"input {name!r} has shape {tuple(leaf.shape)}: it has no dimension {batch_dim}")
             return leaf.shape[batch_dim]
-    raise ValueError("expected a tensor among the inputs of the batch, found none")
+    raise MeasurementError("expected a tensor among the inputs of the batch, found none")

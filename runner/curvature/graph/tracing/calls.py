@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from runner.curvature.graph.errors import MeasurementError
+
 Call = tuple[str, int]
 Handler = Callable[[Call, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """handler(call, forward, args, kwargs) gives the output of the call; forward(*args, **kwargs) makes it."""
@@ -58,12 +60,12 @@ def check_evaluation(root: nn.Module) -> None:
     for name, module in root.named_modules():
         where = f"module {name!r} ({type(module).__name__})" if name else type(module).__name__
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            raise ValueError(f"{where} normalises by the batch: call .eval() (and keep running statistics)")
+            raise MeasurementError(f"{where} normalises by the batch: call .eval() (and keep running statistics)")
         if not module.training or not isinstance(module, _DROPOUT):
             continue
         rate = getattr(module, "p", getattr(module, "dropout", 0.0))
         if rate > 0:
-            raise ValueError(f"{where} draws at random in training mode (dropout {rate}): call .eval()")
+            raise MeasurementError(f"{where} draws at random in training mode (dropout {rate}): call .eval()")
 
 
 @contextmanager

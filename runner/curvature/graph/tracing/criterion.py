@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.points import Pick
@@ -41,7 +42,7 @@ def criterion(
         grads = torch.autograd.grad(value, [tensors[i] for i in wanted], allow_unused=True)
     used = [i for i, g in zip(wanted, grads, strict=True) if g is not None]
     if len(used) != 1:
-        raise ValueError(
+        raise MeasurementError(
             f"the loss uses {len(used)} tensors of the module's output, expected one: pick it with output=..., or let "
             "the module return them as one"
         )

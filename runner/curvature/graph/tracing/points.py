@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.calls import submodules
 
 Pick = str | int | Callable[[Any], Tensor] | None
@@ -52,14 +53,14 @@ def chosen(root: nn.Module, nodes: Nodes) -> tuple[dict[str, Pick], set[str]]:
     asked = {nodes: None} if isinstance(nodes, str) else nodes
     patterns: dict[str, Pick] = dict(asked) if isinstance(asked, Mapping) else dict.fromkeys(asked)
     if not patterns:
-        raise ValueError("nodes is empty: name at least one submodule, or pass None for the default")
+        raise MeasurementError("nodes is empty: name at least one submodule, or pass None for the default")
     found: dict[str, Pick] = {}
     for pattern, pick in patterns.items():
         names = matching(pattern, known)
         if not names:
             near = difflib.get_close_matches(pattern, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            raise ValueError(f"no submodule is called {pattern!r}{hint}. There are {_some(known)}")
+            raise MeasurementError(f"no submodule is called {pattern!r}{hint}. There are {_some(known)}")
         found |= {name: pick for name in names}
     return {name: found[name] for name in known if name in found}, {name for name in patterns if name in known}
 
@@ -87,10 +88,12 @@ def picked(output: Any, pick: Pick, where: str) -> int:
             found = _item(found, key, where, pick)
     if not isinstance(found, Tensor):
         kinds = [type(leaf).__name__ for leaf in leaves]
-        raise ValueError(f"{where}: {pick!r} picks a {type(found).__name__}, expected a tensor; its output has {kinds}")
+        raise MeasurementError(
+            f"{where}: {pick!r} picks a {type(found).__name__}, expected a tensor; its output has {kinds}"
+        )
     place = next((i for i, leaf in enumerate(leaves) if leaf is found), None)
     if place is None:
-        raise ValueError(
+        raise MeasurementError(
             f"{where}: the callable must return one of the tensors of the output as it is, not one computed from it "
             "(a perturbation is added to the tensor itself)"
         )
@@ -103,7 +106,7 @@ def _item(found: Any, key: str, where: str, pick: Pick) -> Any:
             return found[key] if key in found else found[int(key)]
         return found[int(key)] if key.lstrip("-").isdigit() else getattr(found, key)
     except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
-        raise ValueError(f"{where}: the path {pick!r} has no {key!r} in a {type(found).__name__}") from error
+        raise MeasurementError(f"{where}: the path {pick!r} has no {key!r} in a {type(found).__name__}") from error
 
 
 def _some(names: Iterable[str]) -> str:
