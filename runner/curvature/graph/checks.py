@@ -5,8 +5,8 @@
 - a loss that is not the mean of per-example losses makes every block wrong by a factor;
 - values that are not finite have no derivatives;
 - an exact computation that does not fit in memory is refused, and the estimator to use instead is named.
-Backwards without a second derivative are caught where they are differentiated (derivatives.py). Tolerances are relative,
-and never wide: in half precision they are a few roundings.
+Backwards without a second derivative are caught where they are differentiated (derivatives.py). Tolerances are
+relative, and never wide: in half precision they are a few roundings.
 """
 
 from __future__ import annotations
