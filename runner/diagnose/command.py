@@ -132,7 +132,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     _prepare(request)
     name, function, _ = load(request.target)
     name = request.name or name
-    options = Options(request.nodes, request.seed, request.device, request.eigenvalues, request.memory)
+    options = Options(request.nodes, request.seed, request.device, request.eigenvalues, request.memory, request.threads)
     found = snapshots(function, request.batches, request.device)
     first = next(found, None)
     if first is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner.report.figures import colour, heatmap, legend, letter, log_axis, new_figure, style
@@ -23,16 +23,16 @@ CURVES = (
 """Scalars that share a panel of the curves."""
 
 
-def figures(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Figure]]:
-    """Every figure that the tables allow, by name."""
+def figures(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Every figure that the tables allow, by name, as a function: one that fails loses no other."""
     if "layers" in tables and tables["layers"]["R"].notna().any():
-        yield "layers", between_layers(_last(tables["layers"]))
+        yield "layers", lambda: between_layers(_last(tables["layers"]))
     if "groups" in tables and len(tables["groups"]):
-        yield "groups", between_groups(_last(tables["groups"]))
+        yield "groups", lambda: between_groups(_last(tables["groups"]))
     if "eigenvalues" in tables or "density" in tables:
-        yield "spectrum", spectrum(tables)
+        yield "spectrum", lambda: spectrum(tables)
     if "scalars" in tables and tables["scalars"]["step"].nunique() > 1:
-        yield "training", curves(tables["scalars"])
+        yield "training", lambda: curves(tables["scalars"])
 
 
 def _last(table: pd.DataFrame) -> pd.DataFrame:
@@ -95,10 +95,14 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
     if "eigenvalues" in tables:
         found = _last(tables["eigenvalues"])
         for i, value in enumerate(found["value"]):
-            ax.axvline(value, color="0.3", linewidth=0.8, linestyle=":", label="extreme eigenvalues" if i == 0 else None)
-    scalars = _last(tables["scalars"]).set_index("quantity")["value"] if "scalars" in tables else {}
+            ax.axvline(
+                value, color="0.3", linewidth=0.8, linestyle=":", label="extreme eigenvalues" if i == 0 else None
+            )
+    scalars: Any = _last(tables["scalars"]).set_index("quantity")["value"] if "scalars" in tables else {}
     if "lambda_sup" in scalars:
-        ax.axvline(scalars["lambda_sup"], label="λ_sup", **{k: v for k, v in style("lambda_sup").items() if k == "color"})
+        ax.axvline(
+            scalars["lambda_sup"], label="λ_sup", **{k: v for k, v in style("lambda_sup").items() if k == "color"}
+        )
     ax.set_xlabel("eigenvalue of the Hessian in the parameters")
     ax.set_ylabel("density")
     legend(ax)
@@ -117,7 +121,11 @@ def curves(scalars: pd.DataFrame) -> Figure:
             look = style(name)
             ax.plot(rows["step"], rows["value"], label=name, **look)
             ax.fill_between(
-                rows["step"], rows["value"] - rows["error"], rows["value"] + rows["error"], color=look["color"], alpha=0.2
+                rows["step"],
+                rows["value"] - rows["error"],
+                rows["value"] + rows["error"],
+                color=look["color"],
+                alpha=0.2,
             )
         ax.set_xlabel("step")
         legend(ax)

@@ -1,4 +1,4 @@
-"""What a measured part is of: the content of a snapshot, so that nothing is measured twice and nothing stale is used."""
+"""What a part was measured on: the content of a snapshot, so that nothing is done twice and nothing stale is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.diagnose.target import Snapshot
 
 
 def content(snapshot: Snapshot) -> str:
-    """SHA-256 over the weights, buffers and modes of the module, the source of its classes and of the loss, the batches.
+    """SHA-256 over weights, buffers, modes and sources of the module, the loss and its source, and the batches.
 
     Code that these call is not looked at: after a change there, `force=true` measures anew.
     """
@@ -28,7 +28,9 @@ def content(snapshot: Snapshot) -> str:
     for kind in sorted({type(m) for m in snapshot.module.modules()}, key=lambda k: (k.__module__, k.__qualname__)):
         if not kind.__module__.startswith("torch."):
             found.update(_source(kind).encode())
-    found.update((str(snapshot.loss) if isinstance(snapshot.loss, str | nn.Module) else _source(snapshot.loss)).encode())
+    found.update(
+        (str(snapshot.loss) if isinstance(snapshot.loss, str | nn.Module) else _source(snapshot.loss)).encode()
+    )
     leaves, spec = tree_flatten(snapshot.batches)
     found.update(str(spec).encode())
     for leaf in leaves:

@@ -7,24 +7,31 @@ measures nothing, and a changed weight everything.
 from __future__ import annotations
 
 import re
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.diagnose.identity import content
 from runner.diagnose.parts import Part, Price, Table
 from runner.diagnose.problem import Options, Problem
 from runner.diagnose.target import Snapshot
-from runner.store.identity import digest
+from runner.store.identity import Identity
 from runner.store.store import Store, Stored
 from runner.store.tables import frame
 from runner.store.version import software
 
+_APART = ("seed", "device", "threads")
 VERSION = 1
 """Raised when what a part measures changes."""
+
+
+TEXT = {"v", "w", "node", "parents", "note", "status", "method", "quantity", "part", "how", "group", "what"}
+"""Columns that are words, whatever they look like."""
 
 
 @dataclass
@@ -75,7 +82,9 @@ def _one(
 ) -> None:
     check(snapshot)
     problem, key = Problem(snapshot, options), content(snapshot)
-    ids = {part.name: digest(["diagnose", VERSION, part.name, snapshot.step, key, asdict(options)]) for part in parts}
+    identity = identity_of(store.experiment, key, options)
+    cells = {part.name: Cell({"part": part.name, "step": snapshot.step}) for part in parts}
+    ids = {name: identity.cell_id(cell, options.seed) for name, cell in cells.items()}
     stored = [part for part in parts if not force and store.has(ids[part.name])]
     missing = [part for part in parts if part not in stored and part.wanted(problem)]
     outcome.found += len(stored)
@@ -83,7 +92,7 @@ def _one(
     for part in parts:
         if part in missing:
             say(f"  {part.name}: about {prices[part.name].gradients:.3g} gradients ({prices[part.name].how})")
-            _measure(part, problem, prices[part.name], store, ids[part.name], outcome, say)
+            _measure(part, problem, prices[part.name], store, (ids[part.name], identity), outcome, say)
         if part in stored or (part in missing and store.has(ids[part.name])):
             outcome.cells.append(store.get(ids[part.name]))
 
@@ -102,12 +111,14 @@ def foretell(
     problem: Problem, parts: Sequence[Part], say: Callable[[str], None], step: int, stored: int
 ) -> dict[str, Price]:
     """The price of each part, announced."""
+    started = time.perf_counter()
     try:
         one = problem.gradient
     except (RuntimeError, TypeError, ValueError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SettingError(f"target: loss(module(input), target) has no gradient: {line}") from error
     prices = {part.name: part.price(problem) for part in parts}
+    problem.pricing = time.perf_counter() - started
     total = sum(price.gradients for price in prices.values())
     memory = max(price.bytes for price in prices.values())
     say(
@@ -127,10 +138,11 @@ def _measure(
     problem: Problem,
     price: Price,
     store: Store,
-    cell_id: str,
+    place: tuple[str, Identity],
     outcome: Outcome,
     say: Callable[[str], None],
 ) -> None:
+    cell_id, identity = place
     with store.lock(cell_id) as mine:
         if not mine:
             outcome.failed.append(f"{part.name}: another process is measuring it; run the same command again")
@@ -145,7 +157,7 @@ def _measure(
             outcome.failed.append(f"step {step}, {part.name}: {line}")
             store.record_failure(cell_id, {"error": line, "part": part.name, "step": step})
             return
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started + (problem.pricing if part.name == "network" else 0.0)
         gradients = seconds / problem.gradient.seconds
         say(f"  {part.name}: took {gradients:.3g} gradients, {seconds:.3g} s")
         cost: Mapping[str, Table] = {
@@ -160,8 +172,30 @@ def _measure(
             }
         }
         frames = {name: frame(name, table, {"step": step}) for name, table in {**tables, **cost}.items()}
-        meta = {"part": part.name, "step": step, "options": asdict(problem.options), "wall_seconds": seconds}
-        store.write(cell_id, frames, {**meta, "software": software()})
+        store.write(cell_id, frames, _meta(identity, part, problem, seconds))
+
+
+def identity_of(name: str, key: str, options: Options) -> Identity:
+    """What decides the numbers of every part of a snapshot whose content has the hash `key`."""
+    asked = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(options).items() if k not in _APART}
+    return Identity(name, VERSION, {"content": key, **asked}, options.threads, options.device)
+
+
+def _meta(identity: Identity, part: Part, problem: Problem, seconds: float) -> dict[str, Any]:
+    return {
+        "experiment": identity.experiment,
+        "version": identity.version,
+        "settings": identity.settings,
+        "settings_key": identity.key,
+        "params": {"part": part.name, "step": problem.snapshot.step},
+        "seed": problem.options.seed,
+        "threads": identity.threads,
+        "device": identity.device,
+        "wall_seconds": seconds,
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "software": software(),
+    }
 
 
 class Peak:
@@ -201,4 +235,7 @@ def tables_of(cells: Sequence[Stored]) -> Iterator[tuple[str, Any]]:
     names = dict.fromkeys(name for cell in cells for name in cell.meta["tables"])
     for name in names:
         frames = [cell.table(name) for cell in cells if name in cell.meta["tables"]]
-        yield name, pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+        whole = pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+        for column in TEXT.intersection(whole.columns):  # a layer may be called "0"
+            whole[column] = whole[column].astype(object).where(whole[column].notna(), "").astype(str)
+        yield name, whole

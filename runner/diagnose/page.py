@@ -53,16 +53,20 @@ TEMPLATE = """\
 {% if section.lead %}<p>{{ section.lead }}</p>{% endif %}
 {% if section.folded %}<details><summary>{{ section.rows | length }} rows</summary>{% endif %}
 <div class="scroll"><table><thead><tr>{% for c in section.columns %}<th>{{ c }}</th>{% endfor %}</tr></thead><tbody>
-{% for row in section.rows %}<tr>{% for cell in row %}<td{% if cell is number %} class="number"{% endif %}>{{ cell | shown }}</td>
-{%- endfor %}</tr>
+{% for row in section.rows %}<tr>
+{%- for cell in row %}<td{% if cell is number %} class="number"{% endif %}>{{ cell | shown }}</td>{% endfor -%}
+</tr>
 {% endfor %}</tbody></table></div>
 {% if section.folded %}</details>{% endif %}
 {% endfor %}
 {% if figures %}<h2>Figures</h2><div class="figures">{% for figure in figures %}
-<figure><img alt="{{ figure.name }}" src="data:image/png;base64,{{ figure.data }}"><figcaption>{{ figure.name }}</figcaption></figure>
+<figure><img alt="{{ figure.name }}" src="data:image/png;base64,{{ figure.data }}">
+<figcaption>{{ figure.name }}</figcaption></figure>
 {% endfor %}</div>{% endif %}
 <h2>Files</h2><ul>{% for file in files %}<li><a href="{{ file }}">{{ file }}</a></li>{% endfor %}</ul>
-<h2>Origin</h2><table>{% for key, value in origin.items() %}<tr><th>{{ key }}</th><td>{{ value }}</td></tr>{% endfor %}</table>
+<h2>Origin</h2><table>
+{% for key, value in origin.items() %}<tr><th>{{ key }}</th><td>{{ value }}</td></tr>{% endfor %}
+</table>
 </body></html>
 """
 
@@ -70,7 +74,9 @@ TEMPLATE = """\
 def shown(value: Any) -> str:
     """A cell of a table: floats with four digits, NaN as "–"."""
     if isinstance(value, float):
-        return "–" if value != value else str(int(value)) if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
+        return (
+            "–" if value != value else str(int(value)) if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
+        )
     return str(value)
 
 
@@ -101,6 +107,13 @@ def page(
     notes = list(dict.fromkeys(tables["notes"]["note"])) if "notes" in tables else []
     pictures = [{"name": p.stem, "data": base64.b64encode(p.read_bytes()).decode()} for p in figures]
     return environment.from_string(TEMPLATE).render(
-        name=name, css=CSS, lead=lead, failed=failed, notes=notes, sections=sections, figures=pictures, files=files,
+        name=name,
+        css=CSS,
+        lead=lead,
+        failed=failed,
+        notes=notes,
+        sections=sections,
+        figures=pictures,
+        files=files,
         origin=origin,
     )

@@ -58,7 +58,7 @@ def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 
 
 def price_of_network(problem: Problem) -> Price:
-    return Price(4, problem.gradient.bytes, "three gradients, and one that counts what is kept")
+    return Price(7, problem.gradient.bytes, "four gradients and the runs that trace the module, done to tell the price")
 
 
 def measure_network(problem: Problem) -> dict[str, Table]:
@@ -162,7 +162,9 @@ def measure_noise(problem: Problem) -> dict[str, Table]:
     error = math.sqrt((len(gram) - 1) / len(gram) * float((others - others.mean()).square().sum()))
     method = f"{len(chosen)} batches of {size}"
     status = "ok" if signal > 0 else "the gradient is smaller than its noise: more or larger batches are needed"
-    rows.add("gradient noise scale", value if signal > 0 else math.nan, error if signal > 0 else math.nan, method, status)
+    rows.add(
+        "gradient noise scale", value if signal > 0 else math.nan, error if signal > 0 else math.nan, method, status
+    )
     rows.add("trace of the gradient's covariance", trace, math.nan, method)
     return {"scalars": rows.table()}
 

@@ -30,6 +30,7 @@ class Options:
     device: str = "cpu"
     eigenvalues: int = 10
     memory_gib: float = 1.0
+    threads: int = 1
 
     @property
     def memory(self) -> int:
@@ -54,6 +55,8 @@ class Problem:
         self.snapshot, self.options = snapshot, options
         self.module: nn.Module = snapshot.module
         self.batches = snapshot.batches
+        self.pricing = 0.0
+        """Seconds that telling the price took: part of what the network's own part costs."""
         self.loss: Callable[[Any, Any], Tensor] = (
             NAMED[snapshot.loss] if isinstance(snapshot.loss, str) else snapshot.loss
         )

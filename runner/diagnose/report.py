@@ -28,10 +28,17 @@ def write(name: str, folder: Path, outcome: Outcome) -> list[str]:
     software = meta.get("software", {})
     stamp = {"experiment": f"diagnose {name}", "commit": software.get("git_commit", "")}
     drawn = []
-    for key, figure in figures(tables):
-        drawn += [p for p in save(figure, folder / "figures" / key, {**stamp, "figure": key}) if p.suffix == ".png"]
+    for key, draw in figures(tables):
+        try:
+            drawn += [p for p in save(draw(), folder / "figures" / key, {**stamp, "figure": key}) if p.suffix == ".png"]
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # tables and page must not be lost with it
+            outcome.failed.append(f"figure {key}: {type(error).__name__}: {error}")
     files = [f"tables/{key}.csv" for key in tables] + [f"figures/{p.stem}.pdf" for p in drawn]
-    origin = {**{f"option {k}": v for k, v in meta.get("options", {}).items()}, **software}
+    origin = {
+        **meta.get("settings", {}),
+        **{k: meta[k] for k in ("seed", "threads", "device") if k in meta},
+        **software,
+    }
     text = page(name, _lead(tables), tables, drawn, files, outcome.failed, origin)
     csv.write_bytes(folder / "index.html", text.encode())
     lines = [*_summary(tables), f"  {len(tables)} tables, {len(drawn)} figures, page {folder / 'index.html'}"]
