@@ -26,6 +26,7 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
   hess-run data fetch|verify cifar10|cifar100    download the official archive (resumes, checks), or check it
+  hess-run diagnose target=FILE.py:FUNCTION      everything above of your own network (hess-run diagnose --help)
 
 keys of every run (= default)
   seed=42  profile=paper|quick  outputs=outputs  jobs=1 (processes)  threads=1  device=cpu  force=false
@@ -87,6 +88,7 @@ def dispatch(argv: list[str]) -> int:
         print(f"hess-run {__version__}")
         return 0
     verbs = {"list": list_command, "plan": plan_command, "report": report_command, "data": data_command}
+    verbs["diagnose"] = diagnose_command
     return verbs[argv[0]](argv[1:]) if argv[0] in verbs else run_command(argv)
 
 
@@ -226,6 +228,13 @@ def data_command(argv: list[str]) -> int:
     from runner.run.requirements import data
 
     return data(argv)
+
+
+def diagnose_command(argv: list[str]) -> int:
+    """Diagnose the user's own network."""
+    from runner.diagnose.command import main as diagnose
+
+    return diagnose(argv)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from runner.contract import seeding
 from runner.curvature import TracedDag, trace_module
-from runner.curvature.graph.tracing.batches import arguments_of
+from runner.curvature.graph.tracing.batches import arguments_of, count_examples
 from runner.diagnose.target import Snapshot
 
 NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
@@ -83,8 +83,8 @@ class Problem:
 
     @cached_property
     def examples(self) -> list[int]:
-        """Examples in each batch: rows of the first tensor of its target."""
-        return [_rows(y) for _, y in self.batches]
+        """Examples in each batch: rows of the first tensor of its input."""
+        return [count_examples(arguments_of(given), 0) for given, _ in self.batches]
 
     @cached_property
     def gradient(self) -> Gradient:
@@ -122,13 +122,6 @@ class Problem:
             for g, p in zip(grads, self.parameters.values(), strict=True)
         ]
         return value.detach(), torch.cat(flat)
-
-
-def _rows(target: Any) -> int:
-    from torch.utils._pytree import tree_leaves
-
-    tensors = [t for t in tree_leaves(target) if isinstance(t, Tensor) and t.dim()]
-    return len(tensors[0]) if tensors else 1
 
 
 def _wait(device: str) -> None:

@@ -45,6 +45,11 @@ class Flow(TorchDispatchMode):
         self._writers: dict[int, frozenset[Source]] = {}
         self._alive: list[Any] = []  # a freed storage could give its number to another
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while a flow is recorded; asking torch to see to that would import its compiler (5 s)."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self._record(func, args, kwargs or {}, out)
