@@ -121,7 +121,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     request = parse(arguments)
     from runner.diagnose.all_parts import chosen
     from runner.diagnose.measure import diagnose
-    from runner.diagnose.problem import Options
+    from runner.diagnose.problem import Options, Problem
     from runner.diagnose.report import write
     from runner.diagnose.target import load, snapshots
     from runner.store.outputs import check_outputs, claim_outputs
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     first = next(found, None)
     if first is None:
         raise SettingError("target: the function yielded nothing")
-    _check_nodes(first, request.nodes)
+    _check_first(Problem(first, options))
     claim_outputs(request.outputs)
     store = Store(request.outputs, name)
 
@@ -167,15 +167,20 @@ def _prepare(request: Request) -> None:
     random.seed(request.seed)
 
 
-def _check_nodes(snapshot: Any, nodes: Sequence[str]) -> None:
-    """Raises SettingError for names that no submodule has, and for modules in training mode, before anything is
-    written."""
+def _check_first(problem: Any) -> None:
+    """Raises SettingError for a module in training mode, names that no submodule has, and a loss without gradient,
+    before anything is written."""
     from runner.curvature.graph.tracing.calls import unwrapped
     from runner.curvature.graph.tracing.points import chosen
     from runner.diagnose.measure import check
 
-    check(snapshot)
+    check(problem.snapshot)
     try:
-        chosen(unwrapped(snapshot.module), list(nodes) or None)
+        chosen(unwrapped(problem.module), list(problem.options.nodes) or None)
     except ValueError as error:
         raise SettingError(f"nodes: {error}") from error
+    try:
+        problem.batch_gradient(problem.batches[0])
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise SettingError(f"target: loss(module(input), target) has no gradient: {line}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -87,10 +88,7 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
 
     limit: batches taken of a loader. Raises SettingError for anything else than SHAPE.
     """
-    try:
-        found = function()
-    except TypeError as error:
-        raise SettingError(f"target: the function must take no arguments ({error})") from error
+    found = _run(function)
     if isinstance(found, tuple) and len(found) == 3:
         yield _snapshot((0, *found), limit, device)
         return
@@ -99,10 +97,25 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
         return
     if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
         raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
-    for item in found:
+    items = iter(found)
+    while (item := _run(lambda: next(items, None))) is not None:
         if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
             raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
         yield _snapshot(item, limit, device)
+
+
+def _run(code: Callable[[], Any]) -> Any:
+    """What the user's code gives. Raises SettingError with the place of whatever it raises."""
+    try:
+        return code()
+    except SettingError:
+        raise
+    except Exception as error:
+        places = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(places[-1].filename).name}:{places[-1].lineno}"
+        raise SettingError(
+            f"target: the function failed at {where}: {type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows all)"
+        ) from error
 
 
 def _shape(value: Any) -> str:
