@@ -1,5 +1,6 @@
 """The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
 
+from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
@@ -52,6 +53,8 @@ from runner.curvature.parameters.dense import parameter_hessian, parametric_bloc
 __all__ = [
     "BlockOperator",
     "BlockSplit",
+    "Certifiable",
+    "Certificate",
     "Composition",
     "Concatenated",
     "Contribution",
@@ -102,4 +105,5 @@ __all__ = [
     "trace_module",
     "truncate",
     "truncation_bound",
+    "verify",
 ]

@@ -86,19 +86,27 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor]) -> None:
     """Raises ValueError for the first node that has no second derivative, found by differentiating each alone."""
     for name in dag.order:
-        node = dag.nodes[name]
-        with torch.enable_grad():
-            leaves = [values[p].detach().clone() for p in node.parents]
-            floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-            output = node(*(t.clone() for t in leaves))
-            if not floating or not output.requires_grad:
-                continue
-            first = torch.autograd.grad(output, floating, torch.ones_like(output), create_graph=True, allow_unused=True)
-            refuse_cut_backwards(first, f"node {name!r}")
-            bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
-            with second_derivatives(f"node {name!r}"):
-                if bent:
-                    torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
+        require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
+
+
+def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
+    """Raises ValueError when the node's own backward cannot be differentiated, tried on the first example.
+
+    The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only then.
+    """
+    with torch.enable_grad():
+        leaves = [t[:1].detach().clone() for t in inputs]
+        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+        output = node(*(t.clone() for t in leaves))
+        if not floating or not output.requires_grad:
+            return
+        cotangent = torch.ones_like(output, requires_grad=True)
+        first = torch.autograd.grad(output, floating, cotangent, create_graph=True, allow_unused=True)
+        refuse_cut_backwards(first, f"node {node.name!r}")
+        bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
+        with second_derivatives(f"node {node.name!r}"):
+            if bent:
+                torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
@@ -232,7 +240,6 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         if not flat.requires_grad:
             return None
         grads = torch.autograd.grad(flat, copies, _repeat(delta, repeats), create_graph=True, allow_unused=True)
-        refuse_cut_backwards(grads, f"node {node.name!r}")
         filled = [torch.zeros_like(c) if g is None else g for g, c in zip(grads, copies, strict=True)]
         return torch.cat([g.flatten(1) for g in filled], 1)
 
@@ -243,6 +250,7 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         )
     if not second:
         return found
+    require_second_derivative(node, [values[p] for p in node.parents])
     with second_derivatives(f"node {node.name!r}"):
         columns = replicated_jacobian(gradient, inputs, sum(sizes))
     for q, column in zip(wanted, columns, strict=True):

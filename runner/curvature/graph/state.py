@@ -139,8 +139,7 @@ def untouched(dag: Dag) -> Iterator[None]:
     kept: dict[int, _Kept] = {}
     found = reachable(dag)
     loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
-    for _, module in found.modules.values():
-        kept[id(module)] = _Kept.of(module)
+    kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
 
     def watch(module: nn.Module, _: Any) -> None:
         if id(module) not in kept:
@@ -152,8 +151,8 @@ def untouched(dag: Dag) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-        for module in kept.values():
-            module.restore()
+        for saved in kept.values():
+            saved.restore()
         for tensor, value in loose:
             _copy_back(tensor, value)
         if not torch.equal(torch.get_rng_state(), state):
