@@ -48,6 +48,7 @@ from runner.curvature.metrics.low_rank import (
     truncation_bound,
 )
 from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "GaussNewtonFactors",
     "LowRank",
     "Node",
+    "PairMetrics",
     "Residual",
     "TracedDag",
     "WeightedSum",
