@@ -12,6 +12,7 @@ PARTS: dict[str, Part] = {
     part.name: part
     for part in (
         Part("network", parts.price_of_network, parts.measure_network),
+        Part("certificate", parts.price_of_certificate, parts.measure_certificate),
         Part("layers", parts.price_of_layers, parts.measure_layers),
         Part("noise", parts.price_of_noise, parts.measure_noise, lambda problem: problem.snapshot.loader),
     )

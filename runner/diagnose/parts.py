@@ -132,6 +132,38 @@ def measure_layers(problem: Problem) -> dict[str, Table]:
     return {"layers": columns(LAYERS, rows)}
 
 
+# ------------------------------------------------------------------ certificate
+
+CERTIFICATE = ("what", "ok", "largest_error", "at", "tolerance", "step_size", "status")
+
+
+def price_of_certificate(problem: Problem) -> Price:
+    """Four gradients of each example of the first batch, ten of its first, in float64 (certificate.py)."""
+    share = problem.examples[0] / sum(problem.examples)
+    return Price(4 * 2 * share + 1, 3 * problem.gradient.bytes, "finite differences of gradients of each example")
+
+
+def measure_certificate(problem: Problem) -> dict[str, Table]:
+    """Products between layers against finite differences of gradients, of the first batch."""
+    from runner.curvature import verify
+
+    try:
+        dag = problem.dag
+        rows = [
+            certificate_row("between layers", verify(dag, dag.x, dag.y, generator=problem.generator("certificate")))
+        ]
+    except ValueError as error:
+        rows = [("between layers", False, math.nan, "", math.nan, math.nan, " ".join(str(error).split()))]
+    return {"certificate": columns(CERTIFICATE, rows)}
+
+
+def certificate_row(what: str, found: Any) -> tuple[Any, ...]:
+    """A Certificate as a row."""
+    worst = max(found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v])
+    reasons = " ".join("; ".join(found.reasons).split())
+    return what, found.ok, found.nodes[worst], worst, found.tolerance, found.step, reasons or "ok"
+
+
 # ------------------------------------------------------------------ gradient noise
 
 

@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """ResNet-18's plan, with few channels."""
 
-    def __init__(self, widths: Sequence[int] = (2, 2, 3, 3), blocks: int = 2) -> None:
+    def __init__(self, widths: Sequence[int] = (2, 3, 4, 6), blocks: int = 2) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, widths[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])

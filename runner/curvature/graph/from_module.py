@@ -65,7 +65,8 @@ class TracedDag(Dag):
 
     def to(self, dtype: torch.dtype) -> TracedDag:
         """A copy with every floating tensor in `dtype`; shared weights stay shared. The loss is kept."""
-        twin = copy.deepcopy(self, {id(self.loss): self.loss})
+        kept = (self.loss, self.replay.shapes, self.replay.inputs.spec, self.targets.spec)  # none of them changes
+        twin = copy.deepcopy(self, {id(part): part for part in kept})
         twin.replay.to(dtype)
         twin.targets.to(dtype)
         if twin.y.is_floating_point():
