@@ -20,11 +20,11 @@ class Characters(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(self.embed(text) + self.place, self.mask, is_causal=True)).flatten(0, 1)
+        return self.head(self.layers(self.embed(text) + self.place, self.mask, is_causal=True)).transpose(1, 2)
 
 
 def transformer():
     letters = sorted(set(TEXT))
     code = torch.tensor([letters.index(c) for c in TEXT])
     rows = code[: len(code) // 9 * 9].view(-1, 9)
-    return Characters(len(letters)).eval(), nn.CrossEntropyLoss(), (rows[:, :-1], rows[:, 1:].flatten())
+    return Characters(len(letters)).eval(), nn.CrossEntropyLoss(), (rows[:, :-1], rows[:, 1:])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.curvature.graph.tracing.segment import Segment
 from runner.diagnose.problem import Problem
 
 Table = Mapping[str, Sequence[Any]]
@@ -76,7 +77,7 @@ def measure_network(problem: Problem) -> dict[str, Table]:
         notes.append(f"no graph between layers: {error}")
     else:
         notes += dag.notes
-        sizes = {name: t[0].numel() for name, t in dag.forward(dag.x).items()}
+        sizes = problem.sizes
         nodes = [(name, sizes[name], " ".join(dag.nodes[name].parents)) for name in dag.order]
     return {
         "scalars": rows.table(),
@@ -92,26 +93,47 @@ LAYERS = ("v", "w", "distance", "R", "R_error", "C", "C_error", "D", "D_error", 
 
 
 def price_of_layers(problem: Problem) -> Price:
-    """Operations in gradients of the first batch: curvature routing where it fits, else factors and probes."""
+    """In gradients, the cheaper of curvature routing and of factors with probes, of the first batch.
+
+    Routing: a node without a closed form takes d_u + 3 sum d_p passes of its part of the network for its derivatives,
+    an edge 2 B d_u d_p sum d_w operations, where a gradient is three forward passes. Factors: a backward pass for each
+    output, 8 products a node and 3 a pair where the network is curved.
+    """
     try:
-        dag = problem.dag
+        sizes = problem.sizes
     except ValueError as error:
         return Price(0, 0, f"cannot be measured: {error}")
+    dag = problem.dag
+    share = problem.examples[0] / sum(problem.examples)
+    itemsize, count, outputs = dag.y.element_size(), len(dag.order), sizes[dag.output]
+    by_factors = (1 + 2 * outputs) / 3 + 8 * count + 1.5 * count * (count + 1)
+    held = len(dag.x) * outputs * sum(sizes.values()) * itemsize
+    exact = routing_gradients(problem)
+    if exact > by_factors:
+        return Price(by_factors * share, held, "Gauss-Newton factors, probes where the network is curved")
+    return Price(
+        exact * share, 3 * sum(sizes.values()) ** 2 * itemsize, "exact blocks, or factors where it is not curved"
+    )
+
+
+def routing_gradients(problem: Problem) -> float:
+    """Gradients of the first batch that exact blocks cost; infinite where they do not fit into the memory."""
     from runner.curvature.graph.checks import plan_chunk
 
-    sizes = {name: t[0].numel() for name, t in dag.forward(dag.x).items()}
-    itemsize = dag.forward(dag.x)[dag.output].element_size()
-    count, outputs, examples = len(dag.order), sizes[dag.output], len(dag.x)
-    pairs = count * (count + 1) / 2
-    products = (1 + 2 * outputs) / 3 + 8 * count + 3 * pairs
-    share = problem.examples[0] / sum(problem.examples)
-    bytes_of_factors = examples * outputs * sum(sizes.values()) * itemsize
+    dag, sizes = problem.dag, problem.sizes
     try:
-        plan_chunk(dag, sizes, dag.order, examples, itemsize, problem.options.memory)
+        plan_chunk(dag, sizes, dag.order, len(dag.x), 8, problem.options.memory)
     except ValueError:
-        return Price(products * share, bytes_of_factors, "Gauss-Newton factors, probes where the network is curved")
-    results = 3 * sum(sizes.values()) ** 2 * itemsize
-    return Price(products * share, max(results, bytes_of_factors), "exact blocks or factors, whichever is cheaper")
+        return math.inf
+    total = sum(sizes.values())
+    gradient = 3 * max(problem.operations, 1.0)
+    found = 0.0
+    for u in dag.order:
+        parents = [p for p in dict.fromkeys(dag.nodes[u].parents) if p in dag.nodes]
+        if isinstance(dag.nodes[u].fn, Segment):
+            found += (sizes[u] + 3 * sum(sizes[p] for p in parents)) / len(dag.order)
+        found += sum(2 * len(dag.x) * sizes[u] * sizes[p] * total for p in parents) / gradient
+    return found
 
 
 def measure_layers(problem: Problem) -> dict[str, Table]:
@@ -138,9 +160,19 @@ CERTIFICATE = ("what", "ok", "largest_error", "at", "tolerance", "step_size", "s
 
 
 def price_of_certificate(problem: Problem) -> Price:
-    """Four gradients of each example of the first batch, ten of its first, in float64 (certificate.py)."""
-    share = problem.examples[0] / sum(problem.examples)
-    return Price(4 * 2 * share + 1, 3 * problem.gradient.bytes, "finite differences of gradients of each example")
+    """Four gradients of each example of the first batch alone, ten of its first, in float64, and the exact blocks where
+    they are small (certificate.py)."""
+    from runner.curvature.certificate import EXACT_SIZE
+
+    try:
+        sizes = problem.sizes
+    except ValueError as error:
+        return Price(0, 0, f"cannot be measured: {error}")
+    singles = (4 * problem.examples[0] + 10) * problem.single_seconds / problem.gradient.seconds
+    exact = routing_gradients(problem) if sum(sizes.values()) <= EXACT_SIZE else 0.0
+    blocks = exact * problem.examples[0] / sum(problem.examples)
+    how = "finite differences of gradients of each example"
+    return Price(singles + blocks, 3 * problem.gradient.bytes, how)
 
 
 def measure_certificate(problem: Problem) -> dict[str, Table]:

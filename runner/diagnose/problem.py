@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from runner.contract import seeding
 from runner.curvature import TracedDag, trace_module
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples
+from runner.curvature.metrics.operations import Operations
 from runner.diagnose.target import Snapshot
 
 NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
@@ -55,6 +56,8 @@ class Problem:
         self.snapshot, self.options = snapshot, options
         self.module: nn.Module = snapshot.module
         self.batches = snapshot.batches
+        self.first_of_matrix = ""
+        """The part whose price holds that of the whole matrix."""
         self.pricing = 0.0
         """Seconds that telling the price took: part of what the network's own part costs."""
         self.loss: Callable[[Any, Any], Tensor] = (
@@ -70,6 +73,55 @@ class Problem:
         """The graph between the named outputs, of the first batch. Raises ValueError where there is none."""
         nodes = list(self.options.nodes) or None
         return trace_module(self.module, self.snapshot.loss, self.batches[0], nodes)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """d_v of every node of the graph, and of the input."""
+        with torch.no_grad():
+            return {name: t[0].numel() for name, t in self.dag.forward(self.dag.x).items()}
+
+    @cached_property
+    def operations(self) -> float:
+        """Of one forward pass of the first batch."""
+        with torch.no_grad(), Operations() as counted:
+            self.dag.forward(self.dag.x)
+        return counted.total
+
+    @cached_property
+    def single_seconds(self) -> float:
+        """Of a gradient of one example with respect to the nodes' outputs."""
+        x, y = self.dag.x[:1], self.dag.y[:1]
+        with torch.no_grad():
+            values = self.dag.forward(x)
+        leaves = {v: torch.zeros_like(values[v]).requires_grad_() for v in self.dag.order}
+        seconds = []
+        for _ in range(3):
+            started = time.perf_counter()
+            with torch.enable_grad():
+                value = self.dag.mean_loss(x, y, leaves)
+                torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+            _wait(self.options.device)
+            seconds.append(time.perf_counter() - started)
+        return median(seconds)
+
+    @cached_property
+    def operator(self) -> Any:
+        """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
+        from runner.curvature import ParameterOperator
+
+        return ParameterOperator(self.module, self.loss, self.batches, memory_budget=self.options.memory)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """The whole Hessian in float64, (n, n), from n products."""
+        found = self.operator.dense().double()
+        return (found + found.mT) / 2
+
+    @cached_property
+    def eigen(self) -> tuple[Tensor, Tensor]:
+        """Its eigenvalues, ascending, and eigenvectors."""
+        values, vectors = torch.linalg.eigh(self.matrix.cpu())
+        return values, vectors
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
