@@ -1,4 +1,4 @@
-"""hess-run: run, list, plan, show, report, data.
+"""hess-run: run, list, plan, show, report, data, store, verify, diagnose.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
 says which; nothing is written), 130 when interrupted.
@@ -65,6 +65,9 @@ def dispatch(argv: list[str]) -> int:
         "show": show_command,
         "report": report_command,
         "data": data_command,
+        "store": store_command,
+        "verify": verify_command,
+        "diagnose": diagnose_command,
     }
     verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
@@ -273,6 +276,28 @@ def data_command(argv: list[str]) -> int:
     from runner.run.requirements import data
 
     return data(argv)
+
+
+def store_command(argv: list[str]) -> int:
+    """Examine every stored cell."""
+    from runner.run.inspect import check_store
+
+    return check_store(argv)
+
+
+def verify_command(argv: list[str]) -> int:
+    """Measure stored cells again and compare."""
+    from runner.run.inspect import sample_and_tolerance, verify_jobs
+
+    sample, tolerance, words = sample_and_tolerance(argv)
+    return verify_jobs(_jobs(words)[1], sample, tolerance)
+
+
+def diagnose_command(argv: list[str]) -> int:
+    """Diagnose the user's own network."""
+    from runner.diagnose.command import main as diagnose
+
+    return diagnose(argv)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -66,6 +67,7 @@ __all__ = [
     "Node",
     "PairMetrics",
     "Residual",
+    "TracedDag",
     "WeightedSum",
     "assemble",
     "block_jacobians",
@@ -102,6 +104,7 @@ __all__ = [
     "split_blocks",
     "stable_rank",
     "stable_ranks",
+    "trace_module",
     "truncate",
     "truncation_bound",
     "verify",
