@@ -36,7 +36,7 @@ def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], d
         generator = ctx.torch_generator(f"probes/{checkpoint}")
         for count in probes:
             for draw in range(draws):
-                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator).values()
+                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator, stream="shared").values()
                 gap = gn_gap_of_sums([g.tensor.value for g in found], [g.gauss_newton.value for g in found])
                 rows.append(
                     {

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, Variant, by_seed, variants
-from experiments.hsr.regularization.paired_tests import corrected
 from experiments.ws_bound.analysis import over_data_sets
 from runner.contract.experiment import Claim, decide
 from runner.stats import Statistic
@@ -120,9 +119,8 @@ def _effects(rows: Mapping[int, Statistic]) -> str:
     return "effects " + ", ".join(f"{row.effect:+.2f}" for row in rows.values())
 
 
-def claims(experiment: HsrRegularization, tables: Tables) -> list[Claim]:
-    """Every claim under every variant."""
-    tests = corrected(experiment, tables)
+def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
+    """Every claim under every variant; tests: Holm-corrected, by (name, group)."""
     found: list[Claim] = []
     for variant in variants(experiment, tables):
         evidence = Evidence(experiment, variant, tables, tests)
