@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import epoch_of, image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import BlockMetric, Context, Table
 from runner.curvature import split_blocks
@@ -34,15 +34,14 @@ def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: C
         for number, x, y in sets:
             row = block_row(trained, network, pair, metric, x, y)
             blocks.append({"checkpoint": checkpoint, "images": number, **row})
-        epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
-        row = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch]}
+        row = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
         row |= {"parameters": network.parameter_count, **value_path(network)}
         networks.append({**row, "status": "ok"})
         ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
     columns = ("epoch", "train_loss", "test_loss")
     return {
-        "blocks": as_columns(blocks),
-        "networks": as_columns(networks),
+        "blocks": blocks,
+        "networks": networks,
         "history": {name: history[name] for name in columns},
     }
 

@@ -75,7 +75,7 @@ def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                     "repeats": len(times),
                 }
             )
-    return {"timing": {key: [row[key] for row in rows] for key in rows[0]}}
+    return {"timing": rows}
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
