@@ -45,6 +45,8 @@ from runner.curvature.metrics.low_rank import (
     truncate,
     truncation_bound,
 )
+from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "GaussNewtonFactors",
     "LowRank",
     "Node",
+    "PairMetrics",
     "Residual",
     "WeightedSum",
     "assemble",
@@ -76,6 +79,7 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
     "lyapunov_exponents",
