@@ -78,7 +78,7 @@ The meaning and the place in the paper are the comments of the YAML file.
 hess-run store check [outputs=PATH] [repair=true]
 
 Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Damaged cells are named, one line each;
-repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if any is damaged.
+repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if there are any.
 
   hess-run store check outputs=outputs/run""",
     "verify": """\
