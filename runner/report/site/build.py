@@ -12,6 +12,7 @@ from runner.report.site.model import ORDER, Page, seeds_line, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLE = (TEMPLATES / "site.css").read_text()
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 QUESTIONS = {
