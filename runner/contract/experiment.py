@@ -35,13 +35,6 @@ from runner.contract import seeding
 from runner.contract.analysis import Analysis, Tables
 from runner.contract.schema import (
     GROUPS,
-    AttentionData,
-    BlockMetric,
-    CifarData,
-    DescentTraining,
-    GaussianData,
-    MinibatchTraining,
-    MlpModel,
     SettingError,
     free,
     grid,
@@ -60,18 +53,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUPS",
     "Analysis",
-    "AttentionData",
-    "BlockMetric",
     "Cell",
     "Checkpoints",
-    "CifarData",
     "Claim",
     "Context",
-    "DescentTraining",
     "Experiment",
-    "GaussianData",
-    "MinibatchTraining",
-    "MlpModel",
     "SettingError",
     "Tables",
     "decide",
@@ -180,8 +166,10 @@ class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line).
-    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
+    cuda, mps).
+    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
+    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
     A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
     fields made with `free()` alone.
@@ -192,6 +180,7 @@ class Experiment(ABC):
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -1,5 +1,6 @@
 """The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
 
+from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
@@ -45,11 +46,15 @@ from runner.curvature.metrics.low_rank import (
     truncate,
     truncation_bound,
 )
+from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
     "BlockOperator",
     "BlockSplit",
+    "Certifiable",
+    "Certificate",
     "Composition",
     "Concatenated",
     "Contribution",
@@ -59,6 +64,7 @@ __all__ = [
     "GaussNewtonFactors",
     "LowRank",
     "Node",
+    "PairMetrics",
     "Residual",
     "WeightedSum",
     "assemble",
@@ -76,6 +82,7 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
     "lyapunov_exponents",
@@ -97,4 +104,5 @@ __all__ = [
     "stable_ranks",
     "truncate",
     "truncation_bound",
+    "verify",
 ]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.experiment import GaussianData
 from runner.contract.schema import SettingError
+from runner.data.gaussian import GaussianData
 from runner.run.execute import run
 from runner.run.inspect import store_command, verify_jobs
 from runner.store.check import Damaged

@@ -11,7 +11,6 @@ from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    MlpModel,
     SettingError,
     Table,
     Tables,
@@ -20,6 +19,7 @@ from runner.contract.experiment import (
     one_of,
     positive,
 )
+from runner.models.kinds.chain import MlpModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,15 @@ import torch
 
 from experiments.dag.protocol.measure import epoch_of, image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.metrics.inter_layer import gn_gap, resonance
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Network
 from runner.training import CHECKPOINTS
 
 
-def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training for the block of `pair`."""
     sets = list(image_sets(trained.data.test, metric))
     blocks: list[dict[str, Any]] = []
@@ -47,7 +48,12 @@ def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: C
 
 
 def block_row(
-    trained: Trained, network: Network, pair: tuple[str, str], metric: BlockMetric, x: torch.Tensor, y: torch.Tensor
+    trained: Trained,
+    network: Network,
+    pair: tuple[str, str],
+    metric: InterLayerMetric,
+    x: torch.Tensor,
+    y: torch.Tensor,
 ) -> dict[str, float]:
     """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block; loss on the samples."""
     dag = network.to_dag(trained.loss)

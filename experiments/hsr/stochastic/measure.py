@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from runner.contract.experiment import Context, GaussianData, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
-from runner.data.gaussian import gaussian_classes
+from runner.data.gaussian import GaussianData, gaussian_classes
 from runner.training.flatness.stochastic import (
     ParameterHessian,
     combine,
