@@ -167,3 +167,23 @@ def test_values_are_converted_as_yaml_means_them(value, kind, expected):
 def test_other_values_are_refused(value, kind):
     with pytest.raises(Mismatch):
         convert(value, kind)
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    import torch
+
+    from runner.run.config import preview
+    from runner.run.devices import check_device
+
+    experiment = preview("ws_bound")
+    monkeypatch.setattr(type(experiment), "devices", ("cpu", "cuda", "mps"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for device in ("cuda", "cuda:7", "mps"):
+        with pytest.raises(SettingError, match=f"device={device}: this machine has no"):
+            check_device(device, "ws_bound", experiment)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device("cuda:1", "ws_bound", experiment)
+    with pytest.raises(SettingError, match="expected cuda:0 to cuda:1, found cuda:7"):
+        check_device("cuda:7", "ws_bound", experiment)
