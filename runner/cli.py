@@ -1,4 +1,4 @@
-"""hess-run: run, list, plan, show, report, data.
+"""hess-run: run, list, plan, show, report, data, store, verify, diagnose.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
 says which; nothing is written), 130 when interrupted.
@@ -75,6 +75,9 @@ def dispatch(argv: list[str]) -> int:
         "show": show_command,
         "report": report_command,
         "data": data_command,
+        "store": store_command,
+        "verify": verify_command,
+        "diagnose": diagnose_command,
     }
     verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
@@ -91,7 +94,7 @@ def dispatch(argv: list[str]) -> int:
 def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     """The parsed command line and every checked job of it."""
     from runner.run import config
-    from runner.store.store import check_outputs
+    from runner.store.outputs import check_outputs
 
     arguments, jobs = config.read_command(argv)
     for outputs in {job.outputs for job in jobs}:
@@ -110,7 +113,7 @@ def run_command(argv: list[str]) -> int:
     from runner.run.execute import end_on_sigterm
     from runner.run.handover import needs_no_job, shown_words, sweep_folder
     from runner.run.requirements import check_data
-    from runner.store.store import claim_outputs
+    from runner.store.outputs import claim_outputs
 
     if needs_no_job(argv):
         sys.argv = [sys.argv[0], *argv]
@@ -217,15 +220,16 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
     from runner.report.collect import report
     from runner.report.write import write_overview
+    from runner.run.config import protocol
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        collection, lines = report(members[0], [job.seed for job in members])
+        collection, lines = report(members, protocol)
         print("\n".join(lines))
-        for seed, label, error in collection.failures:
-            print(f"  failed: seed={seed} {label}: {error}", file=sys.stderr)
+        for cell in collection.failures:
+            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():
             write_overview(outputs)
@@ -281,6 +285,28 @@ def data_command(argv: list[str]) -> int:
     from runner.run.requirements import data
 
     return data(argv)
+
+
+def store_command(argv: list[str]) -> int:
+    """Examine every stored cell."""
+    from runner.run.inspect import check_store
+
+    return check_store(argv)
+
+
+def verify_command(argv: list[str]) -> int:
+    """Measure stored cells again and compare."""
+    from runner.run.inspect import sample_and_tolerance, verify_jobs
+
+    sample, tolerance, words = sample_and_tolerance(argv)
+    return verify_jobs(_jobs(words)[1], sample, tolerance)
+
+
+def diagnose_command(argv: list[str]) -> int:
+    """Diagnose the user's own network."""
+    from runner.diagnose.command import main as diagnose
+
+    return diagnose(argv)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ and kinds that do not fit into one-line errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import MISSING, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -65,6 +65,17 @@ def grid(default: Sequence[Any] | None = None) -> Any:
 def report_only(default: Any = None) -> Any:
     """Field that changes figures or claims but no measured number; it stays out of the cell's identity."""
     return field(default=default, metadata={"report": True})
+
+
+def free(default: Any = MISSING) -> Any:
+    """Field that may differ from the paper's protocol without making a run incomparable with its numbers.
+
+    It changes tables, and so the identity of cells: the number of random subsets beside the paper's own, the fineness
+    of a drawing, a number of repetitions. Without a default the YAML file must give it.
+    """
+    if isinstance(default, list | dict | set):
+        return field(default_factory=lambda: type(default)(default), metadata={"free": True})
+    return field(default=default, metadata={"free": True})
 
 
 def since(default: Any) -> Any:

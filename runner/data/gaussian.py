@@ -74,4 +74,4 @@ def gaussian_classes(
         )
     q = (torch.arange(count) < (count + 1) // 2).to(torch.float64)
     x = torch.randn((count, inputs), generator=generator, dtype=torch.float64) * variance**0.5
-    return x - mean * (2 * q - 1)[:, None], q
+    return x + mean * (1 - 2 * q)[:, None], q

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.contract.schema import kind, non_negative, one_of, positive
+from runner.contract.schema import free, kind, non_negative, one_of, positive
 
 if TYPE_CHECKING:
     from runner.curvature import BlockSplit
@@ -24,9 +24,9 @@ class InterLayerMetric:
     kind: str = kind("inter_layer", stored="blocks")
     examples: int = 32
     subsample: str = "first"
-    subsamples: int = 10
-    double: bool = False
-    memory_gib: float = 2.0
+    subsamples: int = free(10)
+    double: bool = free(False)
+    memory_gib: float = free(2.0)
 
     def __post_init__(self) -> None:
         positive("metric.examples", self.examples)

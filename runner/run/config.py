@@ -342,3 +342,8 @@ def preview(name: str) -> Experiment:
         return reading.preview(name)
     except reading.NeedsHydra:
         return composition([f"experiment={name}"]).experiment
+
+
+def protocol(name: str, profile: str) -> Experiment:
+    """The experiment under a profile as its YAML file has it, nothing changed on the command line."""
+    return preview(name) if profile == "paper" else build_job([f"experiment={name}", f"profile={profile}"]).experiment

@@ -11,8 +11,9 @@ from typing import Any
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.run.config import experiment_names, preview
+from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.store import Identity, Store, Stored
+from runner.store.store import Store, Stored
 
 
 def duration(seconds: float) -> str:
@@ -59,7 +60,7 @@ def listing(outputs: Path) -> list[str]:
             rows.append((name, "", "", "", "", f"cannot be read: {error}"))
             continue
         key = Identity.of(name, experiment).key
-        stored = [cell for cell in Store(outputs, name).all() if cell.meta["settings_key"] == key]
+        stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
         seeds = sorted({cell.meta["seed"] for cell in stored})
         costs = Costs(stored)
         cells = list(experiment.cells())

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.contract.experiment import Cell, Experiment
-from runner.store.store import Identity, Store
+from runner.store.identity import Identity
+from runner.store.store import Store
 
 
 @dataclass(frozen=True)

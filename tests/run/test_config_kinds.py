@@ -10,8 +10,9 @@ from runner.contract.schema import GROUPS, SettingError, kind
 from runner.data.surrogate import SurrogateData
 from runner.models import builder
 from runner.models.activations import ACTIVATIONS
+from runner.report.departures import not_comparable
 from runner.run import reading, sources
-from runner.run.config import build_job, experiment_names
+from runner.run.config import build_job, experiment_names, preview
 from runner.run.show import show
 from runner.run.targets import load_class, may_import, takes
 from runner.run.typed import Mismatch, convert
@@ -77,8 +78,8 @@ def test_a_kind_that_fits_runs_and_is_not_comparable(monkeypatch, tmp_path):
     assert experiment.dataset == SurrogateData(classes=100)
     assert {cell.params["arch"] for cell in experiment.cells()} == {"residual"}
     assert all(experiment.network_settings(cell)["outputs"] == 100 for cell in experiment.cells())
-    reason = experiment.comparable()
-    assert "dataset=surrogate" in reason and "model.kind=residual_mlp instead of mlp" in reason
+    reason = not_comparable(experiment, preview("exp1_resonance"))
+    assert "surrogate" in reason and "residual_mlp" in reason
     with pytest.raises(SettingError, match=r"experiment\.arch of model=residual_mlp"):
         build_job([*words, "experiment.arch=plain"])
 
@@ -172,7 +173,6 @@ def test_other_values_are_refused(value, kind):
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     import torch
 
-    from runner.run.config import preview
     from runner.run.devices import check_device
 
     experiment = preview("ws_bound")

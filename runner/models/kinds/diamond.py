@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract.schema import SettingError, kind, one_of, positive
+from runner.contract.schema import SettingError, kind, one_of, positive, since
+from runner.models.kinds.initial import INITIAL, initial_setting
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,11 @@ class DiamondModel:
     kind: str = kind("diamond", stored="mlp")
     width: int = 32
     norm: bool = True
+    initial: str = since("named")
 
     def __post_init__(self) -> None:
         one_of("model.kind", self.kind, ("diamond",))
+        one_of("model.initial", self.initial, INITIAL)
         positive("model.width", self.width)
         if not self.norm:
             raise SettingError("model.norm: expected true (the branches have LayerNorm), found false")
@@ -28,4 +31,4 @@ class DiamondModel:
     def network(self, *, outputs: int, branch_depth: int, merge: str, activation: str) -> dict[str, Any]:
         """The builder `diamond` and its keyword arguments."""
         shape = {"branch_depth": branch_depth, "merge": merge, "activation": activation, "width": self.width}
-        return {"builder": "diamond", "outputs": outputs, **shape}
+        return {**initial_setting(self.initial), "builder": "diamond", "outputs": outputs, **shape}

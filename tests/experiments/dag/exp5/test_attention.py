@@ -12,7 +12,8 @@ from experiments.dag.protocol.training import train_regression
 from runner.contract.experiment import Context, SettingError
 from runner.data.attention import AttentionData
 from runner.data.loading import load
-from runner.run.config import build_job
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +74,19 @@ def test_tables(experiment, tables):
     assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert figure().axes
-    values = experiment.measured(tables)
+    values = experiment.analyse(tables).measured()
     assert set(values["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
-    assert "training.epochs" in experiment.comparable()
-    assert experiment.statistics(tables) and experiment.notes(tables)
+    assert "training.epochs" in not_comparable(experiment, preview("exp5_attention"))
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
 
 
 def test_claims_follow_the_tables(experiment, tables):
     def verdict(name, changed, group):
-        (claim,) = [c for c in experiment.claims({**tables, "blocks": changed}) if (c.name, c.group) == (name, group)]
+        (claim,) = [
+            c for c in experiment.analyse({**tables, "blocks": changed}).claims() if (c.name, c.group) == (name, group)
+        ]
         return claim.verdict
 
     blocks, where = tables["blocks"], "protocol=printed final"
@@ -93,7 +96,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H5.1", wide, where) == "confirmed"
     assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3), where) == "refuted"
     assert verdict("separation", wide, where) == "confirmed"
-    sizes = [c for c in experiment.claims(tables) if c.name.startswith("size of")]
+    sizes = [c for c in experiment.analyse(tables).claims() if c.name.startswith("size of")]
     assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
 
 
