@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from runner.store.scratch import scratch_path
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 

@@ -39,7 +39,7 @@ def test_what_is_read_is_what_hydra_says(toy_conf):
         ("a=range(0,10,3)", "a", True, 4),
         ("a=range(0,1000000000)", "a", True, 10**9),
         ("a=choice(x,y)", "a", True, 2),
-        ("experiment=glob(hsr_*)", "experiment", True, 3),
+        ("experiment=glob(ws_*)", "experiment", True, 1),
     ],
 )
 def test_overrides_are_read_one_by_one(text, key, sweep, size):

@@ -11,6 +11,7 @@ from runner.contract.experiment import (
     Cell,
     Claim,
     Context,
+    MlpModel,
     SettingError,
     Table,
     grid,
@@ -18,7 +19,6 @@ from runner.contract.experiment import (
     positive,
     report_only,
 )
-from runner.models.kinds.chain import MlpModel
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,20 +18,17 @@ from torch import Tensor
 from experiments.dag.protocol.estimates import estimated_metrics
 from experiments.dag.protocol.measure import as_columns, image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from runner.contract.experiment import BlockMetric, Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
 from runner.curvature.metrics.low_rank import gauss_newton_factors
-from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 Pair = tuple[str, str]
 
 
-def measure(
-    trained: Trained, metric: InterLayerMetric, probes: int, rank_examples: int, ctx: Context
-) -> dict[str, Table]:
+def measure(trained: Trained, metric: BlockMetric, probes: int, rank_examples: int, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "far": [], "pairs": [], "ranks": []}
     sets = list(image_sets(trained.data.test, metric, trained.device))
