@@ -1,4 +1,4 @@
-"""hess-run: run, list, plan, show, report, data.
+"""hess-run: run, list, plan, show, report, data, store, verify, diagnose.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
 says which; nothing is written), 130 when interrupted.
@@ -7,6 +7,7 @@ says which; nothing is written), 130 when interrupted.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,29 +16,32 @@ from typing import Any
 
 from runner.contract.schema import SettingError
 
-_ENDING = {"status": 0}  # exit status that the report after a run asks for
+_ENDING: dict[str, Any] = {"status": 0, "reported": False}
+"""What the report after a run leaves for its end: the exit status it asks for, and that it was made."""
+_FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        signal.signal(signal.SIGTERM, _interrupt)  # from the first moment, while settings are read too
     sys.exit(_guarded(lambda: dispatch(argv)))
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def _guarded(action: Callable[[], int]) -> int:
     """Run an action; turn what can go wrong into one line and an exit status."""
-    from runner.run.execute import NoSpace
-
     try:
         return action()
     except SettingError as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if _FULL_ERROR:
             raise
         _say(str(error))
         return 2
-    except NoSpace as error:
-        _say(f"no space left ({error}); finished cells are stored. Free space and run again.")
-        return 1
     except KeyboardInterrupt:
         _say("interrupted; finished cells are stored. Run the same command again to go on.")
         return 130
@@ -61,6 +65,9 @@ def dispatch(argv: list[str]) -> int:
         "show": show_command,
         "report": report_command,
         "data": data_command,
+        "store": store_command,
+        "verify": verify_command,
+        "diagnose": diagnose_command,
     }
     verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
@@ -94,9 +101,6 @@ def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
 
 def run_command(argv: list[str]) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
-    import hydra
-
-    from runner.run import config
     from runner.run.execute import end_on_sigterm
     from runner.run.handover import needs_no_job, shown_words, sweep_folder
     from runner.run.requirements import check_data
@@ -104,8 +108,7 @@ def run_command(argv: list[str]) -> int:
 
     if needs_no_job(argv):
         sys.argv = [sys.argv[0], *argv]
-        hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
-        return 0
+        return _hand_to_hydra([])
     arguments, jobs = _jobs(argv)
     if arguments.asks:
         sys.argv = [sys.argv[0], *arguments.argv(shown_words(arguments))]
@@ -116,9 +119,39 @@ def run_command(argv: list[str]) -> int:
             claim_outputs(outputs)
         end_on_sigterm()
         sys.argv = [sys.argv[0], *arguments.argv(), *sweep_folder(arguments, jobs)]
-    _ENDING["status"] = 0
-    hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
-    return _ENDING["status"]
+    return _hand_to_hydra(jobs)
+
+
+def _hand_to_hydra(jobs: Sequence[Any]) -> int:
+    """Hydra's application on sys.argv. What ends it early gets one line, and the cells that are stored their report."""
+    import hydra
+
+    from runner.run import config
+    from runner.run.execute import NoSpace
+
+    _ENDING.update(status=0, reported=False)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own pages of what went wrong, and exit
+    try:
+        hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
+    except SettingError:
+        raise
+    except NoSpace as error:
+        _say(f"no space left ({error}); finished cells are stored. Free space and run again.")
+        return 1
+    except Exception as error:
+        if config.was_interrupted(error):
+            raise KeyboardInterrupt from error
+        if _FULL_ERROR:
+            raise
+        reason = config.short(f"{type(error).__name__}: {error}", 300)
+        _say(f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on.")
+        if jobs and not _ENDING["reported"]:
+            report_jobs(jobs)
+        return 1
+    finally:
+        if not _FULL_ERROR:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+    return int(_ENDING["status"])
 
 
 def run_job(cfg: Any) -> None:
@@ -166,10 +199,11 @@ class ReportAfterRun:
         try:
             status = _guarded(action)
         except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
-            if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            if _FULL_ERROR:
                 traceback.print_exc()
             _say(f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report")
             status = 1
+        _ENDING["reported"] = True
         _ENDING["status"] = max(_ENDING["status"], status)
 
 
@@ -242,6 +276,28 @@ def data_command(argv: list[str]) -> int:
     from runner.run.requirements import data
 
     return data(argv)
+
+
+def store_command(argv: list[str]) -> int:
+    """Examine every stored cell."""
+    from runner.run.inspect import check_store
+
+    return check_store(argv)
+
+
+def verify_command(argv: list[str]) -> int:
+    """Measure stored cells again and compare."""
+    from runner.run.inspect import sample_and_tolerance, verify_jobs
+
+    sample, tolerance, words = sample_and_tolerance(argv)
+    return verify_jobs(_jobs(words)[1], sample, tolerance)
+
+
+def diagnose_command(argv: list[str]) -> int:
+    """Diagnose the user's own network."""
+    from runner.diagnose.command import main as diagnose
+
+    return diagnose(argv)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class PaperAudit(Experiment):
             ctx.progress(i, len(formulas), formula.id)
             ctx.log(f"checking {formula.id}")
             rows.append(_row(formula))
-        return {"formulas": {key: [row[key] for row in rows] for key in rows[0]}}
+        return {"formulas": rows}
 
     def analyse(self, tables: Tables) -> Analysis:
         return PaperAuditAnalysis(self, tables)

@@ -15,6 +15,7 @@ from runner.contract.experiment import (
     Cell,
     Context,
     Experiment,
+    Scalar,
     SettingError,
     Table,
     Tables,
@@ -98,7 +99,12 @@ class WsBound(Experiment):
             for activation in (a for a in self.activation if fitted or a in self.scanned):
                 for hidden in self.hidden:
                     for rate in [self.fitted_rate] if fitted else self.rate:
-                        params = {"protocol": protocol, "activation": activation, "hidden": hidden, "rate": rate}
+                        params: dict[str, Scalar] = {
+                            "protocol": protocol,
+                            "activation": activation,
+                            "hidden": hidden,
+                            "rate": rate,
+                        }
                         found.append(Cell(params, self._seconds(activation, hidden), 0.35))
         return found
 

@@ -67,7 +67,7 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, "curvature")
     points = critical_points(search, experiment)
-    tables = {
+    tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
         "theorems": theorem_slack(search),

@@ -72,8 +72,9 @@ __all__ = [
 ]
 
 Scalar = str | int | float | bool
-Table = Mapping[str, Sequence[Any]]
-"""Columns of equal length (lists, numpy arrays or 1-D tensors), in long format: one row per thing measured."""
+Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+"""Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
+lacks a column); in long format: one row per thing measured."""
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
@@ -198,7 +199,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        """Measure one cell: table name -> columns. The only place where numbers are made.
+        """Measure one cell: table name -> columns or rows. The only place where numbers are made.
 
         A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
         parameters and the seed are added as columns by the runner.

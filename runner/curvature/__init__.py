@@ -16,7 +16,7 @@ True
 >>> verify(dag, x, y).ok
 True
 
-State a network     Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum, Concatenated
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum, Concatenated
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
 Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
                     lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
@@ -39,6 +39,7 @@ from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.estimators import (
     Estimate,
@@ -79,6 +80,8 @@ from runner.curvature.metrics.low_rank import (
     truncate,
     truncation_bound,
 )
+from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
@@ -96,8 +99,10 @@ __all__ = [
     "LowRank",
     "MeasurementError",
     "Node",
+    "PairMetrics",
     "Residual",
     "SymmetricOperator",
+    "TracedDag",
     "WeightedSum",
     "assemble",
     "block_jacobians",
@@ -114,6 +119,7 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
     "lyapunov_exponents",
@@ -133,6 +139,7 @@ __all__ = [
     "split_blocks",
     "stable_rank",
     "stable_ranks",
+    "trace_module",
     "truncate",
     "truncation_bound",
     "verify",

@@ -108,6 +108,10 @@ def _qualify(override: str, names: Sequence[str]) -> str:
     from runner.run.reading import experiment_fields
 
     key, _, value = override.partition("=")
+    if re.fullmatch(rf"({'|'.join(GROUPS)})\.\w+", key):
+        return (
+            f"++{override}"  # also a field that the kind's file leaves at its default; unknown ones are refused later
+        )
     own = key.removeprefix("experiment.")
     if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
         known = choices("experiment")

@@ -18,7 +18,7 @@ from typing import Any
 from runner.contract.experiment import Experiment
 from runner.contract.schema import GROUPS, SettingError, non_negative, positive
 from runner.run import hydra_words, reading, sources
-from runner.run.command_line import Arguments, expand
+from runner.run.command_line import Arguments, expand, qualified
 from runner.run.command_line import parse as parse
 from runner.run.devices import check_device
 from runner.run.reading import experiment_class as experiment_class
@@ -30,6 +30,7 @@ from runner.run.typed import typed
 from runner.store.job import Job
 
 NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the commands that reports print
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"  # as the user set it: runs set it for Hydra
 REPORTER = "runner.cli.ReportAfterRun"
 
 
@@ -247,7 +248,7 @@ def _profile_words(cfg: Any, name: str, profile: str) -> list[str]:
         raise SettingError(f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}")
     for word in words:
         hydra_words.read(word)
-    return words
+    return qualified([f"experiment={name}", *words])[1:]
 
 
 def _check_keys(cfg: Any, name: str) -> None:
@@ -320,7 +321,7 @@ def build_jobs(arguments: Arguments) -> list[Job]:
     except Exception as error:  # a mistake that nothing before named; never a traceback, unless it is asked for
         if was_interrupted(error):
             raise KeyboardInterrupt from error
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if FULL_ERROR:
             raise
         with session():
             raise SettingError(explain(error, arguments.overrides)) from error

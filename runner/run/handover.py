@@ -17,7 +17,7 @@ def needs_no_job(argv: Sequence[str]) -> bool:
     """Whether a command asks Hydra for something that no experiment has a part in: its help, completion, plugins."""
     found = options(argv)
     named = any(word.startswith("experiment=") for word in found.overrides)
-    return found.hydra_help or found.shell_completion or (found.info in ("plugins", "searchpath") and not named)
+    return found.hydra_help or found.shell_completion or (found.info == "plugins" and not named)
 
 
 def shown_words(arguments: Arguments) -> list[str]:

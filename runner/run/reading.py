@@ -179,7 +179,7 @@ def build_experiment(name: str, chosen: Mapping[str, str], values: Mapping[str, 
     """
     cls, file = experiment_class(name), experiment_file(name)
     where = sources.shown(file.path)
-    arguments = _own(cls, values.get("experiment"), where)
+    arguments = _own(cls, values.get("experiment"), where, given)
     for group in GROUPS:
         if group in takes(cls):
             arguments[group] = _group(name, group, chosen.get(group), values.get(group), given)
@@ -188,10 +188,10 @@ def build_experiment(name: str, chosen: Mapping[str, str], values: Mapping[str, 
     return cls(**arguments)
 
 
-def _own(cls: type[Experiment], node: Any, where: str) -> dict[str, Any]:
+def _own(cls: type[Experiment], node: Any, where: str, given: set[str]) -> dict[str, Any]:
     if not isinstance(node, Mapping):
         raise SettingError(f"{where}: expected settings under experiment:, found {short(repr(node))}")
-    return typed(cls, {k: v for k, v in node.items() if k != "_target_"}, "experiment", where, GROUPS)
+    return typed(cls, {k: v for k, v in node.items() if k != "_target_"}, "experiment", where, GROUPS, given)
 
 
 def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]) -> Any:
@@ -205,13 +205,11 @@ def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]
         options = ", ".join(fitting(name, group)) or "none that is there"
         raise SettingError(f"{group}={choice}: experiment {name} takes another kind of {group}: {options}")
     values = {key: value for key, value in node.items() if key != "_target_"}
-    own = experiment_file(name)
-    if choice != own.choices.get(group):  # what the experiment adapts in its own kind need not exist in another
-        names = {f.name for f in dataclasses.fields(cls)}
-        adapted = own.body.get(group)
-        adapted = adapted if isinstance(adapted, Mapping) else {}
-        values = {k: v for k, v in values.items() if k in names or k not in adapted or f"{group}.{k}" in given}
-    return cls(**typed(cls, values, group, file))
+    if choice != experiment_file(name).choices.get(group):
+        # What the experiment adapts in its own kind need not exist in another; what the user or its file says must.
+        asked = {f.name for f in dataclasses.fields(cls)} | set(load(sources.find(group, choice)))
+        values = {key: value for key, value in values.items() if key in asked or f"{group}.{key}" in given}
+    return cls(**typed(cls, values, group, file, given=given))
 
 
 @cache

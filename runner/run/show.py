@@ -26,6 +26,9 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
   hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
+  hess-run store check                           is everything that is stored whole
+  hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
+  hess-run diagnose target=FILE.py:FUNCTION      the same engine on a network of your own
   hess-run VERB --help                           more on each of them
 
 keys of every run (= default)
@@ -71,6 +74,21 @@ The meaning and the place in the paper are the comments of the YAML file.
 
   hess-run show exp1_resonance
   hess-run show model=bottleneck_mlp""",
+    "store": """\
+hess-run store check [outputs=PATH] [repair=true]
+
+Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Damaged cells are named, one line each;
+repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if there are any.
+
+  hess-run store check outputs=outputs/run""",
+    "verify": """\
+hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
+
+Measures a random sample of the stored cells again, apart from the store, and holds every table against the stored one.
+Names the first field that differs by more than the tolerance, relative; sample=0 takes all cells. Exit status 1 if any
+differs. Times (columns of seconds) are not compared.
+
+  hess-run verify experiment=scalar_spectrum sample=5""",
     "data": """\
 hess-run data fetch NAME  download an official archive: resumes, checks its published sum, unpacks expected files only
 hess-run data verify NAME check the files and labels that are there
@@ -86,6 +104,12 @@ def is_help(words: Sequence[str]) -> bool:
 
 def help_text(verb: str, words: Sequence[str]) -> str:
     """Help of a verb; of an experiment, where one is named; of the command otherwise."""
+    if verb == "diagnose":
+        from runner.diagnose.command import main as diagnose
+
+        lines: list[str] = []
+        diagnose(["--help"], lines.append)
+        return "\n".join(lines)
     if verb:
         return VERBS[verb]
     names = [word.partition("=")[2] for word in words if word.startswith("experiment=")]
@@ -96,6 +120,12 @@ def help_text(verb: str, words: Sequence[str]) -> str:
 
 def show(words: Sequence[str]) -> str:
     """The page of an experiment, or of GROUP=NAME. Raises SettingError for anything else."""
+    words = list(words)
+    for option in ("--config-dir", "-cd"):
+        if option in words[:-1]:
+            at = words.index(option)
+            sources.add(words[at + 1])
+            del words[at : at + 2]
     words = [word.removeprefix("experiment=") for word in words]
     if len(words) != 1:
         known = ", ".join(reading.experiment_names())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, get_args, get_origin
 
 from runner.contract.schema import SettingError
@@ -24,20 +24,26 @@ class Mismatch(ValueError):
     """A value that is not of its field's type."""
 
 
-def typed(cls: type, values: Any, prefix: str, file: str, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
+def typed(
+    cls: type, values: Any, prefix: str, file: str, leave_out: tuple[str, ...] = (), given: Set[str] = frozenset()
+) -> dict[str, Any]:
     """Arguments of `cls` from `values`; fields that are absent keep their defaults.
 
     Unknown keys, values of another type and missing values raise SettingError, which names `prefix`.key. leave_out:
-    fields that are not set here.
+    fields that are not set here. given: keys that the command line sets, whose mistakes are not the file's.
     """
-    dot, where = f"{prefix}." if prefix else "", f"{file}: " if file else ""
+    dot = f"{prefix}." if prefix else ""
+
+    def where(key: str) -> str:
+        return f"{file}: " if file and f"{dot}{key}" not in given else ""
+
     if not isinstance(values, Mapping):
-        raise SettingError(f"{where}{prefix}: expected keys and values, found {short(values)}")
+        raise SettingError(f"{where('')}{prefix}: expected keys and values, found {short(values)}")
     own = {f.name: f for f in dataclasses.fields(cls) if f.name not in leave_out}
     for key in map(str, values):
         if key not in own:
             known = [dot + name for name in own]
-            raise SettingError(f"{where}{dot}{short(key)} is not a setting{nearest(f'{dot}{key}', known)}")
+            raise SettingError(f"{where(key)}{dot}{short(key)} is not a setting{nearest(f'{dot}{key}', known)}")
     found = {}
     for name, f in own.items():
         if name in values and values[name] != MISSING:
@@ -47,10 +53,10 @@ def typed(cls: type, values: Any, prefix: str, file: str, leave_out: tuple[str, 
             try:
                 found[name] = convert(value, kind)
             except (Mismatch, OverflowError) as error:
-                line = f"{where if file else ''}{dot}{name}: expected {readable(kind)}, found {short(repr(value))}"
+                line = f"{where(name)}{dot}{name}: expected {readable(kind)}, found {short(repr(value))}"
                 raise SettingError(line) from error
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise SettingError(f"{where}{dot}{name} has no value; set it there or on the command line")
+            raise SettingError(f"{where(name)}{dot}{name} has no value; set it there or on the command line")
     return found
 
 

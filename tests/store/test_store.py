@@ -159,3 +159,14 @@ def test_the_stored_cells_are_those_that_the_configuration_asks_for():
         job = config.build_job((f"experiment={name}", f"outputs={root}"))
         if store.cells.is_dir():
             assert [label.label for cell_id, label in job.cells() if not store.has(cell_id)] == []
+
+
+def test_tables_take_rows_as_well_as_columns():
+    rows = [{"v": 1, "status": "ok"}, {"v": 2, "w": 0.5, "status": "late"}]
+    columns = {"v": [1, 2], "status": ["ok", "late"], "w": [float("nan"), 0.5]}
+    one, two = (tables.frame("t", table, {"width": 3, "seed": 42}) for table in (rows, columns))
+    assert tables.to_bytes(one) == tables.to_bytes(two)
+    assert list(one.columns) == ["width", "seed", "v", "status", "w"]
+    assert len(tables.frame("t", [], {"seed": 1})) == 0
+    with pytest.raises(ValueError, match="own width=3"):
+        tables.frame("t", [{"width": 4}], {"width": 3})

@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
-from runner.contract.experiment import Analysis, Cell, Context, SettingError, Table, Tables, grid, one_of, positive
+from runner.contract.experiment import (
+    Analysis,
+    Cell,
+    Context,
+    SettingError,
+    Table,
+    Tables,
+    free,
+    grid,
+    one_of,
+    positive,
+)
 from runner.models.kinds.chain import MlpModel
 
 
@@ -23,7 +34,7 @@ class Exp3Stochastic(InterLayer):
     activation: list[str] = grid()
     depth: int = 6
     probes: list[int]
-    draws: int = 20
+    draws: int = free(20)
     model: MlpModel
 
     def __post_init__(self) -> None:
@@ -52,6 +63,6 @@ class Exp3Stochastic(InterLayer):
         return {**tables, **trained.origin_table()}
 
     def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp3.stochastic_report import StochasticAnalysis
+        from experiments.dag.exp3.stochastic_report import StochasticGapAnalysis
 
-        return StochasticAnalysis(self, tables)
+        return StochasticGapAnalysis(self, tables)

@@ -16,7 +16,8 @@ variance between seeds and between images can be told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Block, Network
 from runner.training import CHECKPOINTS
 
+Row = dict[str, Any]
 Distance = Callable[[str, str], int | None]
 """Distance of two nodes, None for pairs that stay out of the averages."""
 EXAMPLES_AT_ONCE = 8
@@ -56,35 +58,77 @@ def image_sets(test: Split, metric: InterLayerMetric, device: str = "cpu") -> It
         yield number, x.to(device), y.to(device)
 
 
-def measure(
-    trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
+@dataclass(frozen=True)
+class Point:
+    """A trained network at one checkpoint, on one set of images; in float64 where the metric asks for it."""
+
+    trained: Trained
+    checkpoint: str
+    images: int
+    network: Network
+    dag: Dag
+    x: Tensor
+    y: Tensor
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The columns that name the point."""
+        return {"checkpoint": self.checkpoint, "images": self.images}
+
+    @property
+    def first(self) -> bool:
+        """Whether these are the papers' images."""
+        return self.images == 0
+
+
+def at_every_point(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, read: Callable[[Point], Mapping[str, list[Row]]]
 ) -> dict[str, Table]:
-    """All tables of one training. distance: default |i − j| in the order of the measured nodes.
+    """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and `history`.
 
     A checkpoint that the training did not reach gives one row with the reason in `networks`.
     """
-    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
+    tables: dict[str, list[Row]] = {}
     sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
-        where = {"checkpoint": checkpoint, "images": number}
         if checkpoint not in trained.training.states:
             if number == 0:
-                tables["networks"].append({**where, "status": trained.training.status})
+                lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
+                tables.setdefault("networks", []).append(lost)
             continue
         network = trained.at(checkpoint)
         dag = network.to_dag(trained.loss)
         if metric.double:
             dag, x = dag.to(torch.float64), x.double()
-        columns = measure_blocks(dag, network.measured, x, y, metric, distance)
-        if number == 0:
-            columns["R_examples"] = example_norms(dag, network.measured, x, y, metric)
-            tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
-        tables["distances"] += [{**where, **row} for row in by_distance(columns)]
-        tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
+        for name, rows in read(Point(trained, checkpoint, number, network, dag, x, y)).items():
+            tables.setdefault(name, []).extend(rows)
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    columns_of = {name: as_columns(rows) for name, rows in tables.items()}
-    return {**columns_of, "history": trained.training.history, **trained.origin_table()}
+    return {**tables, "history": trained.training.history, **trained.origin_table()}
+
+
+def measure(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
+) -> dict[str, Table]:
+    """All tables of one training. distance: default |i − j| in the order of the measured nodes."""
+
+    def read(at: Point) -> dict[str, list[Row]]:
+        columns = measure_blocks(at.dag, at.network.measured, at.x, at.y, metric, distance)
+        return {
+            "networks": [{**at.where, **network_row(at), "status": "ok"}],
+            "pairs": first_pairs(at, columns, metric),
+            "distances": [{**at.where, **row} for row in by_distance(columns)],
+        }
+
+    return at_every_point(trained, metric, ctx, read)
+
+
+def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[Row]:
+    """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other images."""
+    if not at.first:
+        return []
+    columns["R_examples"] = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
+    return [{"checkpoint": at.checkpoint, **row} for row in pair_rows(columns)]
 
 
 def measure_blocks(
@@ -153,17 +197,22 @@ def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric
     return [total / len(x) for total in sums.values()]
 
 
-def network_row(network: Network, dag: Dag, trained: Trained, checkpoint: str, x: Tensor) -> dict[str, float]:
+def network_row(at: Point) -> dict[str, float]:
     """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature of the activations;
     test_loss and test_accuracy on the whole test set at the checkpoint."""
-    history = trained.training.history
-    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+    history = at.trained.training.history
+    epoch = epoch_of(at.checkpoint, history)
     return {
-        **chain_dynamics(dag, network.measured, x),
-        "sigma_pp_squared": activation_curvature(network, x),
+        **chain_dynamics(at.dag, at.network.measured, at.x),
+        "sigma_pp_squared": activation_curvature(at.network, at.x),
         "test_loss": history["test_loss"][epoch],
         "test_accuracy": history["test_accuracy"][epoch],
     }
+
+
+def epoch_of(checkpoint: str, history: Mapping[str, Sequence[Any]]) -> int:
+    """Row of the history that a checkpoint belongs to: init, half of the epochs, the last."""
+    return {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
 
 
 def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
@@ -207,12 +256,6 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
     return torch.zeros_like(z) if second is None else second
-
-
-def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of the rows; NaN where a row lacks a column."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
 def _mean(values: list[float]) -> float:

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 import torch
 
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import Context, Table
 from runner.curvature import split_blocks
@@ -50,4 +50,4 @@ def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[in
                         "status": "ok" if exact > 0 else "no discrepancy: the exact gap is 0",
                     }
                 )
-    return as_columns(rows)
+    return rows

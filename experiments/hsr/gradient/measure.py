@@ -70,7 +70,7 @@ def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                     "repeats": len(times),
                 }
             )
-    return {"timing": {key: [row[key] for row in rows] for key in rows[0]}}
+    return {"timing": rows}
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -165,12 +165,12 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     for start in unique.tolist():
         for exponent in LIMIT_EXPONENTS:
             moved = _with_error(ends.theta[start], x, q, split, 10.0**-exponent / 2)
-            gradients = sample_gradients(moved, x[:2], q[:2], 1)
+            own = sample_gradients(moved, x[:2], q[:2], 1)
             for name in ("trace", "pair"):
                 limit["start"].append(start)
                 limit["of"].append(name)
                 limit["error"].append(10.0**-exponent / 2)
-                limit["norm"].append(float(gradients[name][0].norm()))
+                limit["norm"].append(float(own[name][0].norm()))
     return {"influence": rows, "vanishing_error": limit}
 
 
@@ -256,7 +256,7 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     return {"bound_descent": paths, "narrowed": _narrowed(ctx, dimension)}
 
 
-def _narrowed(ctx: Context, dimension: int) -> dict[str, list[Any]]:
+def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move inward."""
     from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, Variant, by_seed, variants
@@ -298,7 +299,7 @@ def _about_minimum(e: Evidence) -> Iterator[Claim]:
             f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not",
             "Fig. 13",
             flat,
-            lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit),
+            partial(_more_saddles, method=sam, limit=limit),
             lambda v: v > 0,
             f"share of points with -λ_D / λ₁ >= {limit:g}, {NAMES[sam]} - HSR > 0",
         )
@@ -309,9 +310,18 @@ def _about_minimum(e: Evidence) -> Iterator[Claim]:
             "Fig. 13",
             flat[flat["method"] == method],
             _whisker_ratio,
-            lambda v, expected=expected: (v >= limit) is expected,
+            partial(_reaches, limit, expected),
             f"-λ_D / λ₁ {'>=' if expected else '<'} {limit:g}",
         )
+
+
+def _more_saddles(rows: pd.DataFrame, method: str, limit: float) -> float:
+    """Share of a method's points that are clear saddles, less that of HSR's."""
+    return _saddles(rows, method, limit) - _saddles(rows, "hsr", limit)
+
+
+def _reaches(limit: float, expected: bool, value: float) -> bool:
+    return (value >= limit) is expected
 
 
 def _not_lowered(e: Evidence, group: str) -> Claim:
