@@ -16,7 +16,8 @@ True
 >>> verify(dag, x, y).ok
 True
 
-State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum, Concatenated
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
+                    Concatenated
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
 Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
                     lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own

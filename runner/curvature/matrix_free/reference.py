@@ -83,6 +83,7 @@ class FiniteDifferences:
 
     def _describe(self, values: Vectors) -> None:
         self.shapes = {v: values[v].shape[1:] for v in self.nodes}
+        self.dtype = values[self.dag.output].dtype
         sizes = {v: float(values[v].double().square().mean().sqrt()) for v in self.nodes}
         self.scales = {v: s if s > 0 else 1.0 for v, s in sizes.items()}
 
