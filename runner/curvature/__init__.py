@@ -1,4 +1,36 @@
-"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
+"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only.
+
+>>> import torch
+>>> from runner.curvature import CurvatureOperator, Dag, exact_blocks, frobenius_norms, verify
+>>> _ = torch.manual_seed(0)
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).double()
+>>> x, y = torch.randn(8, 4).double(), torch.randint(0, 2, (8,))
+>>> dag = Dag.from_sequential(net, names=["hidden", "act", "out"])
+>>> blocks = exact_blocks(dag, x, y)
+>>> blocks["hidden", "out"].shape
+torch.Size([3, 2])
+>>> operator = CurvatureOperator(dag, x, y)
+>>> estimate = frobenius_norms(operator, [("hidden", "out")], probes=100)["hidden", "out"]
+>>> abs(estimate.value - float(blocks["hidden", "out"].norm())) < 5 * estimate.error
+True
+>>> verify(dag, x, y).ok
+True
+
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
+                    Concatenated
+Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
+Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
+                    lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
+Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
+Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_dimension, gn_gap, gap_by_distance,
+                    negative_curvature_mass, assemble
+Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm, interaction_radius
+Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
+Parameters          parameter_hessian, parametric_blocks, parametric_terms
+Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
+
+Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
+"""
 
 from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
@@ -7,7 +39,9 @@ from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
+from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -64,9 +98,11 @@ __all__ = [
     "Estimate",
     "GaussNewtonFactors",
     "LowRank",
+    "MeasurementError",
     "Node",
     "PairMetrics",
     "Residual",
+    "SymmetricOperator",
     "TracedDag",
     "WeightedSum",
     "assemble",
