@@ -1,12 +1,14 @@
 """The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph, and
 curvature with respect to parameters. Imports torch, and scipy for spectra."""
 
+from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -59,6 +61,8 @@ from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_est
 __all__ = [
     "BlockOperator",
     "BlockSplit",
+    "Certifiable",
+    "Certificate",
     "Composition",
     "Concatenated",
     "Contribution",
@@ -76,6 +80,7 @@ __all__ = [
     "Residual",
     "SpectralDensity",
     "TraceEstimate",
+    "TracedDag",
     "UpperBound",
     "WeightedSum",
     "as_linear_operator",
@@ -119,7 +124,9 @@ __all__ = [
     "stable_ranks",
     "top_eigenpairs",
     "trace_estimate",
+    "trace_module",
     "truncate",
     "truncation_bound",
     "upper_bound_estimate",
+    "verify",
 ]
