@@ -50,7 +50,7 @@ def _matrix(table: pd.DataFrame, value: str, names: list[str]) -> Any:
 
 
 def _name_axes(ax: Any, names: list[str]) -> None:
-    shown = [name if len(name) < 16 else "…" + name[-14:] for name in names]
+    shown = [name if len(name) <= 24 else "…" + name[-23:] for name in names]
     ax.set_xticks(range(len(names)), shown, rotation=90)
     ax.set_yticks(range(len(names)), shown)
     ax.grid(False)
