@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, "pd.DataFrame"]
 PAPER_ACTIVATION = "sigmoid"
+
+
+class Votes(Protocol):
+    """The settings of an experiment that says how many data sets decide."""
+
+    @property
+    def share(self) -> float: ...
+
+    @property
+    def data_sets(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
     return ordered.iloc[:count], ordered.iloc[count:]
 
 
-def over_data_sets(experiment: WsBound, found: Mapping[int, str]) -> tuple[bool | None, str]:
+def over_data_sets(experiment: Votes, found: Mapping[int, str]) -> tuple[bool | None, str]:
     """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
 
     True when at least `share` of the data sets with power show it and none shows the opposite; False when at most half

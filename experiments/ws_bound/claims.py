@@ -17,7 +17,6 @@ from experiments.ws_bound.analysis import (
     variants,
 )
 from experiments.ws_bound.exact_claims import exact_claims
-from experiments.ws_bound.rank_tests import corrected
 from runner.contract.experiment import Claim, decide
 from runner.stats import Statistic
 
@@ -114,9 +113,8 @@ class Evidence:
         return self.claim(name, statement, where, found, list(values.values()), threshold, listed)
 
 
-def claims(experiment: WsBound, tables: Tables) -> list[Claim]:
-    """Every claim under every variant."""
-    tests = corrected(experiment, tables)
+def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
+    """Every claim under every variant; tests: Holm-corrected, by (name, group)."""
     found: list[Claim] = []
     for variant in variants(experiment, tables):
         evidence = Evidence(experiment, variant, unique_points(tables, variant), tests)

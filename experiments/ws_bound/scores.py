@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
-from experiments.ws_bound.rank_tests import corrected
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from experiments.ws_bound import WsBound
 
 
-def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
+Tests = Mapping[tuple[str, str], Statistic]
+
+
+def measured(experiment: WsBound, tables: Tables, tests: Tests) -> pd.DataFrame:
     """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
     import pandas as pd
 
-    tests = corrected(experiment, tables)
     rows: list[dict[str, Any]] = []
     for variant in variants(experiment, tables, paper_only=True):
         rows += [{"protocol": variant.protocol, **row} for row in _counts(experiment, tables, variant)]
@@ -41,7 +43,7 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
             yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
 
 
-def _p_values(experiment: WsBound, tables: Tables, variant: Variant, tests: dict) -> Iterator[dict[str, Any]]:
+def _p_values(experiment: WsBound, tables: Tables, variant: Variant, tests: Tests) -> Iterator[dict[str, Any]]:
     """Unadjusted p-values, as the paper reports them."""
     narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
     for metric, hidden, name in (

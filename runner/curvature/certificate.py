@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from runner.curvature.certificate_causes import largest_ratio, likely_cause, nan_last
 from runner.curvature.exact.blocks import exact_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.dag import Dag
@@ -70,14 +71,14 @@ class Certificate:
 
     def __str__(self) -> str:
         verdict = "certified" if self.ok else "NOT certified"
-        worst = max(self.nodes, key=lambda v: _nan_last(self.nodes[v]))
+        worst = max(self.nodes, key=lambda v: nan_last(self.nodes[v]))
         lines = [
             f"{verdict}: products against differences of gradients, step {self.step:.0e}, "
             f"tolerance {self.tolerance:.0e}",
             f"  batch: largest relative error {self.nodes[worst]:.1e}, at node {worst!r}",
         ]
         if self.examples:
-            b = max(range(len(self.examples)), key=lambda i: _nan_last(self.examples[i]))
+            b = max(range(len(self.examples)), key=lambda i: nan_last(self.examples[i]))
             lines.append(f"  {len(self.examples)} examples alone: largest {self.examples[b]:.1e}, of example {b}")
         return "\n".join([*lines, *(f"  {reason}" for reason in self.reasons)])
 
@@ -156,10 +157,10 @@ class _Differences:
         place = self.steps.index(self.step)
         if example > 0:
             found = self._pair(example, place)
-            if _largest_ratio(found[1], found[0]) < tolerance / 20:
+            if largest_ratio(found[1], found[0]) < tolerance / 20:
                 return found
         pairs = [self._pair(example, k) for k in range(len(self.steps) - 1)]
-        place = min(range(len(pairs)), key=lambda k: _nan_last(_largest_ratio(pairs[k][1], pairs[k][0])))
+        place = min(range(len(pairs)), key=lambda k: nan_last(largest_ratio(pairs[k][1], pairs[k][0])))
         if example == 0:
             self.step = self.steps[place]
         return pairs[place]
@@ -179,20 +180,17 @@ def _certify(
     reference = operator
     if isinstance(operator, CurvatureOperator):
         reference = FiniteDifferences(operator.dag, operator.x, operator.y, operator.nodes, operator.part)
+    double = getattr(reference, "double", True)
     if tolerance is None:
         tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
-        tolerance = tolerance if getattr(reference, "double", True) else max(tolerance, 1e-2)
+        tolerance = tolerance if double else max(tolerance, 1e-2)
     scales = getattr(reference, "scales", {})
-    signs = {v: rademacher((1, operator.sizes[v]), torch.float64, generator) for v in operator.nodes}
-    direction = {v: s[0] * scales.get(v, 1.0) for v, s in signs.items()}
-    if not getattr(reference, "double", True):
-        direction = {v: r.to(operator.dtype) for v, r in direction.items()}
+    signs = {v: rademacher((operator.sizes[v],), torch.float64, generator) for v in operator.nodes}
+    direction = {v: (s * scales.get(v, 1.0)).to(torch.float64 if double else operator.dtype) for v, s in signs.items()}
     differences = _Differences(reference, direction)
-    slack = torch.finfo(operator.dtype).eps * 64
     found = [differences.best(b, tolerance) for b in range(reference.examples)]
-    mean = {v: sum(f[0][v].double() for f in found) / len(found) for v in operator.nodes}
-    doubt = {v: sum(f[1][v].double().abs() for f in found) / len(found) for v in operator.nodes}
-    alone = _alone(operator, direction, found, slack, tolerance)
+    expected = _Expected.mean(found)
+    alone = _alone(operator, direction, found, tolerance)
     singly = bool(alone) and all(e <= tolerance for e in alone)
     problems = list(reasons)
     rounding = 0.0
@@ -205,15 +203,16 @@ def _certify(
             errors = dict.fromkeys(errors, math.nan)
             continue
         rounding = max(rounding, 1e-6 * max(norm_of(w) for w in whole.values()))
-        now = _errors(own, whole, mean, doubt, slack, tolerance)
-        if not max(now.values(), key=_nan_last) <= tolerance:
-            problems.append(f"{name} are wrong: {_cause(operator, reference, own, mean, now, tolerance, singly)}")
-        errors = {v: max(errors[v], now[v], key=_nan_last) for v in errors}
+        now = expected.errors(own, whole, operator.dtype, tolerance)
+        if not max(now.values(), key=nan_last) <= tolerance:
+            cause = likely_cause(operator.nodes, reference, own, expected.value, now, tolerance, singly)
+            problems.append(f"{name} are wrong: {cause}")
+        errors = {v: max(errors[v], now[v], key=nan_last) for v in errors}
     if any(not e <= tolerance for e in alone) and not problems:
-        worst = max(range(len(alone)), key=lambda b: _nan_last(alone[b]))
+        worst = max(range(len(alone)), key=lambda b: nan_last(alone[b]))
         problems.append(f"the product of example {worst} alone is wrong, and that of the batch is not: errors cancel")
-    problems += _blunt(mean, doubt, rounding)
-    if not getattr(reference, "double", True):
+    problems += expected.blunt(rounding)
+    if not double:
         problems.append("note: no float64 copy could be made, differences are in the network's own precision")
     ok = all(p.startswith("note:") for p in problems)
     return Certificate(ok, tuple(alone), errors, tolerance, differences.step, tuple(problems))
@@ -225,119 +224,55 @@ def _products(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
     return tuple({v: p[0].double() for v, p in found.items()} for found in (own, whole))  # type: ignore[return-value]
 
 
-def _errors(
-    own: Vectors, whole: Vectors, expected: Vectors, doubt: Vectors, slack: float, tolerance: float
-) -> dict[str, float]:
-    """Relative error at each node; below the roundings of the product and of the difference it counts against them."""
-    largest = max(norm_of(e) for e in expected.values())
-    found = {}
-    for v, e in expected.items():
-        floor = slack * norm_of(whole[v]) + 20 * norm_of(doubt[v]) + 1e-10 * largest
-        scale = max(norm_of(e), floor / tolerance)
-        error = norm_of(own[v] - e)
-        found[v] = error / scale if scale > 0 else (0.0 if error == 0 else math.inf)
-    return found
+@dataclass(frozen=True)
+class _Expected:
+    """What the products should be at each node, and how far neighbouring steps differ there."""
+
+    value: Vectors
+    doubt: Vectors
+
+    @classmethod
+    def mean(cls, found: list[tuple[Vectors, Vectors]]) -> _Expected:
+        return cls(
+            {v: torch.stack([value[v].double() for value, _ in found]).mean(0) for v in found[0][0]},
+            {v: torch.stack([doubt[v].double().abs() for _, doubt in found]).mean(0) for v in found[0][0]},
+        )
+
+    def errors(self, own: Vectors, whole: Vectors, dtype: torch.dtype, tolerance: float) -> dict[str, float]:
+        """Relative error at each node; where the value is below the roundings of the product and of the difference, it
+        counts against those."""
+        largest = max(norm_of(e) for e in self.value.values())
+        slack = torch.finfo(dtype).eps * 64
+        found = {}
+        for v, e in self.value.items():
+            floor = slack * norm_of(whole[v]) + 20 * norm_of(self.doubt[v]) + 1e-10 * largest
+            scale = max(norm_of(e), floor / tolerance)
+            error = norm_of(own[v] - e)
+            found[v] = error / scale if scale > 0 else (0.0 if error == 0 else math.inf)
+        return found
+
+    def blunt(self, rounding: float) -> list[str]:
+        """Nodes whose difference is too uncertain to certify anything."""
+        if not all(bool(m.isfinite().all()) for m in self.value.values()):
+            return ["the gradients are not finite near this point"]
+        bad = [v for v, m in self.value.items() if norm_of(self.doubt[v]) > max(0.05 * norm_of(m), rounding)]
+        if not bad:
+            return []
+        return [
+            f"the differences do not settle at nodes {bad}: the network has a kink here (a ReLU at 0), or is not smooth"
+        ]
 
 
-def _alone(operator: Any, direction: Vectors, found: list, slack: float, tolerance: float) -> list[float]:
+def _alone(operator: Any, direction: Vectors, found: list[tuple[Vectors, Vectors]], tolerance: float) -> list[float]:
     """Error of the product of each example alone."""
     if not hasattr(operator, "single"):
         return []
     errors = []
-    for b, (expected, doubt) in enumerate(found):
+    for b, pair in enumerate(found):
         try:
             own, whole = _products(operator.single(b), direction)
-            now = _errors(own, whole, _double(expected), _double(doubt), slack, tolerance)
-            errors.append(max(now.values(), key=_nan_last))
+            now = _Expected.mean([pair]).errors(own, whole, operator.dtype, tolerance)
+            errors.append(max(now.values(), key=nan_last))
         except (ValueError, RuntimeError):
             errors.append(math.nan)
     return errors
-
-
-def _double(vectors: Vectors) -> Vectors:
-    return {v: t.double() for v, t in vectors.items()}
-
-
-def _blunt(mean: Vectors, doubt: Vectors, rounding: float) -> list[str]:
-    """Nodes whose difference is too uncertain to certify anything."""
-    bad = [v for v, m in mean.items() if norm_of(doubt[v]) > max(0.05 * norm_of(m), rounding)]
-    if not all(bool(m.isfinite().all()) for m in mean.values()):
-        return ["the gradients are not finite near this point"]
-    if not bad:
-        return []
-    return [
-        f"the differences do not settle at nodes {bad}: the network has a kink here (a ReLU at 0), or is not smooth"
-    ]
-
-
-# ------------------------------------------------------------------ the likely cause
-
-
-def _cause(
-    operator: Any,
-    reference: Any,
-    own: Vectors,
-    mean: Vectors,
-    errors: dict[str, float],
-    tolerance: float,
-    singly: bool,
-) -> str:
-    wrong = [v for v in operator.nodes if not errors[v] <= tolerance]
-    where = f"first at node {wrong[-1]!r} on the way back from the output"
-    if not all(bool(p.isfinite().all()) for p in own.values()):
-        return f"{where}: they are not finite"
-    a, b = (torch.cat([t[v].reshape(-1) for v in operator.nodes]) for t in (own, mean))
-    if not bool(a.any()):
-        return f"{where}: they are zero. Gradients are off, or a backward has no second derivative{_at(reference)}"
-    factor = float(a @ b) / float(b @ b) if bool(b.any()) else math.nan
-    if norm_of(a - factor * b) <= 10 * tolerance * norm_of(a) and abs(factor - 1) > tolerance:
-        return f"{where}: they are {factor:.4g} times the mean over the examples. Is the loss a sum, not a mean?"
-    if singly:
-        return f"{where}: every example alone is right. The examples of the batch mix, or the loss is not their mean"
-    if _kink(reference, mean):
-        return f"{where}: the network has a kink here (a ReLU at 0): it has no second derivative at this point"
-    node = reference.wrong_node(0, tolerance) if hasattr(reference, "wrong_node") else ""
-    if node:
-        return f"{where}: the backward of node {node!r} is not differentiated rightly (a custom Function, or a detach)"
-    if hasattr(reference, "slope_error"):
-        step = 1e-5 if reference.double else 1e-2
-        direction = {v: torch.ones_like(m) * reference.scales[v] for v, m in mean.items()}
-        direction = direction if reference.double else {v: r.to(operator.dtype) for v, r in direction.items()}
-        if reference.slope_error(direction, 0, step) > 1e-3:
-            return f"{where}: the gradient is not that of the loss (a part without gradient, or a wrong backward)"
-    return f"{where}: the operator is of other weights, data or functions than the network has now"
-
-
-def _kink(reference: Any, like: Vectors) -> bool:
-    """Whether the gradient turns at the point itself: its differences ahead and behind do not agree, however near."""
-    if not isinstance(reference, FiniteDifferences):
-        return False
-    step = 1e-6 if reference.double else 1e-2
-    with reference.quiet():
-        for b in range(min(reference.examples, 8)):
-            ends = []
-            for s in (-step, 0.0, step):
-                shift = {v: torch.full_like(m, s * reference.scales[v]) for v, m in like.items()}
-                if not reference.double:
-                    shift = {v: t.to(reference.x.dtype) for v, t in shift.items()}
-                found = reference.gradient(shift, b)
-                ends.append(torch.cat([found[v].double().reshape(-1) for v in like]))
-            if norm_of(ends[2] - 2 * ends[1] + ends[0]) > 0.1 * norm_of(ends[2] - ends[0]) > 0:
-                return True
-    return False
-
-
-def _at(reference: Any) -> str:
-    node = reference.wrong_node(0, 1e-4) if hasattr(reference, "wrong_node") else ""
-    return f" (node {node!r})" if node else ""
-
-
-def _largest_ratio(doubt: Vectors, of: Vectors) -> float:
-    largest = max(norm_of(t) for t in of.values())
-    if largest == 0:
-        return max(norm_of(t) for t in doubt.values())
-    return max((norm_of(doubt[v]) / max(norm_of(of[v]), 1e-6 * largest) for v in of), key=_nan_last)
-
-
-def _nan_last(value: float) -> float:
-    return math.inf if math.isnan(value) else value

@@ -16,7 +16,8 @@ from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
 from runner.report.compare import claims_table, read_reference, scorecard
-from runner.run.config import build_job, parse
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, parse, preview
 from runner.stats import correct
 from runner.store.tables import frame
 
@@ -112,8 +113,8 @@ def test_mistakes_are_named(override: tuple[str, ...], words: str) -> None:
 
 
 def test_comparable_only_at_the_paper_settings() -> None:
-    assert build().comparable() == ""
-    assert "training.starts=20 instead of 500" in build(*SMALL).comparable()
+    assert not_comparable(build(), preview("ws_bound")) == ""
+    assert "training.starts=20 instead of 500" in not_comparable(build(*SMALL), preview("ws_bound"))
 
 
 def test_one_row_per_start_and_nothing_unnamed(tables: dict[str, pd.DataFrame]) -> None:
@@ -181,7 +182,7 @@ def test_diverged_starts_are_rows_with_a_reason() -> None:
     lost = table["critical_points"]["status"] == "diverged"
     assert lost.any() and table["critical_points"].loc[lost, "lambda_sup"].isna().all()
     assert table["search"]["diverged"].iloc[0] == lost.sum()
-    assert f"{lost.sum()} diverged" in " ".join(wild.notes(table))
+    assert f"{lost.sum()} diverged" in " ".join(wild.analyse(table).notes())
 
 
 def test_macro_f1_equals_sklearn() -> None:
@@ -219,9 +220,9 @@ def test_no_claim_rests_on_one_data_set(experiment: WsBound, findings: str, verd
 
 
 def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    every = claims_table(experiment.claims(tables)).set_index(["group", "name"])["verdict"]
+    every = claims_table(experiment.analyse(tables).claims()).set_index(["group", "name"])["verdict"]
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
-    alone = claims_table(experiment.claims(one)).set_index(["group", "name"])["verdict"]
+    alone = claims_table(experiment.analyse(one).claims()).set_index(["group", "name"])["verdict"]
     groups = ("protocol=fitted", "protocol=printed", "protocol=fitted activation=tanh")
     assert {group for group, _ in every.index} == set(groups)
     for group in groups:
@@ -237,7 +238,7 @@ def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str,
     theorems = tables["theorems"].copy()
     chosen = theorems["inequality"] == "Theorem 4"
     theorems.loc[chosen & (theorems["protocol"] == "printed"), "holding"] -= 1
-    verdicts = {(c.group, c.name): c.verdict for c in experiment.claims({**tables, "theorems": theorems})}
+    verdicts = {(c.group, c.name): c.verdict for c in experiment.analyse({**tables, "theorems": theorems}).claims()}
     assert verdicts["protocol=printed", "Theorem 4"] == "refuted"
     assert verdicts["protocol=fitted", "Theorem 4"] == "confirmed"
 
@@ -273,7 +274,7 @@ def test_loss_lines_pass_through_the_point(tables: dict[str, pd.DataFrame]) -> N
 def test_every_published_value_finds_its_measurement(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     path = reference_path("ws_bound")
     assert path is not None
-    scores = scorecard(experiment.measured(tables), read_reference(path))
+    scores = scorecard(experiment.analyse(tables).measured(), read_reference(path))
     assert not (scores["verdict"] == "not measured").any()
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
@@ -282,14 +283,14 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
 def test_statistics_are_named_once_and_corrected_by_figure(
     experiment: WsBound, tables: dict[str, pd.DataFrame]
 ) -> None:
-    rows = correct(experiment.statistics(tables))
+    rows = correct(experiment.analyse(tables).statistics())
     assert len({(s.name, s.group) for s in rows}) == len(rows)
     assert {s.figure for s in rows} >= {"fig02", "fig06", "fig07", "fig10", "fig11", "fig12", "fig07 tanh"}
     assert any("cannot reach" in s.note for s in rows if "over data sets" in s.name)
 
 
 def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = {name: draw() for name, draw in experiment.figures(tables).items()}
+    drawn = {name: draw() for name, draw in experiment.analyse(tables).figures().items()}
     numbers = {name[:5] for name in drawn if name.startswith("fig")}
     assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
     assert {"scan_of_the_rate", "slack_and_limit", "beyond_activations"} <= set(drawn)
@@ -301,7 +302,7 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
 
 def test_a_search_with_one_point_has_no_flattest(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     alone = tables["portraits"][tables["portraits"]["point"] == "sharpest_1"]
-    names = set(experiment.figures({**tables, "portraits": alone}))
+    names = set(experiment.analyse({**tables, "portraits": alone}).figures())
     assert "fig03_sharpest_fitted" in names and "fig04_flattest_fitted" not in names
 
 
@@ -314,8 +315,8 @@ def test_partial_store_gives_a_partial_report(
     some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in tables.items()}
     some = {name: table for name, table in some.items() if len(table)}
     assert len(variants(experiment, some)) >= 1
-    assert experiment.claims(some) and experiment.notes(some) is not None
-    experiment.statistics(some)
-    experiment.measured(some)
-    for draw in experiment.figures(some).values():
+    assert experiment.analyse(some).claims() and experiment.analyse(some).notes() is not None
+    experiment.analyse(some).statistics()
+    experiment.analyse(some).measured()
+    for draw in experiment.analyse(some).figures().values():
         draw()

@@ -25,7 +25,9 @@ def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
     found: list[Claim] = []
     for (protocol,), part in groups(blocks, ["protocol"]):
         found += list(gaps(part, protocol))
-        found += list(convergence(*(t[t["protocol"] == protocol] for t in (networks, history)), protocol))
+        found += list(
+            convergence(networks[networks["protocol"] == protocol], history[history["protocol"] == protocol], protocol)
+        )
     for (network,), part in groups(networks.dropna(subset=["parameters"]), ["network"]):
         printed, count = PARAMETERS[network], float(part["parameters"].iloc[0])
         statement = f"{network} has {printed} parameters"

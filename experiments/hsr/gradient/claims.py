@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, by_seed, corrected
+from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests, by_seed
 from experiments.ws_bound.analysis import over_data_sets
 from runner.contract.experiment import Claim, decide
 from runner.stats import Statistic
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from experiments.hsr.gradient import HsrGradient
 
-Tests = Mapping[tuple[str, str], Statistic]
 CLOSE = 1e-8
 """"On the order of 1e-9" is read as below this."""
 CONSISTENT = 1e-6
@@ -26,9 +25,8 @@ LINEAR = 0.1
 STRENGTHS = ("trace", "pair", "bound")
 
 
-def claims(experiment: HsrGradient, tables: Tables) -> list[Claim]:
+def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]:
     """The claims whose part of the study is stored."""
-    tests = corrected(tables)
     makers: dict[str, Callable[[HsrGradient, Tables, Tests], Iterator[Claim]]] = {
         "timing": _timing,
         "difference_norms": _agreement,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, Variant, by_seed, variants
-from experiments.hsr.regularization.paired_tests import corrected
 from experiments.ws_bound.analysis import over_data_sets
 from runner.contract.experiment import Claim, decide
 from runner.stats import Statistic
@@ -120,9 +120,8 @@ def _effects(rows: Mapping[int, Statistic]) -> str:
     return "effects " + ", ".join(f"{row.effect:+.2f}" for row in rows.values())
 
 
-def claims(experiment: HsrRegularization, tables: Tables) -> list[Claim]:
-    """Every claim under every variant."""
-    tests = corrected(experiment, tables)
+def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
+    """Every claim under every variant; tests: Holm-corrected, by (name, group)."""
     found: list[Claim] = []
     for variant in variants(experiment, tables):
         evidence = Evidence(experiment, variant, tables, tests)
@@ -300,7 +299,7 @@ def _about_minimum(e: Evidence) -> Iterator[Claim]:
             f"from flat seeds {NAMES[sam]} ends at saddles, HSR does not",
             "Fig. 13",
             flat,
-            lambda rows, sam=sam: _saddles(rows, sam, limit) - _saddles(rows, "hsr", limit),
+            partial(_more_saddles, method=sam, limit=limit),
             lambda v: v > 0,
             f"share of points with -λ_D / λ₁ >= {limit:g}, {NAMES[sam]} - HSR > 0",
         )
@@ -311,9 +310,18 @@ def _about_minimum(e: Evidence) -> Iterator[Claim]:
             "Fig. 13",
             flat[flat["method"] == method],
             _whisker_ratio,
-            lambda v, expected=expected: (v >= limit) is expected,
+            partial(_reaches, limit, expected),
             f"-λ_D / λ₁ {'>=' if expected else '<'} {limit:g}",
         )
+
+
+def _more_saddles(rows: pd.DataFrame, method: str, limit: float) -> float:
+    """Share of a method's points that are clear saddles, less that of HSR's."""
+    return _saddles(rows, method, limit) - _saddles(rows, "hsr", limit)
+
+
+def _reaches(limit: float, expected: bool, value: float) -> bool:
+    return (value >= limit) is expected
 
 
 def _not_lowered(e: Evidence, group: str) -> Claim:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.hsr.looks import LOOKS
 from experiments.ws_bound.analysis import over_data_sets
 from runner import stats
+from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, decide
 from runner.report import figures as draw
 from runner.stats import Statistic
@@ -33,34 +35,6 @@ def final(tables: Tables, quantity: str) -> pd.DataFrame:
     history = tables["history"]
     last = history[history["epoch"] == history["epoch"].max()]
     return last.pivot_table(index="seed", columns="part", values=quantity).reindex(columns=list(NAMES))
-
-
-def statistics(experiment: HsrStochastic, tables: Tables) -> list[Statistic]:
-    """Fits of the error, and Wilcoxon tests of the methods, paired by seed."""
-    found = []
-    if "estimate" in tables:
-        found += [_rate(rows, int(str(seed))) for seed, rows in tables["estimate"].groupby("seed")]
-    if "history" in tables:
-        for quantity in QUANTITIES:
-            values = final(tables, quantity)
-            for other in ("sgd", "sam"):
-                found.append(
-                    stats.wilcoxon(
-                        values["hsr"],
-                        values[other],
-                        name=f"{quantity}, hsr - {other}",
-                        figure=quantity,
-                        where=WHERE,
-                        label_a="hsr",
-                        label_b=other,
-                    )
-                )
-            for method in NAMES:
-                found.append(stats.summary(values[method], name=f"{quantity}, {method}", figure=quantity))
-    if "timing" in tables:
-        for method, rows in tables["timing"].groupby("part", sort=False):
-            found.append(stats.summary(1e3 * rows["seconds_per_step"], name=f"milliseconds per step, {method}"))
-    return found
 
 
 def _rate(rows: pd.DataFrame, seed: int) -> Statistic:
@@ -132,40 +106,12 @@ def _claim(
     return Claim(name, statement, WHERE, decide(verdict), middle, threshold, f"{text}; values {listed}")
 
 
-def notes(experiment: HsrStochastic, tables: Tables) -> list[str]:
-    """Findings for the report."""
-    found = []
-    if "history" in tables:
-        for quantity in QUANTITIES:
-            values = final(tables, quantity)
-            parts = (f"{NAMES[m]} {values[m].mean():.3g} ± {values[m].std():.2g}" for m in NAMES)
-            found.append(f"{quantity} after {experiment.epochs} epochs, mean ± std over seeds: {', '.join(parts)}.")
-    if "timing" in tables:
-        times = 1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()
-        listed = ", ".join(f"{NAMES[m]} {times[m]:.2f} ms" for m in NAMES if m in times)
-        found.append(
-            f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
-            "repeat byte for byte."
-        )
-    return found
-
-
-def figures(experiment: HsrStochastic, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
-    """Figures that the stored tables allow, by name."""
-    found: dict[str, Callable[[], Figure]] = {}
-    if "estimate" in tables:
-        found["estimate"] = partial(estimate, tables)
-    if "history" in tables:
-        found["training"] = partial(training, tables)
-    return found
-
-
 def estimate(tables: Tables) -> Figure:
     """Error and bias of the estimated bound against the number of probes, relative to the closed form."""
     figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
     rows = tables["estimate"]
     for seed, part in rows.groupby("seed"):
-        look = draw.style(f"seed {seed}")
+        look = LOOKS.style(f"seed {seed}")
         axes[0, 0].plot(part["probes"], part["rms_error"] / part["exact"], label=f"seed {seed}", **look)
         bias, error = (part["mean"] - part["exact"]) / part["exact"], 2 * part["standard_error"] / part["exact"]
         axes[0, 1].errorbar(part["probes"], bias, yerr=error, capsize=2, elinewidth=0.8, **look)
@@ -209,6 +155,7 @@ def training(tables: Tables) -> Figure:
             100 * by_epoch.mean(),
             None if std is None else 100 * std,
             LABELS[method],
+            looks=LOOKS,
             name=name,
         )
     axes[0, 0].set_xlabel("epoch")
@@ -219,15 +166,85 @@ def training(tables: Tables) -> Figure:
     draw.groups(
         axes[0, 1],
         {label: largest[label] for label in largest},
+        looks=LOOKS,
         paired=True,
         names={LABELS[m]: name.replace(" from", "\nfrom") for m, name in NAMES.items()},
     )
     axes[0, 1].set_ylabel(r"largest eigenvalue $\lambda_1$ at the end")
     axes[0, 1].set_ylim(bottom=0)
     times = (1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()).reindex(list(NAMES))
-    axes[0, 2].bar(range(len(times)), times, color=[draw.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6)
+    axes[0, 2].bar(
+        range(len(times)), times, color=[LOOKS.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6
+    )
     axes[0, 2].set_xticks(range(len(times)), [NAMES[m].replace(" from", "\nfrom") for m in times.index])
     axes[0, 2].set_ylabel("processor time per step (ms)")
     draw.letter(axes, ["accuracy, mean ± std over seeds", "sharpness, seed by seed", "cost"])
     draw.legend(axes[0, 0])
     return figure
+
+
+class HsrStochasticAnalysis(Analysis):
+    """Readings of `estimate`, `history` and `timing`, as far as they are stored."""
+
+    experiment: HsrStochastic
+
+    def statistics(self) -> list[Statistic]:
+        """Fits of the error, and Wilcoxon tests of the methods, paired by seed."""
+        tables = self.tables
+        found = []
+        if "estimate" in tables:
+            found += [_rate(rows, int(str(seed))) for seed, rows in tables["estimate"].groupby("seed")]
+        if "history" in tables:
+            for quantity in QUANTITIES:
+                values = final(tables, quantity)
+                for other in ("sgd", "sam"):
+                    found.append(
+                        stats.wilcoxon(
+                            values["hsr"],
+                            values[other],
+                            name=f"{quantity}, hsr - {other}",
+                            figure=quantity,
+                            where=WHERE,
+                            label_a="hsr",
+                            label_b=other,
+                        )
+                    )
+                for method in NAMES:
+                    found.append(stats.summary(values[method], name=f"{quantity}, {method}", figure=quantity))
+        if "timing" in tables:
+            for method, rows in tables["timing"].groupby("part", sort=False):
+                found.append(stats.summary(1e3 * rows["seconds_per_step"], name=f"milliseconds per step, {method}"))
+        return found
+
+    def claims(self) -> list[Claim]:
+        return claims(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        """Findings for the report."""
+        tables = self.tables
+        found = []
+        if "history" in tables:
+            for quantity in QUANTITIES:
+                values = final(tables, quantity)
+                parts = (f"{NAMES[m]} {values[m].mean():.3g} ± {values[m].std():.2g}" for m in NAMES)
+                found.append(
+                    f"{quantity} after {self.experiment.epochs} epochs, mean ± std over seeds: {', '.join(parts)}."
+                )
+        if "timing" in tables:
+            times = 1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()
+            listed = ", ".join(f"{NAMES[m]} {times[m]:.2f} ms" for m in NAMES if m in times)
+            found.append(
+                f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
+                "repeat byte for byte."
+            )
+        return found
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """Figures that the stored tables allow, by name."""
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {}
+        if "estimate" in tables:
+            found["estimate"] = partial(estimate, tables)
+        if "history" in tables:
+            found["training"] = partial(training, tables)
+        return found

@@ -14,7 +14,7 @@ class MeasurementError(ValueError):
 
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
     return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
 

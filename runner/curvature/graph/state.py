@@ -103,12 +103,14 @@ class _Kept:
     module: nn.Module
     buffers: dict[str, tuple[Tensor, Tensor]]
     numbers: dict[str, int | float | bool]
-    requires_grad: list[tuple[Tensor, bool]]
+    requires_grad: list[tuple[nn.Parameter, bool]]
 
     @classmethod
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
-        numbers = {k: v for k, v in vars(module).items() if type(v) in (int, float, bool)}
+        numbers: dict[str, int | float | bool] = {
+            k: v for k, v in vars(module).items() if type(v) in (int, float, bool)
+        }
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         return cls(module, buffers, numbers, parameters)
 

@@ -6,7 +6,8 @@ import pytest
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
-from runner.run.config import build_job
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import decay, measured, quick
 
 
@@ -16,7 +17,7 @@ def paper():
 
 
 def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
 
 
 def test_the_grid_is_the_papers(paper):
@@ -28,7 +29,11 @@ def test_the_grid_is_the_papers(paper):
         (12, "plain"),
         (12, "residual"),
     ]
-    assert paper.training.epochs == 50 and paper.metric.examples == 32 and paper.comparable() == ""
+    assert (
+        paper.training.epochs == 50
+        and paper.metric.examples == 32
+        and not_comparable(paper, preview("exp1_resonance")) == ""
+    )
 
 
 def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
@@ -55,19 +60,19 @@ def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
 
 
 def test_one_seed_decides_nothing(paper):
-    assert {c.verdict for c in paper.claims(decay(seeds=(42,)))} == {"undecided"}
+    assert {c.verdict for c in paper.analyse(decay(seeds=(42,))).claims()} == {"undecided"}
 
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_resonance"))
-    scores = scorecard(paper.measured(decay()), reference)
+    scores = scorecard(paper.analyse(decay()).measured(), reference)
     assert "not measured" not in set(scores["verdict"]) and len(scores) == 42
     row = scores[(scores["metric"] == "rho_max") & (scores["depth"] == "8") & (scores["arch"] == "plain")]
     assert row["verdict"].tolist() == ["reproduced", "not reproduced", "not reproduced"]  # 2.59, 2.50, 2.78
 
 
 def test_statistics_cover_every_distance(paper):
-    rows = paper.statistics(decay())
+    rows = paper.analyse(decay()).statistics()
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
     paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
@@ -85,7 +90,8 @@ def test_statistics_cover_every_distance(paper):
     ],
 )
 def test_other_protocols_are_not_comparable(override, text):
-    assert text in build_job(["experiment=exp1_resonance", override]).experiment.comparable()
+    changed = build_job(["experiment=exp1_resonance", override]).experiment
+    assert text in not_comparable(changed, preview("exp1_resonance"))
 
 
 def test_a_wrong_setting_is_refused():
@@ -100,12 +106,12 @@ def test_end_to_end_without_a_store(name):
     experiment = quick(name, "experiment.depth=[3]", "metric.examples=4")
     tables = measured(experiment)
     assert len(tables["pairs"]) == 2 * 2 * 3 * 6
-    figures = experiment.figures(tables)
+    figures = experiment.analyse(tables).figures()
     for figure in figures.values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(tables) and experiment.notes(tables)
-    assert {c.verdict for c in experiment.claims(tables)} <= {"undecided"}
-    assert isinstance(experiment.measured(tables), pd.DataFrame)
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"undecided"}
+    assert isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
 
 
 def test_spectral_norm_claims():
@@ -118,4 +124,4 @@ def test_spectral_norm_claims():
     assert verdicts(experiment, tables, "rho after training") == {"L=8 final": "refuted"}
     assert verdicts(experiment, tables, "flatness of R") == {"L=8 final": "refuted"}
     reference = read_reference(reference_path("exp1b_spectral_norm"))
-    assert "not measured" not in set(scorecard(experiment.measured(tables), reference)["verdict"])
+    assert "not measured" not in set(scorecard(experiment.analyse(tables).measured(), reference)["verdict"])

@@ -22,7 +22,7 @@ def by_name(claims):
 
 def test_claims(paper):
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
-    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY)))
+    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY)).claims())
     assert found["linear fit of the gap", ""].statistic == pytest.approx(0.908, abs=0.002)  # the paper's own values
     assert found["H^T of relu", ""].verdict == "confirmed"
     assert found["accuracy of silu", ""].verdict == "confirmed"
@@ -33,7 +33,7 @@ def test_claims(paper):
 
 def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)))
+    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)).claims())
     assert found["H^T of relu", ""].verdict == found["H^T of leaky_relu", ""].verdict == "refuted"
 
 
@@ -47,14 +47,14 @@ def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
 def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
     experiment = build_job(["experiment=exp3b_layernorm"]).experiment
     accuracy = dict.fromkeys(CURVATURE, 0.52)
-    found = by_name(experiment.claims(gaps(values, CURVATURE, accuracy)))
+    found = by_name(experiment.analyse(gaps(values, CURVATURE, accuracy)).claims())
     assert {found["gap ranks as E[σ''²]", c].verdict for c in ("init", "mid", "final")} == {verdict}
     assert found["accuracy of relu", ""].verdict == "confirmed"
 
 
 def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = paper.claims(gaps(values, CURVATURE, ACCURACY, seeds=(42,)))
+    found = paper.analyse(gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"undecided"}
 
 
@@ -110,7 +110,7 @@ def test_reference_and_measured_values_meet(name):
             for s in SEEDS
         ]
         tables["stochastic"] = pd.DataFrame(draws)
-    scores = scorecard(experiment.measured(tables), read_reference(reference_path(name)))
+    scores = scorecard(experiment.analyse(tables).measured(), read_reference(reference_path(name)))
     assert "not measured" not in set(scores["verdict"])
 
 
@@ -121,10 +121,10 @@ def test_end_to_end_without_a_store(name):
     assert ("stochastic" in tables) == (name == "exp3_gn_gap")
     relu = tables["pairs"][tables["pairs"]["activation"] == "relu"]
     assert (relu["frob_tensor"].max() == 0) == (name == "exp3_gn_gap")
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(tables) and experiment.measured(tables) is not None
-    assert experiment.notes(tables)
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).measured() is not None
+    assert experiment.analyse(tables).notes()
 
 
 def test_stochastic_gaps_surround_the_exact_one():

@@ -8,9 +8,12 @@ import torch
 
 from experiments.dag.exp5.attention import PAIRS, Exp5Attention
 from experiments.dag.exp5.measure import block_row
-from experiments.dag.protocol.training import load_tokens, train_regression
-from runner.contract.experiment import AttentionData, Context, SettingError
-from runner.run.config import build_job
+from experiments.dag.protocol.training import train_regression
+from runner.contract.experiment import Context, SettingError
+from runner.data.attention import AttentionData
+from runner.data.loading import load
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +74,19 @@ def test_tables(experiment, tables):
     assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert figure().axes
-    values = experiment.measured(tables)
+    values = experiment.analyse(tables).measured()
     assert set(values["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
-    assert "training.epochs" in experiment.comparable()
-    assert experiment.statistics(tables) and experiment.notes(tables)
+    assert "training.epochs" in not_comparable(experiment, preview("exp5_attention"))
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
 
 
 def test_claims_follow_the_tables(experiment, tables):
     def verdict(name, changed, group):
-        (claim,) = [c for c in experiment.claims({**tables, "blocks": changed}) if (c.name, c.group) == (name, group)]
+        (claim,) = [
+            c for c in experiment.analyse({**tables, "blocks": changed}).claims() if (c.name, c.group) == (name, group)
+        ]
         return claim.verdict
 
     blocks, where = tables["blocks"], "protocol=printed final"
@@ -91,7 +96,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H5.1", wide, where) == "confirmed"
     assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3), where) == "refuted"
     assert verdict("separation", wide, where) == "confirmed"
-    sizes = [c for c in experiment.claims(tables) if c.name.startswith("size of")]
+    sizes = [c for c in experiment.analyse(tables).claims() if c.name.startswith("size of")]
     assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
 
 
@@ -110,7 +115,7 @@ def test_even_teacher_has_no_linear_part():
     data = AttentionData(train=4000, noise=0.0)
     fits = {}
     for response in ("tanh", "tanh_squared"):
-        found = load_tokens(replace(data, response=response, spread=2.0, offset=0.5), seed=1).train
+        found = load(replace(data, response=response, spread=2.0, offset=0.5), Context(seed=1)).train
         x, y = found.inputs.mean(1), found.targets
         assert y.mean() == pytest.approx(0.5, abs=1e-4) and y.std(correction=0) == pytest.approx(2.0, rel=1e-4)
         y = (y - 0.5) / 2
