@@ -132,7 +132,7 @@ def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monke
 
 
 def test_a_training_gives_curves(tmp_path, draws):
-    status, _, folder = diagnose("training", tmp_path, "parts=network,layers,groups,eigenvalues")
+    status, _, folder = diagnose("training", tmp_path, "parts=network,layers")
     assert status == 0
     module, (x, y) = targets.network(), targets.data()
     for step in range(3):

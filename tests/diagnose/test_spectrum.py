@@ -6,6 +6,7 @@ import torch
 from torch.func import functional_call
 
 from runner.diagnose.command import main
+from runner.diagnose.figures import figures
 from tests.diagnose import targets
 
 
@@ -76,6 +77,8 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
     area = torch.trapezoid(torch.tensor(density["density"]), torch.tensor(density["eigenvalue"]))
     assert float(area) == pytest.approx(1, abs=0.01)
     assert tables["certificate"]["ok"].all(), tables["certificate"]["status"].tolist()
+    drawn = {name: draw() for name, draw in figures(tables)}
+    assert set(drawn) == {"groups", "spectrum"}
     assert (tables["cost"]["how"].str.contains("exact")).all()
 
 
