@@ -1,4 +1,5 @@
-"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
+"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph, and
+curvature with respect to parameters. Imports torch, and scipy for spectra."""
 
 from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
@@ -49,7 +50,13 @@ from runner.curvature.metrics.low_rank import (
 )
 from runner.curvature.metrics.measure import inter_layer_metrics
 from runner.curvature.metrics.ratios import PairMetrics
+from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
+from runner.curvature.parameters.operator import ParameterBlock, ParameterOperator
+from runner.curvature.spectra.density import SpectralDensity, spectral_density
+from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.spectra.symmetric import as_linear_operator
+from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_estimate, upper_bound_estimate
 
 __all__ = [
     "BlockOperator",
@@ -61,20 +68,29 @@ __all__ = [
     "Contribution",
     "CurvatureOperator",
     "Dag",
+    "DiscardedCoupling",
+    "Eigenpairs",
     "Estimate",
     "GaussNewtonFactors",
     "LowRank",
     "Node",
     "PairMetrics",
+    "ParameterBlock",
+    "ParameterOperator",
     "Residual",
+    "SpectralDensity",
+    "TraceEstimate",
     "TracedDag",
+    "UpperBound",
     "WeightedSum",
+    "as_linear_operator",
     "assemble",
     "block_jacobians",
     "block_metrics",
     "check_before_measuring",
     "coupling",
     "couplings",
+    "discarded_coupling",
     "effective_dimension",
     "exact_blocks",
     "frobenius_norms",
@@ -84,6 +100,7 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "group_metrics",
     "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
@@ -99,13 +116,17 @@ __all__ = [
     "pull_back",
     "rank_for_accuracy",
     "resonance",
+    "spectral_density",
     "spectral_norms",
     "spectral_radius",
     "split_blocks",
     "stable_rank",
     "stable_ranks",
+    "top_eigenpairs",
+    "trace_estimate",
     "trace_module",
     "truncate",
     "truncation_bound",
+    "upper_bound_estimate",
     "verify",
 ]
