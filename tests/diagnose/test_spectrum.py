@@ -108,3 +108,13 @@ def test_the_certificate_sees_other_weights(tmp_path, monkeypatch):
     assert verify(certified).ok
     certified.point["0.weight"] = certified.point["0.weight"] * 1.01
     assert not verify(certified).ok
+
+
+def test_positional_and_keyword_inputs_and_a_structured_output(tmp_path):
+    words = [f"target={targets.__file__}:masked", f"outputs={tmp_path}", "parts=certificate,eigenvalues,trace"]
+    assert main([*words, "name=masked", "nodes=blocks.*"], lambda line: None) == 0
+    read = {p.stem: pd.read_csv(p) for p in (tmp_path / "masked" / "tables").glob("*.csv")}
+    assert read["certificate"]["ok"].tolist() == [True, True], read["certificate"]["status"].tolist()
+    assert (read["scalars"]["status"] == "ok").all()
+    found = read["scalars"].set_index("quantity")["value"]
+    assert found["lambda_sup"] > found["lambda_1"] > 0
