@@ -336,7 +336,7 @@ class Unusual(nn.Module):
         h[:, 0] = (1.5 * h[:, 1]).sin()
         F.silu(h, inplace=True)
         with torch.no_grad():
-            gate = torch.sigmoid(self.second(h))
+            gate = torch.sigmoid(h)
         for _ in range(5):
             h = torch.tanh(self.second(h)) * gate
             if h.abs().max().item() < 0.3:
