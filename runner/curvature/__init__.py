@@ -1,5 +1,40 @@
-"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph, and
-curvature with respect to parameters. Imports torch, and scipy for spectra."""
+"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph,
+and curvature in parameters. Imports torch, and scipy for spectra.
+
+>>> import torch
+>>> from runner.curvature import CurvatureOperator, Dag, exact_blocks, frobenius_norms, verify
+>>> _ = torch.manual_seed(0)
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).double()
+>>> x, y = torch.randn(8, 4).double(), torch.randint(0, 2, (8,))
+>>> dag = Dag.from_sequential(net, names=["hidden", "act", "out"])
+>>> blocks = exact_blocks(dag, x, y)
+>>> blocks["hidden", "out"].shape
+torch.Size([3, 2])
+>>> operator = CurvatureOperator(dag, x, y)
+>>> estimate = frobenius_norms(operator, [("hidden", "out")], probes=100)["hidden", "out"]
+>>> abs(estimate.value - float(blocks["hidden", "out"].norm())) < 5 * estimate.error
+True
+>>> verify(dag, x, y).ok
+True
+
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
+                    Concatenated
+Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
+Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
+                    lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
+Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
+Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_dimension, gn_gap, gap_by_distance,
+                    negative_curvature_mass, assemble
+Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm, interaction_radius
+Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
+Between layers      inter_layer_metrics: R, C, D and gap of every pair at the least cost
+Parameters          ParameterOperator, ParameterBlock; discarded_coupling, group_metrics; parameter_hessian,
+                    parametric_blocks, parametric_terms
+Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate, as_linear_operator
+Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
+
+Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
+"""
 
 from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
@@ -8,7 +43,9 @@ from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
+from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -73,12 +110,14 @@ __all__ = [
     "Estimate",
     "GaussNewtonFactors",
     "LowRank",
+    "MeasurementError",
     "Node",
     "PairMetrics",
     "ParameterBlock",
     "ParameterOperator",
     "Residual",
     "SpectralDensity",
+    "SymmetricOperator",
     "TraceEstimate",
     "TracedDag",
     "UpperBound",
