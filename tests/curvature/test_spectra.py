@@ -128,7 +128,7 @@ def test_trace_errors_cover(name, method):
         found = trace_estimate(matrix, 60, method, generator=seeded(seed))
         assert found.products <= 62
         z.append((found.value - expected) / found.error)
-    assert sum(abs(v) <= 1.96 for v in z) >= 70  # 95 % of 80 is 76
+    assert sum(abs(v) <= 1.96 for v in z) >= 69  # 95 % of 80 is 76, four standard deviations less is 68
     assert abs(sum(z) / len(z)) < 0.5
 
 

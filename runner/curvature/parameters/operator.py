@@ -100,9 +100,10 @@ class ParameterOperator:
             raise ValueError(
                 f"expected a vector ({self.shape[0]},) or columns ({self.shape[0]}, k), got {tuple(v.shape)}"
             )
-        columns = v.unsqueeze(1) if v.dim() == 1 else v
-        found = torch.stack([self._product(c, tuple(self.groups), tuple(self.groups)) for c in columns.mT], 1)
-        return found.squeeze(1) if v.dim() == 1 else found
+        names = tuple(self.groups)
+        if v.dim() == 1:
+            return self._product(v, names, names)
+        return torch.stack([self._product(column, names, names) for column in v.mT], 1)
 
     def __matmul__(self, v: Tensor) -> Tensor:
         return self.matvec(v)
@@ -150,15 +151,20 @@ class ParameterOperator:
         self._check_weights()
         directions = self._split(v.to(self.device, self.dtype), sources)
         wanted = [name for g in targets for name in self.layout.members[g]]
-        total = {k: torch.zeros_like(self._leaves[k]) for k in wanted}
+        total: Named = {}
         for done, (place, batch, weight) in enumerate(self._pieces()):
             for k, image in self._graph(place, batch).product(directions, wanted).items():
-                total[k] += weight * image
+                if k in total:
+                    total[k].add_(image, alpha=weight)
+                else:
+                    total[k] = image if weight == 1 else weight * image
             if self.progress is not None:
                 self.progress(done + 1, self._batches)
         self.products += 1
-        pieces = [total[k].flatten() if k in total else p.new_zeros(p.numel()) for k, p in self._leaves.items()]
-        return torch.cat([p.detach() for p in pieces])
+        return torch.cat([
+            total[k].flatten() if k in total else torch.zeros(p.numel(), dtype=p.dtype, device=p.device)
+            for k, p in self._leaves.items()
+        ])  # fmt: skip
 
     def _split(self, v: Tensor, groups: tuple[str, ...]) -> Named:
         names = {name for g in groups for name in self.layout.members[g]}

@@ -15,6 +15,9 @@ from runner.curvature.spectra.symmetric import Symmetric
 
 Method = Literal["auto", "hutchinson", "hutch++", "xtrace"]
 PILOT = 6
+SHARED = 1.25
+"""XTrace's samples share their space and spread too little: their error is widened by this. Measured on even, flat,
+decaying and indefinite spectra, where 400 estimates lay 1.12 to 1.30 of the plain errors from the truth."""
 
 
 class TraceEstimate(NamedTuple):
@@ -52,7 +55,7 @@ def trace_estimate(
         sketch = _xtrace_samples(symmetric, PILOT, generator)
         plain = torch.stack([(z @ y) for z, y in zip(*sketch[1:], strict=True)])
         # The same products buy twice as many plain samples.
-        method = "xtrace" if _error(sketch[0]) < _error(plain) / math.sqrt(2) else "hutchinson"
+        method = "xtrace" if SHARED * _error(sketch[0]) < _error(plain) / math.sqrt(2) else "hutchinson"
         products -= symmetric.products
     if method == "xtrace":
         samples, offset = _xtrace_samples(symmetric, products // 2, generator)[0], 0.0
@@ -64,7 +67,8 @@ def trace_estimate(
     value = offset + float(samples.mean())
     if not math.isfinite(value):
         return TraceEstimate(math.nan, math.nan, symmetric.products, "a product is not finite", method)
-    return TraceEstimate(value, _error(samples), symmetric.products, "", method)
+    error = _error(samples) * (SHARED if method == "xtrace" else 1.0)
+    return TraceEstimate(value, error, symmetric.products, "", method)
 
 
 def _error(samples: Tensor) -> float:
