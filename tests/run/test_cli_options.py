@@ -76,7 +76,6 @@ MISTAKES = [
     (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher: not open here"),
     (["-m", "experiment=toy", "~hydra.callbacks"], "~hydra.callbacks: not open here"),
     (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging: not open here"),
-    (["-m", "experiment=toy", "hydra/launcher=ray"], "pip install 'hess-run[ray]'"),
     (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
     (["experiment=toy", "experiment._target_=evil.Thing"], "said by files alone"),
     (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),

@@ -20,7 +20,7 @@ def said(*words: str) -> str:
 def test_what_is_read_is_what_hydra_says(toy_conf):
     assert hydra_words.missing_choice(said("experiment=toy", "dataset=nope")) == ("dataset", "nope")
     assert hydra_words.missing_choice(said("experiment=nope")) == ("experiment", "nope")
-    assert hydra_words.missing_choice(said("experiment=toy", "hydra/launcher=ray")) == ("hydra/launcher", "ray")
+    assert hydra_words.missing_choice(said("experiment=toy", "hydra/launcher=nope")) == ("hydra/launcher", "nope")
     assert hydra_words.lacks(said("seed=1"), "experiment")
     assert hydra_words.unknown_key(said("experiment=toy", "nokey=1")) == "nokey"
     from omegaconf import OmegaConf
@@ -56,3 +56,9 @@ def test_what_the_grammar_refuses_is_one_line_with_the_key(text):
     line = str(error.value)
     assert "\n" not in line and len(line) < 300 and line.startswith(text.partition("=")[0])
     assert "<EOF>" not in line and "See https" not in line
+
+
+def test_a_launcher_that_is_not_installed_names_the_extra():
+    assert "pip install 'hess-run[ray]'" in hydra_words.missing_launcher("ray")
+    assert "pip install 'hess-run[slurm]'" in hydra_words.missing_launcher("submitit_slurm")
+    assert "no such launcher" in hydra_words.missing_launcher("nope")
