@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from runner.models.mlp import mlp
+from runner.models.mlps import mlp
 from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, inter_layer_metrics, stable_ranks

@@ -2,8 +2,8 @@
 
 Operation count, F for one forward pass: a gradient 3 F; a Hessian product from the kept graph of the gradient 6 F, two
 gradients, forward over reverse without it 9 F; a Gauss-Newton product 5 F (a tangent pass with its values 3 F, a
-backward pass from the kept graph 2 F), 1.7 gradients. Goals: Hessian at most 2.5, Gauss-Newton at most 1.8, neither more
-than curvlinops. Ten largest eigenpairs of a small convolutional network: ours and curvlinops through scipy's eigsh.
+backward pass from the kept graph 2 F), 1.7 gradients. Goals: Hessian at most 2.5, Gauss-Newton at most 1.8, and
+neither more than curvlinops. Ten largest eigenpairs of a small convolutional network: ours, and curvlinops with eigsh.
 
 CPU time, one thread. Run: python -m tests.bench.bench_parameters [--quick] (B = 32 instead of 128).
 """
