@@ -80,7 +80,7 @@ def _row(formula: Any) -> dict[str, Any]:
 
 
 def _claim(row: Any) -> Claim:
-    verdict = {"holds": "confirmed", "not checked": "undecided"}.get(row.verdict, "refuted")
+    verdict = {"holds": "confirmed", "not checked": "empty"}.get(row.verdict, "refuted")
     detail = f"{row.verdict}; {row.difference}" if row.difference else row.verdict
     return Claim(
         name=row.id,

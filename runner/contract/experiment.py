@@ -25,9 +25,10 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
+from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
     AttentionData,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from runner.stats import Statistic
+    from runner.contract.statistic import Statistic
 
 __all__ = [
     "GROUPS",
@@ -70,6 +71,8 @@ __all__ = [
     "MinibatchTraining",
     "MlpModel",
     "SettingError",
+    "Statement",
+    "Verdict",
     "decide",
     "grid",
     "non_negative",
@@ -83,8 +86,6 @@ __all__ = [
 Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]]
 """Columns of equal length (lists, numpy arrays or 1-D tensors), in long format: one row per thing measured."""
-
-Verdict = Literal["confirmed", "refuted", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -102,31 +103,6 @@ class Cell:
     @property
     def label(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.params.items())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, decided from tables.
-
-    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict:
-    confirmed, refuted or undecided (too few cells, or a test without power: never shown as passed); statistic: the
-    measured quantity; threshold: what it was held against; detail: n, p and effect size, or why it is undecided;
-    group: the variant it speaks of, e.g. "protocol=fitted".
-    """
-
-    name: str
-    statement: str
-    where: str
-    verdict: Verdict
-    statistic: float = float("nan")
-    threshold: str = ""
-    detail: str = ""
-    group: str = ""
-
-
-def decide(holds: bool | None) -> Verdict:
-    """confirmed for True, refuted for False, undecided for None."""
-    return "undecided" if holds is None else "confirmed" if holds else "refuted"
 
 
 class Checkpoints(Protocol):

@@ -10,11 +10,10 @@ from urllib.parse import quote
 
 MARKS = {
     "confirmed": "good",
+    "identical": "good",
     "reproduced": "good",
-    "within bound": "good",
     "refuted": "bad",
     "not reproduced": "bad",
-    "above bound": "bad",
 }
 SIGNS = {"good": "✓", "bad": "✗", "open": "○"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from runner import stats
 from runner.contract.experiment import Claim, Experiment
-from runner.report import figures
+from runner.report import compare, figures
 from runner.report.write import write_overview, write_report
 from runner.store import tables
 
@@ -54,7 +54,7 @@ class Synthetic(Experiment):
         self._fail("claims")
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
-            Claim("f1", "low is better", "Fig. 7", "undecided", detail="n too small"),
+            Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
         ]
 
     def statistics(self, tables):
@@ -125,14 +125,14 @@ def check_html(path):
 @pytest.fixture
 def reference(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text("metric,mean,std,n_seeds,source,note\nratio,1.0,0.1,5,T 1,\nother,2.0,,5,T 1,\n")
+    path.write_text("metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n")
     return path
 
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {"confirmed": 1, "refuted": 0, "undecided": 1}
+    assert summary.claims == {v: int(v in ("confirmed", "no power")) for v in compare.CLAIM_VERDICTS}
     assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
     assert not summary.failures
     names = {
@@ -160,9 +160,9 @@ def test_a_complete_report(tmp_path, reference):
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
-    assert "✓ confirmed" in html and "○ undecided" in html and "Incomplete" not in html
+    assert "✓ confirmed" in html and "○ no power" in html and "Incomplete" not in html
     assert summary.lines() == [
-        "  claims: 1 confirmed, 1 undecided",
+        "  claims: 1 confirmed, 1 no power",
         "  scorecard: 1 reproduced, 1 not measured",
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]

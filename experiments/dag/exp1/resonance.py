@@ -119,11 +119,9 @@ class Exp1Resonance(InterLayer):
         return claims(tables)
 
     def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.dag.protocol.summary import first, long_format
+        from experiments.dag.exp1.claims import measured
 
-        networks = first(tables["networks"]).assign(percent=lambda t: 100 * t["test_accuracy"])
-        names = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
-        return long_format(networks, [*VARIANT, "checkpoint"], names)
+        return measured(tables)
 
     def comparable(self) -> str:
         return self.departures({"training.epochs": 50, "metric.examples": 32, "model.width": 64})

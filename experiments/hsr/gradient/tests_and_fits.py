@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from experiments.hsr.gradient import HsrGradient
 
 Tables = Mapping[str, "pd.DataFrame"]
+UNPRINTED = "network, scale and step of the differences are not printed"
 SIZES = {"dimension": "D", "samples": "I"}
 
 
@@ -116,12 +117,8 @@ def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
         keys = ["seed", "of", "block"]
         for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
             rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
-    if "terms" in tables:
-        for (name, group), test in corrected(tables).items():
-            if name == f"std term - mean term, range {experiment.half_range[0]:g}":
-                seed = int(group.removeprefix("seed="))
-                rows.append({"metric": "fig06_p", "of": "", "block": "", "seed": seed, "value": test.p})
-    return pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    return found.assign(comparable=UNPRINTED)
 
 
 def notes(experiment: HsrGradient, tables: Tables) -> list[str]:

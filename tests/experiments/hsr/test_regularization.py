@@ -161,7 +161,8 @@ def constructed(effect):
 @pytest.mark.parametrize(("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")])
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
-    found = {c.name: c for c in claims(experiment, known) if c.group.endswith("stop=every_step")}
+    found = {c.name: c for c in claims(experiment, known)}
+    assert len(found) == len(claims(experiment, known))
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
     assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
     assert found["HSR not worse than A-SAM on λ₁"].verdict == ("refuted" if effect == 2 else "confirmed")
@@ -172,7 +173,8 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
 def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
     for claim in claims(experiment, one):
-        assert claim.verdict == "undecided", claim.name
+        open_search = claim.name in ("published counts", "search as printed")
+        assert claim.verdict == ("not comparable" if open_search else "no power"), claim.name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
