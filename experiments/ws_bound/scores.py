@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 FITTED = "rate and stop ratio were chosen by these numbers"
+STEP = "the step of the differences was chosen by this number"
 UNPRINTED = "the learning rate of the search is not printed"
 
 
@@ -25,7 +26,9 @@ def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
     for variant in variants(experiment, tables, paper_only=True):
         about = {"protocol": variant.protocol, "fitted": FITTED if variant.protocol == "fitted" else ""}
         about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
-        rows += [about | row for row in _counts(experiment, tables, variant)]
+        for row in _counts(experiment, tables, variant):
+            own = {"fitted": STEP} if about["fitted"] and row["metric"] == "hessian_error_mean" else {}
+            rows.append(about | own | row)
     return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "fitted", "comparable"])
 
 

@@ -129,7 +129,7 @@ def _repeated(
     for row, matching, score in zip(rows, matched, scores, strict=True):
         values = (row["metric"], *sorted((m["seed"], m["value"]) for m in matching))
         name = " ".join(f"{k}={row[k]}" for k in keys if k != "metric" and row[k])
-        if values in seen and score.n > 1 and score.verdict not in ("by construction", "not comparable"):
+        if values in seen and score.n > 1 and score.equivalence:
             shared = f"the same values as {seen[values]}: no independent row"
             score = replace(score, reason="; ".join(t for t in (score.reason, shared) if t))
         seen.setdefault(values, name)

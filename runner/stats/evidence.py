@@ -60,7 +60,8 @@ class Evidence:
         """The verdict of the votes `found`, with the median over data sets of the quantity looked at."""
         verdict, text = judge.votes(found, self.rule)
         detail = "; ".join(t for t in (text, detail) if t)
-        return judge.claim(statement, verdict, median(values), detail, threshold=threshold)
+        needed = judge.data_sets_needed(found, self.rule) if verdict == "no power" else math.nan
+        return judge.claim(statement, verdict, median(values), detail, threshold=threshold, seeds_needed=needed)
 
     def tested(self, statement: Statement, test: str, *, sign: int) -> Claim:
         """Decided by one test in every data set; sign of the effect claimed, 0 for either."""

@@ -40,6 +40,7 @@ __all__ = [
     "bound",
     "claim",
     "constructed",
+    "data_sets_needed",
     "digits_agree",
     "equal",
     "exact",
@@ -211,6 +212,17 @@ def votes(found: Mapping[int, str], rule: Votes) -> tuple[Verdict, str]:
     if shown <= 0.5 or against > 1 - rule.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
         return "refuted", text
     return "no power", text
+
+
+def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
+    """How many data sets would decide votes without power, were their shares those seen.
+
+    `least` where there are too few of them; inf where the share itself lies between a half and `share`, which no number
+    changes; NaN where tests have no power, since it is values within a data set that lack, not data sets.
+    """
+    if "mute" in found.values():
+        return NAN
+    return float(rule.least) if len(found) < rule.least else math.inf
 
 
 def vote_of(value: float, statement: Statement) -> str:

@@ -183,6 +183,12 @@ def test_votes(found, verdict):
     assert judge.votes(dict(enumerate(found)), RULE)[0] == verdict
 
 
+def test_how_many_data_sets_would_decide():
+    assert judge.data_sets_needed({0: "yes"}, RULE) == 3
+    assert math.isinf(judge.data_sets_needed(dict(enumerate(["yes"] * 3 + ["no"] * 2)), RULE))
+    assert math.isnan(judge.data_sets_needed({0: "yes", 1: "mute", 2: "mute"}, RULE))
+
+
 def test_variants_are_marks_of_one_row():
     claims = {
         "fitted": judge.exact(statement(high=1.0), {"": 0.5}),

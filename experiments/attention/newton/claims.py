@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from experiments.printed import statements
-from runner.contract.claim import Claim
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge, spearman, summary
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
             judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
         ]
     if "basin" in tables:
+        found += recoveries(setup, tables["basin"], says)
         orders = near_orders(tables["basin"], "full")
         median = float(orders.median()) if len(orders) else float("nan")
         detail = f"{len(orders)} problems from the smallest distance"
@@ -60,6 +61,19 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
             if few
             else judge.exact(says["order"], {"": median}, detail)
         )
+    return found
+
+
+def recoveries(setup: AttentionNewton, basin: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Share of the starts of a seed that end at the data, by method, at two distances (base point)."""
+    rows = at_base(setup, basin[basin["status"] == "ok"])
+    found = []
+    for name, distance in (("recovery from a tenth", 0.1), ("recovery from afar", 1.0)):
+        part = rows[rows["distance"] == distance]
+        sums = part.groupby(["method", "seed"], sort=False)[["recovered", "starts"]].sum()
+        shares = (sums["recovered"] / sums["starts"]).groupby("method", sort=False)
+        by = judge.bound(says[name], {str(method): list(values) for method, values in shares})
+        found.append(replace(by, group="beyond the paper"))
     return found
 
 
