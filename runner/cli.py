@@ -93,7 +93,7 @@ def dispatch(argv: list[str]) -> int:
 def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     """The parsed command line and every checked job of it."""
     from runner.run import config
-    from runner.store.store import check_outputs
+    from runner.store.outputs import check_outputs
 
     arguments = config.parse(argv)
     jobs = [config.build_job(overrides) for overrides in config.expand(arguments)]
@@ -109,7 +109,7 @@ def run_command(argv: list[str]) -> int:
     from runner.run import config
     from runner.run.execute import end_on_sigterm
     from runner.run.requirements import check_data
-    from runner.store.store import claim_outputs
+    from runner.store.outputs import claim_outputs
 
     arguments, jobs = _jobs(argv)
     for job in jobs:
@@ -170,15 +170,16 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
     from runner.report.collect import report
     from runner.report.write import write_overview
+    from runner.run.config import protocol
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        collection, lines = report(members[0], [job.seed for job in members])
+        collection, lines = report(members, protocol)
         print("\n".join(lines))
-        for seed, label, error in collection.failures:
-            print(f"  failed: seed={seed} {label}: {error}", file=sys.stderr)
+        for cell in collection.failures:
+            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():
             write_overview(outputs)

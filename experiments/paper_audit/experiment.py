@@ -7,12 +7,17 @@ verdict. Here they are run, tabled, drawn, and written up as `errata.md`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from runner.contract.experiment import Cell, Claim, Context, Experiment, grid, one_of
+from runner.contract.experiment import Analysis, Cell, Claim, Context, Experiment, Tables, grid, one_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 PAPERS = {
     "ws_bound": "WS bound",
@@ -50,14 +55,27 @@ class PaperAudit(Experiment):
             rows.append(_row(formula))
         return {"formulas": {key: [row[key] for row in rows] for key in rows[0]}}
 
-    def claims(self, tables) -> list[Claim]:
-        return [_claim(row) for row in tables["formulas"].drop_duplicates("id").itertuples()]
+    def analyse(self, tables: Tables) -> Analysis:
+        return PaperAuditAnalysis(self, tables)
 
-    def figures(self, tables):
-        return {"audit_errors": lambda: _figure(tables["formulas"].drop_duplicates("id"))}
 
-    def documents(self, tables) -> dict[str, str]:
-        return {"errata.md": _errata(tables["formulas"].drop_duplicates("id"))}
+class PaperAuditAnalysis(Analysis):
+    """Readings of the table `formulas`, one row a formula whatever the number of seeds."""
+
+    experiment: PaperAudit
+
+    @cached_property
+    def formulas(self) -> pd.DataFrame:
+        return self.tables["formulas"].drop_duplicates("id")
+
+    def claims(self) -> list[Claim]:
+        return [_claim(row) for row in self.formulas.itertuples()]
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        return {"audit_errors": lambda: _figure(self.formulas)}
+
+    def documents(self) -> dict[str, str]:
+        return {"errata.md": _errata(self.formulas)}
 
 
 def _row(formula: Any) -> dict[str, Any]:
@@ -94,7 +112,7 @@ def _claim(row: Any) -> Claim:
     )
 
 
-def _figure(formulas):
+def _figure(formulas: pd.DataFrame) -> Figure:
     """Largest relative error of each formula as printed, and after correction."""
     import numpy as np
 
@@ -119,7 +137,7 @@ def _figure(formulas):
     return figure
 
 
-def _errata(formulas) -> str:
+def _errata(formulas: pd.DataFrame) -> str:
     """The table of formulas as a Markdown page."""
     counts = {v: int((formulas["verdict"] == v).sum()) for v in VERDICTS}
     lines = [
@@ -143,7 +161,7 @@ def _errata(formulas) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(title: str, part) -> list[str]:
+def _section(title: str, part: pd.DataFrame) -> list[str]:
     header = ("place", "statement", "verdict", "error as printed", "corrected", "instances")
     lines = [f"## {title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     wrong = []

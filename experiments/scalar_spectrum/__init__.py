@@ -7,17 +7,19 @@ stability with the closed form as sharpness meter at widths that no eigensolver 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
     Experiment,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     non_negative,
     not_empty,
@@ -25,10 +27,6 @@ from runner.contract.experiment import (
     positive,
     report_only,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 PARTS = ("scaling", "cells", "bias", "pairs", "edge")
 NETWORKS = ("linear", "relu")
@@ -54,19 +52,19 @@ class ScalarSpectrum(Experiment):
     factor: list[float] = grid()
     wide_factor: list[float] = grid()
     wide: int = report_only(100_000)
-    samples: int
-    scales: list[float]
+    samples: int = free()
+    scales: list[float] = free()
     positive_neurons: int
     negative_neurons: int
-    copies: list[int]
+    copies: list[int] = free()
     bias_width: int
-    mix_points: int
-    pair_width: int
+    mix_points: int = free()
+    pair_width: int = free()
     momentum: float
-    pair_steps: int
-    dense_every: int
+    pair_steps: int = free()
+    dense_every: int = free()
     wedge_noise: float
-    edge_steps: int
+    edge_steps: int = free()
     edge_slope: float
     edge_noise: float
     small_scale: float
@@ -154,22 +152,7 @@ class ScalarSpectrum(Experiment):
         }
         return parts[str(cell.params["part"])](self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.scalar_spectrum.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.scalar_spectrum.report import ScalarSpectrumAnalysis
 
-        return figures(tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.scalar_spectrum.claims import claims
-
-        return claims(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.scalar_spectrum.claims import measured
-
-        return measured(self, tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.scalar_spectrum.claims import notes
-
-        return notes(self, tables)
+        return ScalarSpectrumAnalysis(self, tables)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,25 +16,6 @@ if TYPE_CHECKING:
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
-
-
-def figures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
-    """Figures by name, for the tables at hand."""
-    makers: dict[str, tuple[str, Callable[[Mapping[str, pd.DataFrame]], Figure]]] = {
-        "fig1_data_scaling": ("scaling", data_scaling),
-        "fig2_relu_cells": ("relu_cells", relu_cells),
-        "phases": ("pairs", phases),
-        "bias_outliers": ("bias", bias_outliers),
-        "edge_of_stability": ("edge", edge_of_stability),
-        "edge_final_sharpness": ("edge", edge_final),
-    }
-    found: dict[str, Callable[[], Figure]] = {
-        name: partial(make, tables) for name, (table, make) in makers.items() if len(tables.get(table, ()))
-    }
-    for left in sorted(tables["pairs"]["left"].unique()) if len(tables.get("pairs", ())) else ():
-        name = "fig3_outlier_pairs" if left == 1 else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
-        found[name] = partial(outlier_pairs, tables, left)
-    return dict(sorted(found.items()))
 
 
 def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from experiments.printed import statements
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, Variant, split_low_high, unique_points, variants
 from experiments.ws_bound.exact_claims import exact_claims
-from experiments.ws_bound.rank_tests import corrected
 from runner.contract.claim import Claim, Statement
-from runner.stats import judge
+from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
 
 if TYPE_CHECKING:
@@ -54,9 +53,9 @@ def mark(variant: Variant) -> str:
     return f"{variant.protocol} {variant.activation}" if beyond else variant.protocol
 
 
-def claims(experiment: WsBound, tables: Tables) -> list[Claim]:
-    """One claim per statement, with what became of it under every variant."""
-    tests, says = corrected(experiment, tables), statements("ws_bound")
+def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
+    """One claim per statement, with what became of it under every variant; tests: Holm-corrected, by (name, group)."""
+    says = statements("ws_bound")
     rule = judge.Votes(experiment.share, experiment.data_sets)
     found: list[tuple[str, Claim]] = []
     exact: list[tuple[str, Claim]] = []

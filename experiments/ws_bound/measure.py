@@ -91,8 +91,7 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
 
     def sample(count: int, role: str) -> tuple[Tensor, Tensor]:
-        mean = -data.mean  # of class 1: the paper puts class 0 at +mean
-        return gaussian_classes(count, data.inputs, mean, data.variance, ctx.torch_generator(role))
+        return gaussian_classes(count, data.inputs, data.mean, data.variance, ctx.torch_generator(role))
 
     x, q = sample(data.train, "data/train")
     generator = ctx.torch_generator(f"starts/hidden={hidden}")

@@ -6,42 +6,24 @@ times. What holds over data sets is tested on one value per data set (`… over 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
 from runner import stats
-from runner.stats import Statistic, correct
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.ws_bound import WsBound
 
-_LATEST: list[tuple[weakref.ref, WsBound, list[Statistic]]] = []
-"""The rows of the tables seen last: report, claims, scorecard and figures ask for the same ones in turn."""
 BINS = 10
 """Equal-count bins of ||RᵀR||² whose smallest bounds trace the lower edge of Fig. 12."""
 
 
-def corrected(experiment: WsBound, tables: Tables) -> dict[tuple[str, str], Statistic]:
-    """(name, group) -> the test, with Holm's correction within its figure."""
-    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}
-
-
 def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
-    """Every test of every variant."""
-    source = tables["critical_points"]
-    for table, settings, rows in _LATEST:
-        if table() is source and settings == experiment:
-            return list(rows)
-    rows = _statistics(experiment, tables)
-    _LATEST[:] = [(weakref.ref(source), experiment, rows)]
-    return list(rows)
-
-
-def _statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
+    """Every test of every variant, without Holm's correction."""
     found: list[Statistic] = []
     for variant in variants(experiment, tables):
         points = unique_points(tables, variant)

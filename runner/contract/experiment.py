@@ -1,8 +1,9 @@
 """The contract between the runner and the experiments.
 
 An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are, measures one
-cell at a time, and reads saved tables back into figures, claims, tests and values to hold against the paper. It never
-sees a path, a CSV file, a seed loop, a progress bar or a Hydra object.
+cell at a time, and names the analysis that reads saved tables back into figures, claims, tests and values to hold
+against the paper (`runner.contract.analysis`). It never sees a path, a CSV file, a seed loop, a progress bar or a Hydra
+object.
 
     @dataclass(frozen=True, kw_only=True)
     class Ratio(Experiment):
@@ -17,6 +18,9 @@ sees a path, a CSV file, a seed loop, a progress bar or a Hydra object.
             g = ctx.torch_generator("data")
             ...
             return {"ratios": {"start": [...], "ratio": [...]}}
+
+        def analyse(self, tables):
+            return RatioAnalysis(self, tables)    # class RatioAnalysis(Analysis): def claims(self): ...
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
+from runner.contract.analysis import Analysis, Tables
 from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
@@ -39,6 +44,7 @@ from runner.contract.schema import (
     MinibatchTraining,
     MlpModel,
     SettingError,
+    free,
     grid,
     non_negative,
     not_empty,
@@ -50,14 +56,11 @@ from runner.contract.schema import (
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     import torch
-    from matplotlib.figure import Figure
-
-    from runner.contract.statistic import Statistic
 
 __all__ = [
     "GROUPS",
+    "Analysis",
     "AttentionData",
     "BlockMetric",
     "Cell",
@@ -72,8 +75,10 @@ __all__ = [
     "MlpModel",
     "SettingError",
     "Statement",
+    "Tables",
     "Verdict",
     "decide",
+    "free",
     "grid",
     "non_negative",
     "not_empty",
@@ -153,6 +158,8 @@ class Experiment(ABC):
     figures and tables of the paper it makes, one line).
     A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
+    A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
+    fields made with `free()` alone.
     Checks of values belong in `__post_init__` (call super().__post_init__()) and raise SettingError.
     """
 
@@ -184,32 +191,10 @@ class Experiment(ABC):
         parameters and the seed are added as columns by the runner.
         """
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        """Figures by name, from the merged tables alone. A function without arguments is called when its turn
-        comes, so that one figure that fails loses no other."""
-        return {}
+    def analyse(self, tables: Tables) -> Analysis:
+        """The reading of merged tables, made once for each report: figures, claims, statistics and all else.
 
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        """The paper's statements, decided from the merged tables."""
-        return []
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        """Tests and fits for stats.csv (see runner.stats)."""
-        return []
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        """Values to hold against experiments/reference/<name>.csv, in long format: the key columns of that file
-        that identify a value (metric among them), `seed` and `value`; one row per seed."""
-        return None
-
-    def comparable(self) -> str:
-        """Why this run cannot be held against the paper's numbers (surrogate data, shortened training), else ''."""
-        return ""
-
-    def documents(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-        """Text files of the report, by file name (Markdown), made from the merged tables."""
-        return {}
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Findings to print in the report in plain words, each derived from the tables."""
-        return []
+        Override it to name the experiment's own analysis, importing it inside where it stands in a module of its own
+        (listing must be quick).
+        """
+        return Analysis(self, tables)

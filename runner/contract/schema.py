@@ -8,7 +8,7 @@ from the YAML files and turns unknown keys and wrong types into one-line errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -63,6 +63,17 @@ def report_only(default: Any = None) -> Any:
     return field(default=default, metadata={"report": True})
 
 
+def free(default: Any = MISSING) -> Any:
+    """Field that may differ from the paper's protocol without making a run incomparable with its numbers.
+
+    It changes tables, and so the identity of cells: the number of random subsets beside the paper's own, the fineness
+    of a drawing, a number of repetitions. Without a default the YAML file must give it.
+    """
+    if isinstance(default, list | dict | set):
+        return field(default_factory=lambda: type(default)(default), metadata={"free": True})
+    return field(default=default, metadata={"free": True})
+
+
 def since(default: Any) -> Any:
     """Field added to a settings class that already has stored cells.
 
@@ -77,7 +88,8 @@ def since(default: Any) -> Any:
 
 @dataclass(frozen=True)
 class GaussianData:
-    """Two classes of normal vectors with means ±`mean` in every coordinate (WS bound, Appendix C)."""
+    """Two classes of normal vectors (WS bound, Appendix C): class 0 about +`mean` in every coordinate, class 1 about
+    −`mean`."""
 
     kind: str = "gaussian"
     inputs: int = 2
@@ -143,7 +155,11 @@ class AttentionData:
 
 @dataclass(frozen=True)
 class MinibatchTraining:
-    """Minibatch training (DAG, Sections 5 and N)."""
+    """Minibatch training (DAG, Sections 5 and N).
+
+    order: "published" takes the permutations of the paper's own trainings for its seeds 42 to 46 (any other seed:
+    the project's named streams), "named" the named streams for all.
+    """
 
     kind: str = "minibatch"
     optimizer: str = "sgd"
@@ -155,8 +171,10 @@ class MinibatchTraining:
     epochs: int = 50
     schedule: str = "cosine"
     augment: bool = False
+    order: str = since("named")
 
     def __post_init__(self) -> None:
+        one_of("training.order", self.order, ("named", "published"))
         one_of("training.optimizer", self.optimizer, ("sgd", "adam"))
         one_of("training.schedule", self.schedule, ("cosine", "constant"))
         for name in ("rate", "clip", "batch", "epochs"):
@@ -181,14 +199,20 @@ class DescentTraining:
 
 @dataclass(frozen=True)
 class MlpModel:
-    """Fully connected network (DAG, Section 5); depth, architecture and activation are the experiments' grids."""
+    """Fully connected network (DAG, Section 5); depth, architecture and activation are the experiments' grids.
+
+    initial: "published" starts the paper's seeds 42 to 46 from the published initial networks (any other seed: the
+    project's named streams), "named" starts all from the named streams.
+    """
 
     kind: str = "mlp"
     width: int = 64
     norm: bool = True
+    initial: str = since("named")
 
     def __post_init__(self) -> None:
         positive("model.width", self.width)
+        one_of("model.initial", self.initial, ("named", "published"))
 
 
 @dataclass(frozen=True)
@@ -198,9 +222,9 @@ class BlockMetric:
     kind: str = "blocks"
     examples: int = 32
     subsample: str = "first"
-    subsamples: int = 10
-    double: bool = False
-    memory_gib: float = 2.0
+    subsamples: int = free(10)
+    double: bool = free(False)
+    memory_gib: float = free(2.0)
 
     def __post_init__(self) -> None:
         positive("metric.examples", self.examples)

@@ -11,7 +11,7 @@ def gaussian_classes(
 ) -> tuple[Tensor, Tensor]:
     """x: (count, inputs) float64, q: (count,) labels 1.0 and 0.0, half of each (WS bound, Appendix C).
 
-    Class 1 is N(+mean, variance I), class 0 is N(-mean, variance I), the mean being the same in every coordinate; the
+    Class 0 is N(+mean, variance I), class 1 is N(-mean, variance I), the mean being the same in every coordinate; the
     rows of class 1 come first, one more of them for an odd count. Raises ValueError for sizes below one or a negative
     variance.
     """
@@ -22,4 +22,4 @@ def gaussian_classes(
         )
     q = (torch.arange(count) < (count + 1) // 2).to(torch.float64)
     x = torch.randn((count, inputs), generator=generator, dtype=torch.float64) * variance**0.5
-    return x + mean * (2 * q - 1)[:, None], q
+    return x + mean * (1 - 2 * q)[:, None], q

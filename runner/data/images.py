@@ -97,10 +97,15 @@ class Split:
 
 
 class ImageData(NamedTuple):
-    """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content."""
+    """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content.
+
+    train_order, test_order: in what order the records are, as far as a checksum tells ("" for made-up images).
+    """
 
     train: Split
     test: Split
     classes: int
     source: str
     fingerprint: str
+    train_order: str = ""
+    test_order: str = ""

@@ -7,21 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def departures(manifest: Mapping[str, Any]) -> list[str]:
-    """How a run departs from the paper's: other data, another profile; one phrase each."""
-    found = []
-    if manifest.get("surrogate"):
-        found.append("surrogate data, not the paper's data set")
-    profile = str(manifest.get("profile") or "paper")
-    if profile != "paper":
-        found.append(f"profile={profile}: not the paper's protocol")
-    return found
+from runner.report.departures import said_of
 
 
 def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
     """What a reader of any artifact has to know, one phrase each."""
-    warnings = departures(manifest)
+    warnings = said_of(manifest)
     if manifest.get("changed"):
         warnings.append(f"settings changed on the command line: {manifest['changed']}")
     if manifest.get("not_comparable"):

@@ -133,7 +133,8 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping
             population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
             agree = judge.digits_agree(population, paper.std, paper.std_resolution)
         verdict = "identical" if agree else verdict
-        reasons.append("every printed digit" if agree else "same networks and data, but not every printed digit")
+        said = "same networks and data, but not every printed digit"
+        reasons = ["every printed digit"] if agree else [*reasons, said]
     if compared.shifted and verdict == "reproduced":
         reasons.append("shifted")
     return replace(

@@ -368,6 +368,11 @@ def preview(name: str) -> Experiment:
     return build_experiment(merged, name)
 
 
+def protocol(name: str, profile: str) -> Experiment:
+    """The experiment under a profile as its YAML file has it, nothing changed on the command line."""
+    return preview(name) if profile == "paper" else build_job([f"experiment={name}", f"profile={profile}"]).experiment
+
+
 def mirrors(dataset: str) -> list[str]:
     """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of conf/dataset/<name>.yaml."""
     node = _load(CONF / "dataset" / f"{dataset}.yaml")

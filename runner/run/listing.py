@@ -9,8 +9,9 @@ from pathlib import Path
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.run.config import experiment_names, preview
+from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.store import Identity, Store, Stored
+from runner.store.store import Store, Stored
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.contract.experiment import Cell, Experiment
-from runner.store.store import Identity, Store
+from runner.store.identity import Identity
+from runner.store.store import Store
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.store.scratch import scratch_path
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -75,7 +77,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file by one rename; on any error nothing is left behind and an earlier file stays as it was."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    scratch = scratch_path(path)
     try:
         with open(scratch, "wb") as stream:
             stream.write(content)

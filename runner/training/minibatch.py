@@ -20,6 +20,7 @@ from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.backprop import gradient_function, loss_value
+from runner.training.order import Order, StreamOrder
 
 State = dict[str, Tensor]
 
@@ -67,7 +68,7 @@ def train(
     train_split: Split,
     test_split: Split,
     *,
-    order: torch.Generator,
+    order: torch.Generator | Order,
     loss: str = "cross_entropy",
     optimizer: str = "sgd",
     rate: float = 0.01,
@@ -84,7 +85,8 @@ def train(
 ) -> Training:
     """Train `network` in place and return its checkpoints and history.
 
-    order: permutes the training examples, once per epoch; the last batch is kept even if smaller. clip: the gradient
+    order: permutes the training examples, once per epoch (a generator: by torch.randperm from it); the last batch is
+    kept even if smaller. clip: the gradient
     is scaled to at most this norm. schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
     augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
@@ -199,7 +201,7 @@ def _epoch(
     """One pass over the split; mean loss per example."""
     run.network.train()
     device = split.inputs.device
-    permutation = torch.randperm(len(split), generator=run.order).to(device)
+    permutation = run.order.permutation(len(split)).to(device)
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
@@ -220,10 +222,11 @@ class _Run:
         self,
         network: Network,
         optimizer: torch.optim.Optimizer,
-        order: torch.Generator,
+        order: torch.Generator | Order,
         augment: torch.Generator | None,
     ) -> None:
-        self.network, self.optimizer, self.order, self.augment = network, optimizer, order, augment
+        self.network, self.optimizer, self.augment = network, optimizer, augment
+        self.order: Order = StreamOrder(order) if isinstance(order, torch.Generator) else order
         self.epoch = 0
         self.training = Training()
 
@@ -263,4 +266,4 @@ class _Run:
         self.training = Training(**state["training"])
 
     def _parameters(self) -> State:
-        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.network.state_dict().items()}

@@ -16,7 +16,7 @@ def generator(seed=0):
 def test_gaussian_classes():
     x, q = gaussian_classes(4001, 3, 1.5, 2.0, generator())
     assert x.shape == (4001, 3) and x.dtype == torch.float64 and q.sum() == 2001
-    for label, mean in ((1.0, 1.5), (0.0, -1.5)):
+    for label, mean in ((0.0, 1.5), (1.0, -1.5)):  # WS bound, Appendix C: class 0 at [1 1], class 1 at [-1 -1]
         rows = x[q == label]
         assert (rows.mean(0) - mean).abs().max() < 4 * (2 / 2000) ** 0.5
         covariance = torch.cov(rows.T)

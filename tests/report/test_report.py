@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from runner import stats
+from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, Experiment
 from runner.report import compare, figures
 from runner.report.write import write_overview, write_report
@@ -24,51 +25,60 @@ class Synthetic(Experiment):
 
     broken: str = ""
     drop: str = ""
-    reason: str = ""
-
-    def _fail(self, part):
-        if part == self.broken:
-            raise KeyError("lambda_sup")
 
     def measure(self, cell, ctx):
         raise NotImplementedError
 
-    def figures(self, tables):
+    def analyse(self, tables):
+        if self.broken == "analysis":
+            raise KeyError("lambda_sup")
+        return Readings(self, tables)
+
+
+class Readings(Analysis):
+    """Every answer of a report, each breakable."""
+
+    experiment: Synthetic
+
+    def _fail(self, part):
+        if part == self.experiment.broken:
+            raise KeyError("lambda_sup")
+
+    def figures(self):
         self._fail("figures")
 
         def late():
             self._fail("figure")
             figure, axes = figures.new_figure()
-            axes[0, 0].plot(tables["ratios"]["ratio"])
-            if self.broken == "typeset":
+            axes[0, 0].plot(self.tables["ratios"]["ratio"])
+            if self.experiment.broken == "typeset":
                 axes[0, 0].set_title(r"$\notacommand{$")
             return figure
 
         eager, axes = figures.new_figure()
-        figures.histogram(axes[0, 0], tables["ratios"]["ratio"])
+        figures.histogram(axes[0, 0], self.tables["ratios"]["ratio"])
         drawn = {"fig07": late, "fig06": eager}
-        drawn.pop(self.drop, None)
+        drawn.pop(self.experiment.drop, None)
         return drawn
 
-    def claims(self, tables):
+    def claims(self):
         self._fail("claims")
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
             Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
         ]
 
-    def statistics(self, tables):
+    def statistics(self):
         self._fail("statistics")
-        return [stats.wilcoxon(tables["ratios"]["ratio"], name="ratio", figure="7")]
+        return [stats.wilcoxon(self.tables["ratios"]["ratio"], name="ratio", figure="7")]
 
-    def measured(self, tables):
+    def measured(self):
         self._fail("measured")
-        return pd.DataFrame({"metric": "ratio", "seed": tables["ratios"]["seed"], "value": tables["ratios"]["ratio"]})
+        return pd.DataFrame(
+            {"metric": "ratio", "seed": self.tables["ratios"]["seed"], "value": self.tables["ratios"]["ratio"]}
+        )
 
-    def comparable(self):
-        return self.reason
-
-    def notes(self, tables):
+    def notes(self):
         self._fail("notes")
         return ["the ratio stays below <2>"]
 
@@ -179,6 +189,7 @@ def test_the_same_cells_give_the_same_files(tmp_path, reference):
 @pytest.mark.parametrize(
     ("broken", "stage", "lost"),
     [
+        ("analysis", "analysis", {"fig06.png", "fig07.png"}),
         ("figures", "figures", {"fig06.png", "fig07.png"}),
         ("figure", "figure fig07", {"fig07.png"}),
         ("typeset", "figure fig07", {"fig07.png"}),
@@ -220,7 +231,7 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     manifest = {**MANIFEST, "surrogate": True, "profile": "quick", "not_comparable": "surrogate data"}
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(reason="surrogate data"), TABLES, manifest, [], reference)
+    summary = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
     assert summary.scorecard["not comparable"] == 1
     html = (out / "index.html").read_text()
     assert html.count('class="warning"') == 3
@@ -242,8 +253,8 @@ def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, referen
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
     class Mute(Synthetic):
-        def measured(self, tables):
-            return None
+        def analyse(self, tables):
+            return Analysis(self, tables)
 
     summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
     assert summary.scorecard["not measured"] == 2
@@ -310,3 +321,22 @@ def test_floats_lose_nothing(tmp_path):
     write_report(tmp_path, "demo", Synthetic(), {"ratios": pd.DataFrame({"seed": 1, "ratio": values})}, MANIFEST)
     back = tables.read(tmp_path / "ratios.csv")
     assert (back.ratio == values).all()
+
+
+def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, reference):
+    asked = []
+
+    class Counting(Readings):
+        def __getattribute__(self, name):
+            if name in ("figures", "claims", "statistics", "measured", "documents", "notes"):
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    class Counted(Synthetic):
+        def analyse(self, tables):
+            asked.append("analyse")
+            return Counting(self, tables)
+
+    write_report(tmp_path / "demo", "demo", Counted(), TABLES, MANIFEST, [], reference)
+    assert sorted(asked) == ["analyse", "claims", "documents", "figures", "measured", "notes", "statistics"]
+    assert asked[0] == "analyse"

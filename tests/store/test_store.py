@@ -13,8 +13,10 @@ from runner.contract.experiment import GaussianData
 from runner.contract.schema import SettingError, since
 from runner.run.execute import run
 from runner.store import tables
+from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.store import MARKER, Identity, Store, check_outputs, claim_outputs, merge
+from runner.store.outputs import MARKER, check_outputs, claim_outputs
+from runner.store.store import Store, merge
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,22 +27,6 @@ OUTCOMES = {
     "not_finite": ("not finite", "oo"),
     "not_converged": ("not converged", "\\\\"),
 }
-
-
-def figures(setup: AttentionNewton, tables: Tables) -> dict[str, Callable[[], Figure]]:
-    """Only the figures whose tables are there."""
-    drawn: dict[str, Callable[[], Figure]] = {}
-    if "iterates" in tables and len(at_base(setup, tables["iterates"])):
-        drawn["iterates"] = lambda: iterates(setup, tables["iterates"])
-    if "basin" in tables:
-        drawn["basin"] = lambda: basin(setup, tables["basin"])
-        drawn["outcomes"] = lambda: outcomes(setup, tables["basin"])
-        drawn["order"] = lambda: order(setup, tables["basin"])
-    if "scan" in tables:
-        drawn["recovery"] = lambda: recovery(setup, tables["scan"])
-    if "basin" in tables and "cost" in tables:
-        drawn["cost"] = lambda: cost(setup, tables["basin"], tables["cost"])
-    return drawn
 
 
 def _look(i: int) -> dict[str, Any]:

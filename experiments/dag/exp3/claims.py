@@ -226,7 +226,8 @@ def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataF
         paired(changes(first(gaps)), tables, variant),
     ]
     if "stochastic" in tables:
-        parts.append(stochastic_values(tables["stochastic"]))
+        probed = paired(stochastic_values(tables["stochastic"]), tables, variant)
+        parts.append(probed.assign(paired=probed["paired"] & (probed["metric"] == "gap_exact")))  # probes differ
     return pd.concat(parts, ignore_index=True)
 
 

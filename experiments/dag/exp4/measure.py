@@ -34,7 +34,7 @@ RELATIONS = ("a", "b", "cross")
 def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "merge": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     depth = int(trained.settings["branch_depth"])
     for done, (checkpoint, number, x, y) in enumerate(steps):
@@ -62,7 +62,8 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Ta
         kept = {name: value for name, value in row.items() if not name.startswith("lyapunov")}  # defined on chains
         tables["networks"].append({**where, **kept, "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+    columns_of = {name: as_columns(rows) for name, rows in tables.items()}
+    return {**columns_of, "history": trained.training.history, **trained.origin_table()}
 
 
 def by_relation(columns: Columns, depth: int) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from runner.contract.experiment import (
     BlockMetric,
@@ -24,9 +23,15 @@ ARCHITECTURES = ("plain", "residual", "plain_sn")
 ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh")
 
 
+def initial_setting(initial: str) -> dict[str, str]:
+    """The entry of the network settings for published initial networks; none for named ones, whose keys are older."""
+    return {} if initial == "named" else {"initial": initial}
+
+
 def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, activation: str) -> dict[str, Any]:
     """Settings of `runner.models.mlp`: plain, residual, or plain with spectral norm instead of LayerNorm."""
     return {
+        **initial_setting(model.initial),
         "builder": "mlp",
         "outputs": dataset.classes,
         "depth": depth,
@@ -42,10 +47,8 @@ def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, 
 class InterLayer(Experiment):
     """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
 
-    A subclass says which network a cell is (`network_settings`). data: the data set of the paper's protocol.
+    A subclass says which network a cell is (`network_settings`).
     """
-
-    data: ClassVar[str] = "cifar10"
 
     dataset: CifarData
     metric: BlockMetric
@@ -78,31 +81,3 @@ class InterLayer(Experiment):
 
         trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
         return measure(trained, self.metric, ctx)
-
-    def departures(self, protocol: Mapping[str, Any]) -> str:
-        """How this run differs from the paper's protocol, '' where it does not.
-
-        protocol: the experiment's own values by setting, as in "training.epochs"; what all of Section 5 shares (data,
-        optimiser) is added here.
-        """
-        wanted = {
-            "dataset.train": 50000,
-            "dataset.test": 10000,
-            "metric.subsample": "first",
-            "training.optimizer": "sgd",
-            "training.rate": 0.01,
-            "training.momentum": 0.9,
-            "training.weight_decay": 1e-4,
-            "training.clip": 1.0,
-            "training.batch": 128,
-            "training.schedule": "cosine",
-            "training.augment": False,
-            **protocol,
-        }
-        found = {key: attrgetter(key)(self) for key in wanted}
-        changed = [f"{key}={found[key]} instead of {value}" for key, value in wanted.items() if found[key] != value]
-        if self.dataset.kind == "surrogate":
-            changed = [f"dataset=surrogate instead of {self.data}", *(c for c in changed if "dataset" not in c)]
-        elif self.dataset.kind != self.data:
-            changed.insert(0, f"dataset={self.dataset.kind} instead of {self.data}")
-        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""

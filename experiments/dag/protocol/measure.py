@@ -7,6 +7,7 @@ Tables (long format; cell parameters and seed are added by the runner):
 - `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
 - `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
 - `history`: one row per epoch.
+- `origin`: which streams made network and data order, and in what order the records are (`Trained.origin_table`).
 
 Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
 variance between seeds and between images can be told apart.
@@ -44,14 +45,14 @@ IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
 
-def image_sets(test: Split, metric: BlockMetric) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(number, inputs, targets) of every set of `metric.examples` test images."""
+def image_sets(test: Split, metric: BlockMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(number, inputs, targets) of every set of `metric.examples` test images, on `device`."""
     for number in range(metric.subsamples + 1):
         if number == 0 and metric.subsample == "first":
-            yield number, *test.first(metric.examples)
+            x, y = test.first(metric.examples)
         else:
-            generator = torch_generator(IMAGE_SEED, f"images/{number}")
-            yield number, *test.random(metric.examples, generator)
+            x, y = test.random(metric.examples, torch_generator(IMAGE_SEED, f"images/{number}"))
+        yield number, x.to(device), y.to(device)
 
 
 def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Distance | None = None) -> dict[str, Table]:
@@ -60,7 +61,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
     A checkpoint that the training did not reach gives one row with the reason in `networks`.
     """
     tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
         where = {"checkpoint": checkpoint, "images": number}
@@ -79,7 +80,8 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
         tables["distances"] += [{**where, **row} for row in by_distance(columns)]
         tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+    columns_of = {name: as_columns(rows) for name, rows in tables.items()}
+    return {**columns_of, "history": trained.training.history, **trained.origin_table()}
 
 
 def measure_blocks(

@@ -23,7 +23,7 @@ def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], d
     Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and
     H^T. discrepancy_percent = 100 (stochastic/exact − 1); NaN where the exact gap is 0.
     """
-    _, x, y = next(image_sets(trained.data.test, metric))
+    _, x, y = next(image_sets(trained.data.test, metric, trained.device))
     rows = []
     for checkpoint in (c for c in CHECKPOINTS if c in trained.training.states):
         network = trained.at(checkpoint)
@@ -36,7 +36,7 @@ def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], d
         generator = ctx.torch_generator(f"probes/{checkpoint}")
         for count in probes:
             for draw in range(draws):
-                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator).values()
+                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator, stream="shared").values()
                 gap = gn_gap_of_sums([g.tensor.value for g in found], [g.gauss_newton.value for g in found])
                 rows.append(
                     {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, corrected
+from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
 from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import Statistic, judge
@@ -35,7 +35,7 @@ class Study:
 
     experiment: HsrGradient
     tables: Tables
-    tests: Mapping[tuple[str, str], Statistic]
+    tests: Tests
     says: Mapping[str, Statement]
 
     @property
@@ -44,9 +44,9 @@ class Study:
         return Evidence(judge.Votes(e.share, e.data_sets), e.level, "", self.tests)
 
 
-def claims(experiment: HsrGradient, tables: Tables) -> list[Claim]:
+def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]:
     """The claims whose part of the study is stored."""
-    study = Study(experiment, tables, corrected(tables), statements("hsr_gradient"))
+    study = Study(experiment, tables, tests, statements("hsr_gradient"))
     makers: dict[str, Maker] = {
         "timing": _timing,
         "difference_norms": _agreement,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, corrected
+from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -18,26 +16,12 @@ if TYPE_CHECKING:
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 
 
-def figures(experiment: HsrGradient, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
-    """Figures that the stored tables allow, by name; each is drawn when it is called."""
-    makers = {
-        "timing": ("fig02_time", partial(time, tables)),
-        "agreement": ("fig03_agreement", partial(agreement, tables)),
-        "influence": ("fig04_influence", partial(influence, experiment, tables)),
-        "covariance": ("fig05_covariance", partial(covariance, tables)),
-        "terms": ("fig06_terms", partial(terms, tables)),
-        "bound_descent": ("fig07_bound_descent", partial(bound_descent, experiment, tables)),
-    }
-    return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}
-
-
 def _first(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["seed"] == table["seed"].min()]
 
 
-def time(tables: Tables) -> Figure:
+def time(tables: Tables, tests: Tests) -> Figure:
     """Fig. 2: time against D and against I, every data set a point, the fitted exponent in the legend."""
-    tests = corrected(tables)
     figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
@@ -84,11 +68,10 @@ def agreement(tables: Tables) -> Figure:
     return figure
 
 
-def influence(experiment: HsrGradient, tables: Tables) -> Figure:
+def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
     """Fig. 4: |delta_i| against the norm of the sample's contribution, one network, and the limit of Proposition 1."""
     rows = _first(tables["influence"])
     rows = rows[rows["start"] == rows["start"].min()]
-    tests = corrected(tables)
     figure, axes = draw.new_figure(2, 4, width=12.8, height=5.6)
     titles = []
     plain = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "bound"}
@@ -145,10 +128,9 @@ def covariance(tables: Tables) -> Figure:
     return figure
 
 
-def terms(tables: Tables) -> Figure:
+def terms(tables: Tables, tests: Tests) -> Figure:
     """Fig. 6: norms of both terms at random networks, first data set, with the test."""
     rows = _first(tables["terms"])
-    tests = corrected(tables)
     ranges = list(dict.fromkeys(rows["half_range"]))
     figure, axes = draw.new_figure(1, len(ranges), width=4.0 * len(ranges), height=3.6)
     titles = []

@@ -25,7 +25,7 @@ LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
 
 def _sample(experiment: HsrGradient, ctx: Context, count: int, role: str) -> tuple[Tensor, Tensor]:
     data = experiment.dataset
-    return gaussian_classes(count, data.inputs, -data.mean, data.variance, ctx.torch_generator(role))
+    return gaussian_classes(count, data.inputs, data.mean, data.variance, ctx.torch_generator(role))
 
 
 def _uniform(ctx: Context, role: str, count: int, dimension: int, half_range: float) -> Tensor:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, Variant, variants
-from experiments.hsr.regularization.paired_tests import corrected
 from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
-from runner.stats import judge
+from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
 
 if TYPE_CHECKING:
@@ -61,9 +60,9 @@ class Case:
         return (method, WIDE[method]) if method in WIDE else (method,)
 
 
-def claims(experiment: HsrRegularization, tables: Tables) -> list[Claim]:
-    """One claim per statement, with what became of it under every variant."""
-    tests, says = corrected(experiment, tables), statements("hsr_regularization")
+def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
+    """One claim per statement, with what became of it under every variant; tests: Holm-corrected, by (name, group)."""
+    says = statements("hsr_regularization")
     rule = judge.Votes(experiment.share, experiment.data_sets)
     found: list[tuple[str, Claim]] = []
     for variant in variants(experiment, tables):

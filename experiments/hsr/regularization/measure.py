@@ -86,8 +86,7 @@ def draw(experiment: HsrRegularization, cell: Cell, ctx: Context) -> Problem:
     data, training = experiment.dataset, experiment.training
 
     def sample(count: int, role: str) -> tuple[Tensor, Tensor]:
-        mean = -data.mean  # of class 1: the paper puts class 0 at +mean
-        return gaussian_classes(count, data.inputs, mean, data.variance, ctx.torch_generator(role))
+        return gaussian_classes(count, data.inputs, data.mean, data.variance, ctx.torch_generator(role))
 
     shape = (training.starts, tl.parameter_count(data.inputs, experiment.hidden))
     uniform = torch.rand(shape, dtype=DTYPE, generator=ctx.torch_generator("starts"))

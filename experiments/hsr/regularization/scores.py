@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, variants
-from experiments.hsr.regularization.paired_tests import corrected
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.hsr.regularization import HsrRegularization
 
+Tests = Mapping[tuple[str, str], Statistic]
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 COMPARED = (
     ("lambda_max", "hsr", "gd"),
@@ -55,7 +56,7 @@ def _about(protocol: str) -> dict[str, str]:
     }
 
 
-def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
+def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
     found = [
         "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
@@ -63,7 +64,7 @@ def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
         "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
         f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} beside it (wide radius).",
     ]
-    found += _sharpness(experiment, tables)
+    found += _sharpness(experiment, tables, tests)
     rows = tables["endpoints"]
     for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
         lost = part[part["status"] != "ok"]["method"].value_counts()
@@ -75,8 +76,7 @@ def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
     return found
 
 
-def _sharpness(experiment: HsrRegularization, tables: Tables) -> Iterator[str]:
-    tests = corrected(experiment, tables)
+def _sharpness(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[str]:
     for variant in variants(experiment, tables):
         for quantity, a, b in COMPARED:
             name = f"{quantity}, {a} - {b}, sharp seeds"

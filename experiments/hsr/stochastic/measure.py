@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from runner.contract.experiment import Context, Table
+from runner.contract.experiment import Context, GaussianData, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
 from runner.data.gaussian import gaussian_classes
@@ -151,8 +151,9 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
 
     Probes multiply the closed-form Hessian, which gives the same numbers as products by differentiation.
     """
-    x, q = gaussian_classes(50, 2, -1.0, 2.0, ctx.torch_generator("data/train"))
-    dimension = tl.parameter_count(2, experiment.hidden)
+    data = GaussianData()
+    x, q = gaussian_classes(data.train, data.inputs, data.mean, data.variance, ctx.torch_generator("data/train"))
+    dimension = tl.parameter_count(data.inputs, experiment.hidden)
     theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
     hessian, exact = tl.hessian(theta, x, q), float(tl.upper_bound(theta, x, q))
     rows: dict[str, list[Any]] = {key: [] for key in ("probes", "exact", "mean", "rms_error", "standard_error")}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from experiments.printed import statements
 from runner import stats
+from runner.contract.analysis import Analysis
 from runner.contract.claim import Claim
 from runner.report import figures as draw
 from runner.stats import Statistic, judge
@@ -31,34 +32,6 @@ def final(tables: Tables, quantity: str) -> pd.DataFrame:
     history = tables["history"]
     last = history[history["epoch"] == history["epoch"].max()]
     return last.pivot_table(index="seed", columns="part", values=quantity).reindex(columns=list(NAMES))
-
-
-def statistics(experiment: HsrStochastic, tables: Tables) -> list[Statistic]:
-    """Fits of the error, and Wilcoxon tests of the methods, paired by seed."""
-    found = []
-    if "estimate" in tables:
-        found += [_rate(rows, int(str(seed))) for seed, rows in tables["estimate"].groupby("seed")]
-    if "history" in tables:
-        for quantity in QUANTITIES:
-            values = final(tables, quantity)
-            for other in ("sgd", "sam"):
-                found.append(
-                    stats.wilcoxon(
-                        values["hsr"],
-                        values[other],
-                        name=f"{quantity}, hsr - {other}",
-                        figure=quantity,
-                        where=WHERE,
-                        label_a="hsr",
-                        label_b=other,
-                    )
-                )
-            for method in NAMES:
-                found.append(stats.summary(values[method], name=f"{quantity}, {method}", figure=quantity))
-    if "timing" in tables:
-        for method, rows in tables["timing"].groupby("part", sort=False):
-            found.append(stats.summary(1e3 * rows["seconds_per_step"], name=f"milliseconds per step, {method}"))
-    return found
 
 
 def _rate(rows: pd.DataFrame, seed: int) -> Statistic:
@@ -96,34 +69,6 @@ def _untuned(claim: Claim) -> Claim:
         detail=f"{claim.detail}; one rate and one radius for all methods, and a step of HSR costs "
         "several of the others': neither tuned nor at equal cost",
     )
-
-
-def notes(experiment: HsrStochastic, tables: Tables) -> list[str]:
-    """Findings for the report."""
-    found = []
-    if "history" in tables:
-        for quantity in QUANTITIES:
-            values = final(tables, quantity)
-            parts = (f"{NAMES[m]} {values[m].mean():.3g} ± {values[m].std():.2g}" for m in NAMES)
-            found.append(f"{quantity} after {experiment.epochs} epochs, mean ± std over seeds: {', '.join(parts)}.")
-    if "timing" in tables:
-        times = 1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()
-        listed = ", ".join(f"{NAMES[m]} {times[m]:.2f} ms" for m in NAMES if m in times)
-        found.append(
-            f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
-            "repeat byte for byte."
-        )
-    return found
-
-
-def figures(experiment: HsrStochastic, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
-    """Figures that the stored tables allow, by name."""
-    found: dict[str, Callable[[], Figure]] = {}
-    if "estimate" in tables:
-        found["estimate"] = partial(estimate, tables)
-    if "history" in tables:
-        found["training"] = partial(training, tables)
-    return found
 
 
 def estimate(tables: Tables) -> Figure:
@@ -197,3 +142,70 @@ def training(tables: Tables) -> Figure:
     draw.letter(axes, ["accuracy, mean ± std over seeds", "sharpness, seed by seed", "cost"])
     draw.legend(axes[0, 0])
     return figure
+
+
+class HsrStochasticAnalysis(Analysis):
+    """Readings of `estimate`, `history` and `timing`, as far as they are stored."""
+
+    experiment: HsrStochastic
+
+    def statistics(self) -> list[Statistic]:
+        """Fits of the error, and Wilcoxon tests of the methods, paired by seed."""
+        tables = self.tables
+        found = []
+        if "estimate" in tables:
+            found += [_rate(rows, int(str(seed))) for seed, rows in tables["estimate"].groupby("seed")]
+        if "history" in tables:
+            for quantity in QUANTITIES:
+                values = final(tables, quantity)
+                for other in ("sgd", "sam"):
+                    found.append(
+                        stats.wilcoxon(
+                            values["hsr"],
+                            values[other],
+                            name=f"{quantity}, hsr - {other}",
+                            figure=quantity,
+                            where=WHERE,
+                            label_a="hsr",
+                            label_b=other,
+                        )
+                    )
+                for method in NAMES:
+                    found.append(stats.summary(values[method], name=f"{quantity}, {method}", figure=quantity))
+        if "timing" in tables:
+            for method, rows in tables["timing"].groupby("part", sort=False):
+                found.append(stats.summary(1e3 * rows["seconds_per_step"], name=f"milliseconds per step, {method}"))
+        return found
+
+    def claims(self) -> list[Claim]:
+        return claims(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        """Findings for the report."""
+        tables = self.tables
+        found = []
+        if "history" in tables:
+            for quantity in QUANTITIES:
+                values = final(tables, quantity)
+                parts = (f"{NAMES[m]} {values[m].mean():.3g} ± {values[m].std():.2g}" for m in NAMES)
+                found.append(
+                    f"{quantity} after {self.experiment.epochs} epochs, mean ± std over seeds: {', '.join(parts)}."
+                )
+        if "timing" in tables:
+            times = 1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()
+            listed = ", ".join(f"{NAMES[m]} {times[m]:.2f} ms" for m in NAMES if m in times)
+            found.append(
+                f"Processor time per step, median over seeds: {listed}. Timings belong to the machine and do not "
+                "repeat byte for byte."
+            )
+        return found
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """Figures that the stored tables allow, by name."""
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {}
+        if "estimate" in tables:
+            found["estimate"] = partial(estimate, tables)
+        if "history" in tables:
+            found["training"] = partial(training, tables)
+        return found

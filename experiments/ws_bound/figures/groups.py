@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
-from experiments.ws_bound.rank_tests import corrected
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -82,10 +81,11 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
     return figure
 
 
-def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+def generalisation(
+    experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic], variants: Sequence[Variant]
+) -> Figure:
     """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
     sizes = experiment.dataset.test
-    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(len(variants), len(sizes), sharey="row")
     titles = []
     for row, variant in zip(axes, variants, strict=True):
@@ -105,10 +105,11 @@ def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Varia
     return figure
 
 
-def width(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+def width(
+    experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic], variants: Sequence[Variant]
+) -> Figure:
     """Fig. 11: the bound of the narrow and the wide network, data set by data set."""
     narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
-    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(1, len(variants), sharey=True)
     titles = []
     for ax, variant in zip(axes[0], variants, strict=True):

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import evaluate
+from runner.curvature.exact.derivatives import evaluate, not_differentiable
 from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.state import differentiable_copy, measuring
 
 
 @dataclass
@@ -80,8 +81,26 @@ def collect(
     check: bool = True,
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch."""
-    measured = dag.select(nodes)
+    with measuring(dag):
+        x, y = differentiable_copy(x), differentiable_copy(y)
+        return _collect(dag, x, y, dag.select(nodes), tensor, per_example, memory_budget, check)
+
+
+def _collect(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    measured: tuple[str, ...],
+    tensor: bool,
+    per_example: bool,
+    memory_budget: int,
+    check: bool,
+) -> Parts:
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    for name in measured:
+        if not evaluation.values[name].is_floating_point():
+            raise not_differentiable(name, evaluation.values[name])
+    y = dag.loss.targets(evaluation.values[dag.output], y)
     sizes = {name: evaluation.size(name) for name in evaluation.values}
     dtype = evaluation.values[dag.output].dtype
     chunk = plan_chunk(dag, sizes, measured, len(x), torch.finfo(dtype).bits // 8, memory_budget, per_example)

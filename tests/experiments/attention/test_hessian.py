@@ -10,7 +10,6 @@ import torch
 
 from experiments.attention.hessian import AttentionHessian
 from experiments.attention.hessian.claims import claims, measured, notes, statistics
-from experiments.attention.hessian.figures import figures
 from experiments.attention.hessian.measure import climb, draw, draw_raw, feasible
 from runner.contract.experiment import Context, SettingError
 from runner.curvature.closed_form.attention.bounds import BOUNDS, POINT
@@ -93,8 +92,8 @@ def test_measured_fits_the_reference_and_notes_speak(tables: dict[str, pd.DataFr
     assert all(row.kind == "linear" for row in statistics(tables))
 
 
-def test_figures_draw(tables: dict[str, pd.DataFrame]) -> None:
-    drawn = figures(tables)
+def test_figures_draw(setup: AttentionHessian, tables: dict[str, pd.DataFrame]) -> None:
+    drawn = setup.analyse(tables).figures()
     assert set(drawn) == {"tightness", "growth", "index_cases", "convexity"}
     for make in drawn.values():
         make().canvas.draw()

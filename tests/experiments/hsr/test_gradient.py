@@ -6,10 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.hsr.gradient.claims import claims
-from experiments.hsr.gradient.figures import figures
 from experiments.hsr.gradient.measure import PARTS, _with_error, sample_gradients, three_point
-from experiments.hsr.gradient.tests_and_fits import measured, notes, statistics
+from experiments.printed import statements
 from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
 from runner.curvature.closed_form import three_layer as tl
@@ -68,13 +66,14 @@ OPEN = ("analytic time", "difference of about 1e-9")
 
 
 def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
-    found = {c.name: c for c in claims(experiment, tables)}
-    assert len(found) == len(claims(experiment, tables))
+    found = {c.name: c for c in experiment.analyse(tables).claims()}
+    assert len(found) == len(experiment.analyse(tables).claims())
+    assert sorted(found) == sorted(statements("hsr_gradient"))
     for name in ("Proposition 1", "analytic gradient agrees", "std term dominates", "bound falls"):
         assert found[name].verdict == "confirmed", found[name]
     assert found["Proposition 2"].verdict == "by construction"
     one = {name: table[table["seed"] == 1] for name, table in tables.items()}
-    for claim in claims(experiment, one):
+    for claim in experiment.analyse(one).claims():
         settled = "by construction" if claim.name == "Proposition 2" else "no power"
         assert claim.verdict == ("not comparable" if claim.name.startswith(OPEN) else settled), claim.name
 
@@ -87,7 +86,7 @@ def test_claims_follow_the_tables(experiment, tables):
     rising["lambda_sup"] = rising["step"]
     found = {
         c.name: c.verdict
-        for c in claims(experiment, {"timing": slow, "difference_norms": wrong, "bound_descent": rising})
+        for c in experiment.analyse({"timing": slow, "difference_norms": wrong, "bound_descent": rising}).claims()
     }
     for name in ("analytic faster", "analytic gradient agrees", "bound falls"):
         assert found[name] == "refuted"
@@ -100,23 +99,23 @@ def test_fitted_exponents_are_the_slopes(experiment):
         for form, power in (("analytic", 1), ("numerical", 2))
         for n in (100, 200, 400)
     ]
-    found = {s.name: s.slope for s in statistics(experiment, {"timing": pd.DataFrame(rows)})}
+    found = {s.name: s.slope for s in experiment.analyse({"timing": pd.DataFrame(rows)}).statistics()}
     assert found["exponent in I, analytic"] == pytest.approx(1)
     assert found["exponent in I, numerical"] == pytest.approx(2)
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    drawn = figures(experiment, tables)
+    drawn = experiment.analyse(tables).figures()
     assert len(drawn) == 6
     for make in drawn.values():
         make()
-    names = [(s.name, s.group) for s in statistics(experiment, tables)]
+    names = [(s.name, s.group) for s in experiment.analyse(tables).statistics()]
     assert len(names) == len(set(names))
-    assert set(measured(experiment, tables)["metric"]) == {"difference_norm"}
-    assert any("exponents" in line for line in notes(experiment, tables))
+    assert set(experiment.analyse(tables).measured()["metric"]) == {"difference_norm"}
+    assert any("exponents" in line for line in experiment.analyse(tables).notes())
     for name, table in tables.items():  # any part alone
-        figures(experiment, {name: table})
-        claims(experiment, {name: table})
+        experiment.analyse({name: table}).figures()
+        experiment.analyse({name: table}).claims()
 
 
 def test_what_cannot_be_used_is_refused(experiment):

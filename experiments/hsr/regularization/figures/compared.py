@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed, label
-from experiments.hsr.regularization.paired_tests import corrected
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from experiments.hsr.regularization import HsrRegularization
+    from runner.stats import Statistic
 
 HATCHES = {"gd": None, "trace": "///", "asam": "...", "asam_wide": "ooo", "hsr": "xxx"}
 SPECTRUM = {
@@ -90,9 +90,8 @@ def f1(tables: Tables, variant: Variant) -> Figure:
     return _panels(tables, variant, {"f1": "macro F1 on test data"}, ())
 
 
-def effects(experiment: HsrRegularization, tables: Tables, variant: Variant) -> Figure:
+def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Statistic], variant: Variant) -> Figure:
     """Rank-biserial effect of every comparison, a dot per data set, filled where p < level after Holm's correction."""
-    tests = corrected(experiment, tables)
     shown = {**SPECTRUM, "f1": "macro F1"}
     figure, axes = draw.new_figure(2, len(shown), width=12.4, height=5.6, sharex=True, sharey=True)
     titles = []

@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from experiments.dag.exp3.claims import changes, stochastic_values
+from experiments.printed import statements
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
@@ -24,7 +25,7 @@ def by_name(claims):
 
 def test_claims(paper):
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
-    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY)))
+    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY)).claims())
     assert found["linear fit of the gap"].statistic == pytest.approx(0.908, abs=0.002)  # the paper's own values
     assert found["linear fit of the gap"].verdict == "confirmed"
     assert found["rank correlation"].verdict == "confirmed"
@@ -37,7 +38,7 @@ def test_claims(paper):
 
 def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = by_name(paper.claims(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)))
+    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)).claims())
     assert found["H^T of piecewise linear networks"].verdict == "refuted"
 
 
@@ -65,12 +66,13 @@ def draws(shift, seeds=SEEDS):
 
 def test_the_estimator_is_judged_by_the_papers_statistic(paper):
     tables = gaps({k: 0.1 + v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
-    near, far = (by_name(paper.claims({**tables, "stochastic": draws(s)})) for s in (0.002, 0.02))
+    near, far = (by_name(paper.analyse({**tables, "stochastic": draws(s)}).claims()) for s in (0.002, 0.02))
     assert near["discrepancy at init"].verdict == near["discrepancy at the end"].verdict == "confirmed"
     assert far["discrepancy at init"].verdict == far["discrepancy at the end"].verdict == "refuted"
     assert far["overestimation"].verdict == "confirmed"
     assert far["discrepancy at init"].variants == "refuted: 100 probes, 30 probes"
     assert near["gap of piecewise linear networks"].verdict == "confirmed"
+    assert sorted(near) == sorted(statements("exp3_gn_gap"))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_the_estimator_is_judged_by_the_papers_statistic(paper):
 def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
     experiment = build_job(["experiment=exp3b_layernorm"]).experiment
     accuracy = dict.fromkeys(CURVATURE, 0.52)
-    found = by_name(experiment.claims(gaps(values, CURVATURE, accuracy)))
+    found = by_name(experiment.analyse(gaps(values, CURVATURE, accuracy)).claims())
     ranks = found["gap ranks as E[σ''²]"]
     assert (ranks.verdict, ranks.variants) == (verdict, f"{verdict}: init, mid, final")
     assert found["accuracy"].verdict == "confirmed"
@@ -92,7 +94,7 @@ def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
 
 def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = paper.claims(gaps(values, CURVATURE, ACCURACY, seeds=(42,)))
+    found = paper.analyse(gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"no power", "empty"}
 
 
@@ -133,7 +135,7 @@ def test_reference_and_measured_values_meet(name):
         farther = tables["distances"].assign(distance=lambda t: t["distance"] + 3)
         tables["distances"] = pd.concat([tables["distances"], farther])
         tables["stochastic"] = draws(0.01)
-    scores = scorecard(experiment.measured(tables), read_reference(reference_path(name)))
+    scores = scorecard(experiment.analyse(tables).measured(), read_reference(reference_path(name)))
     assert "not measured" not in set(scores["verdict"])
 
 
@@ -144,10 +146,10 @@ def test_end_to_end_without_a_store(name):
     assert ("stochastic" in tables) == (name == "exp3_gn_gap")
     relu = tables["pairs"][tables["pairs"]["activation"] == "relu"]
     assert (relu["frob_tensor"].max() == 0) == (name == "exp3_gn_gap")
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(tables) and experiment.measured(tables) is not None
-    assert experiment.notes(tables)
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).measured() is not None
+    assert experiment.analyse(tables).notes()
 
 
 def test_stochastic_gaps_surround_the_exact_one():

@@ -9,10 +9,12 @@ import torch
 from experiments.dag.exp4.diamond import Exp4Diamond
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.protocol.scores import jackknife
+from experiments.printed import statements
 from runner.contract.experiment import Context, SettingError
 from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
-from runner.run.config import build_job
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 
 SEEDS = (0, 1, 2)
 
@@ -89,17 +91,22 @@ def test_tables_and_report(experiment, tables):
     assert len(tables["merge"]) == 12 * len(SEEDS) * 3 * 3
     flat = tables["merge"][~((tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu"))]
     assert (flat["tensor"] == 0).all() and (tables["networks"]["rho"] > 0).all()
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert figure().axes
-    values = experiment.measured(tables)
+    values = experiment.analyse(tables).measured()
     assert len(values) == 2 * 12 * len(SEEDS) * 3
-    assert experiment.statistics(tables) and experiment.notes(tables)
-    assert "surrogate" in experiment.comparable()
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+    assert "dataset=surrogate instead of cifar10" in not_comparable(experiment, preview("exp4_diamond"))
+
+
+def test_every_printed_statement_has_one_row(experiment, tables):
+    found = [c.name for c in experiment.analyse(tables).claims()]
+    assert sorted(found) == sorted(statements("exp4_diamond"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
     def verdict(name, **changed):
-        (claim,) = [c for c in experiment.claims({**tables, **changed}) if c.name == name]
+        (claim,) = [c for c in experiment.analyse({**tables, **changed}).claims() if c.name == name]
         return claim.verdict
 
     merge, distances = tables["merge"], tables["distances"]
@@ -109,7 +116,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H4.3 curved merge", merge=merge.assign(gap=1e-4)) == "refuted"
     assert verdict("H4.3 curved merge", merge=merge.assign(gap=1.3 + 0.01 * merge["seed"])) == "confirmed"
     falling = distances.assign(R=0.5 ** distances["distance"])
-    (steps,) = [c for c in experiment.claims({**tables, "distances": falling}) if c.name == "H4.1"]
+    (steps,) = [c for c in experiment.analyse({**tables, "distances": falling}).claims() if c.name == "H4.1"]
     assert steps.verdict == "confirmed" and steps.statistic == 48
     assert verdict("H4.1 deviations", distances=falling) == "empty"
     assert verdict("H4.2a ratio", distances=falling) == "refuted"  # 0.25
