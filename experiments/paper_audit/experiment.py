@@ -53,7 +53,7 @@ class PaperAudit(Experiment):
             ctx.progress(i, len(formulas), formula.id)
             ctx.log(f"checking {formula.id}")
             rows.append(_row(formula))
-        return {"formulas": {key: [row[key] for row in rows] for key in rows[0]}}
+        return {"formulas": rows}
 
     def analyse(self, tables: Tables) -> Analysis:
         return PaperAuditAnalysis(self, tables)
@@ -98,7 +98,7 @@ def _row(formula: Any) -> dict[str, Any]:
 
 
 def _claim(row: Any) -> Claim:
-    verdict = {"holds": "confirmed", "not checked": "empty"}.get(row.verdict, "refuted")
+    verdict = {"holds": "confirmed", "not checked": "undecided"}.get(row.verdict, "refuted")
     detail = f"{row.verdict}; {row.difference}" if row.difference else row.verdict
     return Claim(
         name=row.id,

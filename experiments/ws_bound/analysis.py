@@ -1,4 +1,4 @@
-"""Reading the merged tables: which rows belong together, and how findings of several data sets make one verdict."""
+"""Reading the merged tables: which rows belong together."""
 
 from __future__ import annotations
 

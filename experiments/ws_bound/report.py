@@ -74,7 +74,8 @@ class WsBoundAnalysis(Analysis):
 
     def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:
         """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in detail."""
-        tables, found = self.tables, {}
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {}
         drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
         for variant in drawn:
             name = variant.protocol

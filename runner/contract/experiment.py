@@ -36,13 +36,6 @@ from runner.contract.analysis import Analysis, Tables
 from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
-    AttentionData,
-    BlockMetric,
-    CifarData,
-    DescentTraining,
-    GaussianData,
-    MinibatchTraining,
-    MlpModel,
     SettingError,
     free,
     grid,
@@ -61,18 +54,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUPS",
     "Analysis",
-    "AttentionData",
-    "BlockMetric",
     "Cell",
     "Checkpoints",
-    "CifarData",
     "Claim",
     "Context",
-    "DescentTraining",
     "Experiment",
-    "GaussianData",
-    "MinibatchTraining",
-    "MlpModel",
     "SettingError",
     "Statement",
     "Tables",
@@ -89,8 +75,9 @@ __all__ = [
 ]
 
 Scalar = str | int | float | bool
-Table = Mapping[str, Sequence[Any]]
-"""Columns of equal length (lists, numpy arrays or 1-D tensors), in long format: one row per thing measured."""
+Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+"""Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
+lacks a column); in long format: one row per thing measured."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +142,10 @@ class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line).
-    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
+    cuda, mps).
+    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
+    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
     A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
     fields made with `free()` alone.
@@ -167,6 +156,7 @@ class Experiment(ABC):
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -185,7 +175,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        """Measure one cell: table name -> columns. The only place where numbers are made.
+        """Measure one cell: table name -> columns or rows. The only place where numbers are made.
 
         A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
         parameters and the seed are added as columns by the runner.

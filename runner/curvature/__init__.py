@@ -1,11 +1,13 @@
 """The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
 
+from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -45,11 +47,15 @@ from runner.curvature.metrics.low_rank import (
     truncate,
     truncation_bound,
 )
+from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 
 __all__ = [
     "BlockOperator",
     "BlockSplit",
+    "Certifiable",
+    "Certificate",
     "Composition",
     "Concatenated",
     "Contribution",
@@ -59,7 +65,9 @@ __all__ = [
     "GaussNewtonFactors",
     "LowRank",
     "Node",
+    "PairMetrics",
     "Residual",
+    "TracedDag",
     "WeightedSum",
     "assemble",
     "block_jacobians",
@@ -76,6 +84,7 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
     "lyapunov_exponents",
@@ -95,6 +104,8 @@ __all__ = [
     "split_blocks",
     "stable_rank",
     "stable_ranks",
+    "trace_module",
     "truncate",
     "truncation_bound",
+    "verify",
 ]

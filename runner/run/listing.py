@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
@@ -29,16 +31,19 @@ class Costs:
 
     def __init__(self, stored: Sequence[Stored]) -> None:
         self._seen: dict[str, list[tuple[float, float]]] = {}
+        self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
             cost = (cell.meta["cpu_seconds"], cell.meta["peak_memory_mib"] / 1024)
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
-        seen = self._seen.get(_params_key(cell.params))
-        if not seen:
-            return cell.seconds, cell.memory_gib
-        return statistics.median(s for s, _ in seen), max(m for _, m in seen)
+        key = _params_key(cell.params)
+        if key not in self._known:
+            seen = self._seen.get(key)
+            measured = seen and (statistics.median(s for s, _ in seen), max(m for _, m in seen))
+            self._known[key] = measured or (cell.seconds, cell.memory_gib)
+        return self._known[key]
 
 
 def _params_key(params: object) -> str:
@@ -77,18 +82,42 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
+@dataclass
+class _Shelf:
+    """What one store holds: read once, however many jobs share it."""
+
+    stored: list[Stored]
+    failed: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.ids = {cell.id for cell in self.stored}
+        self._costs: dict[str, Costs] = {}
+
+    def costs(self, key: str) -> Costs:
+        """Costs of cells with these settings."""
+        if key not in self._costs:
+            self._costs[key] = Costs([cell for cell in self.stored if cell.meta["settings_key"] == key])
+        return self._costs[key]
+
+
 def plan(jobs: Sequence[Job]) -> list[str]:
     """Lines of `hess-run plan`."""
     lines: list[str] = []
+    shelves: dict[tuple[Path, str], _Shelf] = {}
+    grids: dict[int, list[Cell]] = {}
     total, peak, count, known = 0.0, 0.0, 0, 0
     for job in jobs:
-        costs = Costs([c for c in job.store.all() if c.meta["settings_key"] == job.identity.key])
-        failed = job.store.failed()
+        place = (job.outputs, job.name)
+        if place not in shelves:
+            shelves[place] = _Shelf(list(job.store.all()), job.store.failed())
+        shelf, identity = shelves[place], job.identity
+        costs = shelf.costs(identity.key)
         lines.append(f"{job.name} seed={job.seed} profile={job.profile} outputs={job.outputs}")
-        for cell_id, cell in job.cells():
+        for cell in grids.setdefault(id(job.experiment), list(job.experiment.cells())):
+            cell_id = identity.cell_id(cell, job.seed)
             seconds, memory = costs(cell)
-            stored = job.store.has(cell_id) and not job.force
-            state = "stored" if stored else "to run, failed last time" if cell_id in failed else "to run"
+            stored = cell_id in shelf.ids and not job.force
+            state = "stored" if stored else "to run, failed last time" if cell_id in shelf.failed else "to run"
             lines.append(f"  {cell_id}  {duration(seconds):>7}  {memory:5.1f} GiB  {state:7}  {cell.label}")
             count += 1
             known += stored

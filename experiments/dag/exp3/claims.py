@@ -48,7 +48,8 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
         about: stats.About = {"name": "gap against E[σ''²]", "group": f"checkpoint={checkpoint}"}
         about |= {"figure": "fig5_gap_and_curvature", "where": f"Fig. 5, {SECTION}"}
         found.append(stats.linear(points["curvature"], points["gap"], **about))
-        found.append(stats.spearman(points["curvature"], points["gap"], **{**about, "name": "rank of gap and E[σ''²]"}))
+        about["name"] = "rank of gap and E[σ''²]"
+        found.append(stats.spearman(points["curvature"], points["gap"], **about))
     return found
 
 

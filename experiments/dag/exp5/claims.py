@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import image_spread
@@ -47,7 +48,7 @@ def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
     for network, title in (("attention", "attention"), ("relu_mlp", "ReLU network")):
         for checkpoint, when in (("init", "at init"), ("final", "at the end")):
             rows = networks[(networks["network"] == network) & (networks["checkpoint"] == checkpoint)]
-            found.append(each(f"{title} MSE {when}", lambda p, rows=rows: losses(under(rows)(p)), number=True))
+            found.append(each(f"{title} MSE {when}", partial(losses_of, rows), number=True))
     for (network,), part in groups(networks.dropna(subset=["parameters"]), ["network"]):
         found.append(judge.exact(says[f"size of {network}"], {"": float(part["parameters"].iloc[0])}, "counted"))
     return found
@@ -103,6 +104,11 @@ def rises(history: pd.DataFrame) -> dict[str, list[float]]:
         str(network): [float((p.sort_values("epoch")["train_loss"].diff() > 0).mean()) for _, p in part.groupby("seed")]
         for (network,), part in groups(history, ["network"])
     }
+
+
+def losses_of(networks: pd.DataFrame, protocol: str) -> dict[str, list[float]]:
+    """`losses` of the rows of a protocol."""
+    return losses(networks[networks["protocol"] == protocol])
 
 
 def losses(networks: pd.DataFrame) -> dict[str, list[float]]:

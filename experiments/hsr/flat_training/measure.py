@@ -163,7 +163,7 @@ class _Record:
 
     def largest(self, role: str) -> float:
         """λ₁ of the Hessian of the training loss, by Lanczos."""
-        operator = ParameterHessian(self._training_loss(), list(self.model.parameters()))
+        operator: Any = ParameterHessian(self._training_loss(), list(self.model.parameters()))
         steps = self.experiment.lanczos_steps
         return float(lanczos_extremes(operator, steps=steps, generator=self.ctx.torch_generator(role)).largest.value)
 

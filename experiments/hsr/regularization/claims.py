@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, Variant, variants
@@ -202,19 +203,20 @@ def _saddles(c: Case) -> Made:
     ends, limit = c.rows("endpoints", status="ok"), c.experiment.saddle_ratio
     flat = ends[ends["group"] == "flat"].assign(depth=lambda t: _depth(c, t))
 
-    def share(rows: pd.DataFrame, method: str) -> float:
-        return float((rows.loc[rows["method"] == method, "depth"] >= limit).mean())
+    def excess(own: str, rows: pd.DataFrame) -> float:
+        clear = (rows["depth"] >= limit).groupby(rows["method"]).mean()
+        return float(clear.get(own, math.nan) - clear.get("hsr", math.nan))
 
     for own in c.methods("asam"):
-        more = by_seed(flat, lambda rows, own=own: share(rows, own) - share(rows, "hsr"))
+        more = by_seed(flat, partial(excess, own))
         yield c.mark(own), c.evidence.compared(c.says["A-SAM ends at more saddles than HSR"], more)
-    for method, name, limits in (
-        ("asam", "saddle at the whisker of A-SAM", {"low": limit}),
-        ("hsr", "no saddle at the whisker of HSR", {"high": limit, "strict": True}),
+    for method, says in (
+        ("asam", replace(c.says["saddle at the whisker of A-SAM"], low=limit)),
+        ("hsr", replace(c.says["no saddle at the whisker of HSR"], high=limit, strict=True)),
     ):
         for own in c.methods(method):
             tips = by_seed(flat[flat["method"] == own], _at_the_tip)
-            yield c.mark(own), c.evidence.compared(replace(c.says[name], **limits), tips)
+            yield c.mark(own), c.evidence.compared(says, tips)
 
 
 def _depth(c: Case, ends: pd.DataFrame) -> pd.Series:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.hsr.looks import LOOKS
 from experiments.printed import statements
 from runner import stats
 from runner.contract.analysis import Analysis
@@ -76,7 +77,7 @@ def estimate(tables: Tables) -> Figure:
     figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
     rows = tables["estimate"]
     for seed, part in rows.groupby("seed"):
-        look = draw.style(f"seed {seed}")
+        look = LOOKS.style(f"seed {seed}")
         axes[0, 0].plot(part["probes"], part["rms_error"] / part["exact"], label=f"seed {seed}", **look)
         bias, error = (part["mean"] - part["exact"]) / part["exact"], 2 * part["standard_error"] / part["exact"]
         axes[0, 1].errorbar(part["probes"], bias, yerr=error, capsize=2, elinewidth=0.8, **look)
@@ -120,6 +121,7 @@ def training(tables: Tables) -> Figure:
             100 * by_epoch.mean(),
             None if std is None else 100 * std,
             LABELS[method],
+            looks=LOOKS,
             name=name,
         )
     axes[0, 0].set_xlabel("epoch")
@@ -130,13 +132,16 @@ def training(tables: Tables) -> Figure:
     draw.groups(
         axes[0, 1],
         {label: largest[label] for label in largest},
+        looks=LOOKS,
         paired=True,
         names={LABELS[m]: name.replace(" from", "\nfrom") for m, name in NAMES.items()},
     )
     axes[0, 1].set_ylabel(r"largest eigenvalue $\lambda_1$ at the end")
     axes[0, 1].set_ylim(bottom=0)
     times = (1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()).reindex(list(NAMES))
-    axes[0, 2].bar(range(len(times)), times, color=[draw.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6)
+    axes[0, 2].bar(
+        range(len(times)), times, color=[LOOKS.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6
+    )
     axes[0, 2].set_xticks(range(len(times)), [NAMES[m].replace(" from", "\nfrom") for m in times.index])
     axes[0, 2].set_ylabel("processor time per step (ms)")
     draw.letter(axes, ["accuracy, mean ± std over seeds", "sharpness, seed by seed", "cost"])

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from runner.curvature.exact.split import split_blocks
 from runner.curvature.graph.dag import Dag
-from runner.curvature.matrix_free.estimators import gn_gaps
+from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.golub_kahan import Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
 from runner.curvature.metrics.samples import Pair, Square
+from runner.curvature.metrics.tensor_part import TensorPart
 
 
 def metrics_from_blocks(
@@ -27,8 +28,12 @@ def metrics_from_blocks(
     found = {}
     for v, w in dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]):
         total = split.total[v, w].double() / unit
-        parts = [Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)]
-        found[v, w] = Measured(Square(float(total.square().sum())), *parts, _spectral_norm(total, v == w), 0.0)
+        gauss_newton, tensor = (
+            Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)
+        )
+        found[v, w] = Measured(
+            Square(float(total.square().sum())), gauss_newton, tensor, _spectral_norm(total, v == w), 0.0
+        )
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
     return pair_metrics(found, list(asked), scale, eps, "exact blocks")
 
@@ -42,23 +47,29 @@ def _spectral_norm(block: Tensor, symmetric: bool) -> float:
 
 
 def metrics_from_products(
-    dag: Dag,
-    x: Tensor,
-    y: Tensor,
-    nodes: tuple[str, ...],
+    operator: CurvatureOperator,
+    tensor: TensorPart,
     asked: Sequence[Pair],
     probes: int,
     tolerance: float,
     generator: torch.Generator | None,
-    memory_budget: int,
 ) -> dict[Pair, PairMetrics]:
-    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors."""
+    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors.
+
+    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits.
+    """
     pairs = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))
-    gaps = gn_gaps(dag, x, y, nodes, pairs, probes, generator, memory_budget)
-    operator = CurvatureOperator(dag, x, y, nodes, memory_budget=memory_budget, check=False)
+    squares: dict[Pair, tuple[Square, Square, Square]] = {}
+    for w in dict.fromkeys(w for _, w in pairs):
+        z = rademacher((probes, operator.sizes[w]), operator.dtype, generator).to(operator.device)
+        total, bent = operator.apply({w: z}), tensor.apply({w: z})
+        for v in (v for v, other in pairs if other == w):
+            h, t = total[v].double(), tensor.scale * bent[v].double()
+            whole, smooth, curved = (Square.of({w: part.square().sum(1)}) for part in (h, h - t, t))
+            squares[v, w] = whole, smooth, curved
 
     def products(requests: Requests) -> dict[Pair, Tensor]:
-        found = {}
+        found: dict[Pair, Tensor] = {}
         for w in dict.fromkeys(w for _, w, _, _ in requests):
             here = [r for r in requests if r[1] == w]
             images = operator.apply({w: torch.stack([z for _, _, z, _ in here])})
@@ -67,17 +78,7 @@ def metrics_from_products(
 
     starts = {p: torch.randn(operator.sizes[p[1]], generator=generator).to(operator.device) for p in pairs}
     leading = leading_singular_values(products, starts, tolerance, 40)
-    measured = {}
-    for pair in pairs:
-        squares = {part: Square.of({pair[1]: s[pair]}) for part, s in _squares(gaps).items()}
-        lead = leading[pair]
-        cost = probes + 2 * lead.steps
-        measured[pair] = Measured(
-            squares["total"], squares["gauss_newton"], squares["tensor"], lead.value, lead.error, cost
-        )
-    return pair_metrics(measured, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")
-
-
-def _squares(gaps: dict) -> dict[str, dict[Pair, Tensor]]:
-    parts = ("total", "gauss_newton", "tensor")
-    return {part: {pair: found.squares[part] for pair, found in gaps.items()} for part in parts}
+    found = {
+        p: Measured(*squares[p], leading[p].value, leading[p].error, 2 * probes + 2 * leading[p].steps) for p in pairs
+    }
+    return pair_metrics(found, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")

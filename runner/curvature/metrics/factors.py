@@ -12,6 +12,7 @@ S the signs. r passes of the batch replace d_w products for each w, and a produc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +22,27 @@ from runner.curvature.graph.dag import INPUT, Dag
 Products = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Perturbed:
+    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero."""
+
+    leaves: dict[str, Tensor]
+    output: Tensor
+
+    @classmethod
+    def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
+        leaves: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
+        for name in (INPUT, *dag.order):
+            node = dag.nodes.get(name)
+            value = x if node is None else node(*(values[p] for p in node.parents))
+            if name in nodes:
+                leaves[name] = torch.zeros_like(value).requires_grad_()
+                value = value + leaves[name]
+            values[name] = value
+        return cls({v: leaves[v] for v in nodes}, values[dag.output])
+
+
 class OutputFactors:
     """F_v of every node of `nodes`, (B r, d_v), up to a common `scale`: GN[v,w] = scale F_v^T S F_w / B.
 
@@ -28,22 +50,22 @@ class OutputFactors:
     the size of the loss. zero: whether the loss Hessian is zero. passes: backward passes of the batch it took.
     """
 
-    def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]) -> None:
-        self.nodes, self.examples = nodes, len(x)
-        with torch.enable_grad():
-            leaves, output = _perturbed(dag, x, nodes)
-        columns, signs, self.scale = _root(dag.loss.hessian(output.detach(), y))
+    def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
+        leaves, output = network.leaves, network.output
+        self.nodes, self.examples = tuple(leaves), len(output)
+        columns, signs, self.scale = _root(loss_hessian)
         self.signs = signs.flatten()
         self.passes = len(columns)
-        rows: dict[str, list[Tensor]] = {v: [] for v in nodes}
+        rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
         for column in columns:
             grads = torch.autograd.grad(
                 output, list(leaves.values()), column.view(output.shape), retain_graph=True, allow_unused=True
             )
             for (v, leaf), g in zip(leaves.items(), grads, strict=True):
                 rows[v].append((torch.zeros_like(leaf) if g is None else g).flatten(1))
-        self.rows = {v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel())
-                     for v, found in rows.items()}
+        self.rows = {
+            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
+        }
         self._grams: dict[str, Tensor] = {}
 
     @property
@@ -72,20 +94,6 @@ class OutputFactors:
         """F_v^T S F_w r / B of one pair: (k, d_w) -> (k, d_v)."""
         inner = directions.to(self.rows[w]) @ self.rows[w].mT
         return (inner * self.signs / self.examples) @ self.rows[v]
-
-
-def _perturbed(dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> tuple[dict[str, Tensor], Tensor]:
-    """Zero perturbations of each example at `nodes`, and the output as a function of them."""
-    leaves: dict[str, Tensor] = {}
-    values: dict[str, Tensor] = {}
-    for name in (INPUT, *dag.order):
-        node = dag.nodes.get(name)
-        value = x if node is None else node(*(values[p] for p in node.parents))
-        if name in nodes:
-            leaves[name] = torch.zeros_like(value).requires_grad_()
-            value = value + leaves[name]
-        values[name] = value
-    return leaves, values[dag.output]
 
 
 def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:

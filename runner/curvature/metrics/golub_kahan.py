@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -55,7 +54,7 @@ class _Bidiagonal:
             self.right.append(rest / self.betas[-1])
 
     def leading(self) -> Leading:
-        """Ritz values of B. error: r^2 / (sigma_1 - sigma_2) for the residual r (Kato-Temple), at most r."""
+        """Ritz values of B, with the error that the residual leaves."""
         k = len(self.alphas)
         b = torch.diag(torch.tensor(self.alphas, dtype=torch.float64))
         if k > 1:
@@ -63,8 +62,7 @@ class _Bidiagonal:
         u, s, vh = torch.linalg.svd(b)
         residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
         second = max(self.second, float(s[1]) if k > 1 else 0.0)
-        gap = float(s[0]) - second
-        error = min(residual, residual**2 / gap) if gap > 0 else residual
+        error = kato_temple(float(s[0]), second, residual)
         right = torch.stack(self.right[:k], 1) @ vh[0]
         return Leading(float(s[0]), error, second, right, k)
 
@@ -80,7 +78,8 @@ def leading_singular_values(
 
     products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair stops when its
     error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each).
-    seconds: known approximations of sigma_2, used while the Krylov space is too small to show one. A zero block gives 0.
+    seconds: known approximations of sigma_2, used while the Krylov space is too small to show one. A zero block
+    gives 0.
     """
     states = {}
     for pair, start in starts.items():
@@ -98,9 +97,7 @@ def leading_singular_values(
             state.backward(images[pair])
         for pair, state in active.items():
             found[pair] = state.leading()
-        active = {
-            p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value
-        }
+        active = {p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value}
         if not active:
             break
     return found
@@ -114,6 +111,12 @@ def _orthogonal(vector: Tensor, basis: list[Tensor]) -> Tensor:
     return vector
 
 
-def relative(error: float, value: float) -> float:
-    """error / value, 0 where both are."""
-    return error / value if value > 0 else (0.0 if error == 0 else math.inf)
+def kato_temple(first: float, second: float, residual: float) -> float:
+    """Estimate of sigma_1 - first from A q = first u, |A^T u - first q| = residual, and second, close to sigma_2.
+
+    first residual^2 / (2 (first^2 - second^2)) by the inequality of Kato and Temple for A^T A, at most the residual;
+    0 where it is below the rounding of float64.
+    """
+    gap = first**2 - second**2
+    error = min(residual, first * residual**2 / (2 * gap)) if gap > 0 else residual
+    return error if error > 1e-15 * first else 0.0

@@ -5,11 +5,11 @@ Operation count, F operations for one forward pass of the batch, n measured node
     usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
     factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
                    tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
-    products       where it is not: 3 F (8 n + about 4 P) more, 8 probes for each node (each serves all pairs of its
-                   row and column) and two or three steps of Golub-Kahan from the Gauss-Newton singular vector
+    products       where it is not: 3 F (8 n + about 3 P) more: 8 probes on each node, each of which serves all pairs of
+                   its row and column, and the directions from which sigma_1 comes, shared too (subspaces.py)
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
 
-ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products at most 300 F. MLP with
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products about 240 F. MLP with
 L = 6, width 256, B = 32 (n = 6, P = 21): usual 4400 F = 0.11 Tflop in small steps, exact blocks 19 Gflop in large ones.
 """
 
@@ -20,20 +20,21 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
 from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
-from runner.curvature.metrics.factors import OutputFactors
+from runner.curvature.metrics.factors import OutputFactors, Perturbed
+from runner.curvature.metrics.operations import Operations
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.metrics.samples import Pair
 from runner.curvature.metrics.tensor_part import TensorPart
 
-SMALL_STEPS = 2
-"""How much longer an operation takes in the small products of one batch than in the large ones of curvature routing."""
+SMALL_STEPS = 1
+"""How much longer an operation takes in products of one batch than in curvature routing (measured: 0.5 to 2)."""
 
 
 def inter_layer_metrics(
@@ -45,6 +46,7 @@ def inter_layer_metrics(
     relative_error: float | None = None,
     generator: torch.Generator | None = None,
     *,
+    ranks: bool = True,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> dict[Pair, PairMetrics]:
@@ -55,7 +57,8 @@ def inter_layer_metrics(
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
     (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
-    generator: of the probes. memory_budget: bytes for the factors or the exact blocks.
+    generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
+    memory_budget: bytes for the factors or the exact blocks.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
@@ -72,32 +75,33 @@ def inter_layer_metrics(
         raise ValueError(f"relative_error must be positive, got {relative_error}")
     names, asked = _asked(dag, nodes, pairs)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
-    operations, price = forward_operations(dag, x), _exact_price(dag, evaluation, names, memory_budget)
+    price = _exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     probes = PROBES if relative_error is None else max(PROBES, min(4096, math.ceil(3e-3 / relative_error**2)))
-    by_probes = SMALL_STEPS * 3 * operations * (probes * len(names) + 4 * len(asked))
+    with torch.enable_grad(), Operations() as counted:
+        network = Perturbed.of(dag, x, names)
+    operations = counted.total
+    by_probes = SMALL_STEPS * 3 * operations * (probes * len(names) + (3 * len(asked) if ranks else 0))
     with torch.enable_grad():
-        tensor = TensorPart(dag, x, y, names, operations, memory_budget)
+        tensor = TensorPart(dag, x, y, network, operations, memory_budget)
         curved = tensor.curved_nodes(generator)
         bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
         by_factors = 2 * outputs * operations + (by_probes if curved else 0)
         if curved and price <= by_factors:
             return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-        if bytes_of_factors > memory_budget or 2 * outputs * operations > 10 * by_probes:
+        if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
             if price < math.inf:
                 return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
             tolerance = TOLERANCE if relative_error is None else relative_error / 4
-            return metrics_from_products(dag, x, y, names, asked, max(30, probes), tolerance, generator, memory_budget)
-        factors = OutputFactors(dag, x, y, names)
-        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator)
+            operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
+            return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
+        factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
+        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks)
 
 
-def forward_operations(dag: Dag, x: Tensor) -> float:
-    """Operations of one forward pass of the batch that torch counts: matrix products, convolutions, attention."""
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        dag.forward(x)
-    return float(counter.get_total_flops())
+def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
+    """Whether a backward pass for each output costs more than ten times what probes cost."""
+    return 2 * outputs * operations > 10 * by_probes
 
 
 def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) -> tuple[tuple[str, ...], list[Pair]]:

@@ -69,13 +69,14 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
         value = math.sqrt(m.total.value) / math.sqrt(diagonal)
         terms = [(0.5, m.total), (-0.25, a.total), (-0.25, b.total)]
         coupling = Estimate(value, value * relative_error(terms), cost)
-    if zero:
+    if math.isnan(m.sigma):
+        dimension = undefined("not asked for")
+    elif zero:
         dimension = undefined("block is numerically zero")
     else:
         value = m.total.value / m.sigma**2
-        dimension = Estimate(
-            value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * m.sigma_error / m.sigma), cost
-        )
+        sigma = m.sigma_error / m.sigma if m.sigma_error > 8 * eps * m.sigma else 0.0
+        dimension = Estimate(value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * sigma), cost)
     if math.sqrt(m.gauss_newton.value) <= eps * math.sqrt(m.total.value) or m.gauss_newton.value == 0:
         gap = undefined("Gauss-Newton block is numerically zero")
     else:

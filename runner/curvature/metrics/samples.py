@@ -14,26 +14,6 @@ from runner.curvature.metrics.factors import OutputFactors
 Pair = tuple[str, str]
 
 
-@dataclass
-class Known:
-    """Orthonormal directions q of node w, (r, d_w), and their images T[v,w] q for every v, (r, d_v)."""
-
-    directions: Tensor
-    images: dict[str, Tensor]
-
-
-def orthonormal(directions: Sequence[Tensor], images: Sequence[Mapping[str, Tensor]], nodes: Sequence[str]) -> Known:
-    """An orthonormal basis of what `directions` span, with the images of its vectors.
-
-    Directions that nearly depend on the others are dropped, or the rounding of the images would be blown up.
-    """
-    stacked = torch.stack(list(directions)).double()
-    u, s, vh = torch.linalg.svd(stacked, full_matrices=False)
-    kept = s > 1e-2 * s[0]
-    mixing = u[:, kept].mT / s[kept, None]
-    return Known(vh[kept], {v: mixing @ torch.stack([i[v] for i in images]).double() for v in nodes})
-
-
 @dataclass(frozen=True)
 class Square:
     """A squared norm: its value, and the samples that it is the mean of, by the node that the probes were drawn on
@@ -54,11 +34,12 @@ def squares_of_probes(
     pair: Pair,
     probes: Tensor,
     images: Tensor,
-    known: Known | None,
+    known: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     """Samples of ||H[v,w]||^2 and ||T[v,w]||^2 from probes z on w, (m, d_w), with images T[v,w] z, (m, d_v).
 
-    H = g GN + t T with weights (g, t). With Q the known directions, z' = z - Q Q^T z, and GN known exactly,
+    H = g GN + t T with weights (g, t); known: orthonormal directions Q on w, (r, d_w), with H Q, (r, d_v). With
+    z' = z - Q Q^T z and GN known exactly,
 
         ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
 
@@ -66,18 +47,26 @@ def squares_of_probes(
     """
     v, w = pair
     g, t = weights
+
+    def smooth(r: Tensor) -> Tensor:
+        return (
+            torch.zeros(len(r), images.shape[1]).to(images).double()
+            if factors.zero
+            else (g * factors.pair(v, w, r).double())
+        )
+
     z, image = probes.double(), t * images.double()
-    gauss_newton = g**2 * factors.square(v, w)
-    exact_total, exact_tensor = gauss_newton, 0.0
+    exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
     if known is not None:
-        q, tq = known.directions, t * known.images[v]
+        q, hq = known
+        gq = smooth(q)
+        tq = hq - gq
         components = z @ q.mT
         z, image = z - components @ q, image - components @ tq
-        gq = g * factors.pair(v, w, q).double()
-        exact_total += float((gq + tq).square().sum() - gq.square().sum())
+        exact_total += float(hq.square().sum() - gq.square().sum())
         exact_tensor = float(tq.square().sum())
     curved = image.square().sum(1)
-    cross = 2 * (g * factors.pair(v, w, z).double() * image).sum(1)
+    cross = 2 * (smooth(z) * image).sum(1)
     return exact_total + cross + curved, exact_tensor + curved
 
 

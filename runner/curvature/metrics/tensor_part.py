@@ -9,28 +9,25 @@ nothing cancels, and the graph needs no second pass through the loss.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from runner.curvature.exact.derivatives import second_derivatives
-from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.dag import Dag
+from runner.curvature.metrics.factors import Perturbed
 
 Products = dict[str, Tensor]
 
 COPIES = 16
-SMALL = 2e8  # forward operations below which replicas of the batch are worth their memory: overhead dominates there
+ENOUGH = 2e7  # forward operations that keep one thread busy; smaller networks take several directions at once
 
 
-@dataclass
-class _Graph:
-    leaves: dict[str, Tensor]
-    pulled: dict[str, Tensor]  # q_v, of the nodes whose q_v changes with the perturbations
+ENOUGH = 2e7  # forward operations that keep one thread busy; smaller networks take several directions at once
 
 
 class TensorPart:
-    """T over `nodes` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
+    """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
 
     scale: largest |component| of the loss gradient in the batch, so that products are of the same order for every
     size of the loss. operations: of one forward pass; they decide how many directions go through the network at once.
@@ -38,22 +35,21 @@ class TensorPart:
     """
 
     def __init__(
-        self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], operations: float, memory_budget: int
+        self, dag: Dag, x: Tensor, y: Tensor, network: Perturbed, operations: float, memory_budget: int
     ) -> None:
-        self.dag, self.x, self.nodes = dag, x, nodes
-        with torch.no_grad():
-            values = dag.forward(x)
-        self.sizes = {v: values[v][0].numel() for v in nodes}
-        self._shapes = {v: values[v].shape[1:] for v in nodes}
-        self.dtype, self.device = values[dag.output].dtype, values[dag.output].device
-        delta = dag.loss.gradient(values[dag.output], y)
+        self._dag, self._x, self._network, self._examples = dag, x, network, len(x)
+        self.nodes = tuple(network.leaves)
+        self.sizes = {v: leaf[0].numel() for v, leaf in network.leaves.items()}
+        output = network.output.detach()
+        self.dtype, self.device = output.dtype, output.device
+        delta = dag.loss.gradient(output, y)
         self.scale = float(delta.abs().max())
         self._delta = delta / self.scale / len(x) if self.scale > 0 else delta
-        kept = len(x) * sum(v[0].numel() * v.element_size() for v in values.values())
-        # An eighth of the budget by the size of the outputs alone: what a node keeps inside is not known beforehand.
+        kept = len(x) * sum(self.sizes.values()) * output.element_size()
+        # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
-        self.copies = int(min(COPIES, room)) if operations < SMALL else 1
-        self._kept: _Graph | None = None
+        self.copies = int(max(1, min(COPIES, room, ENOUGH // max(operations, 1.0))))
+        self._pulled: dict[str, Tensor] | None = None  # q_v, where it changes with the perturbations
         self.products = 0
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
@@ -78,44 +74,31 @@ class TensorPart:
         return {v for v, image in self.apply(direction).items() if bool((image != 0).any())}
 
     def _product(self, directions: Products, count: int) -> Products:
-        if self._kept is None:
-            self._kept = self._build()
-        graph = self._kept
+        if self._pulled is None:
+            self._pulled = self._pull()
         dot: Tensor | None = None
         for w, r in directions.items():
-            if w in graph.pulled:
-                q = graph.pulled[w].flatten(1)[:count]
+            if w in self._pulled:
+                q = self._pulled[w].flatten(1).view(self.copies, self._examples, -1).sum(1)[:count]
                 term = (q * r.to(q)).sum()
                 dot = term if dot is None else dot + term
         zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
         if dot is None or not dot.requires_grad:
             return zero
+        leaves = self._network.leaves
         with second_derivatives("a node"):
-            grads = torch.autograd.grad(dot, list(graph.leaves.values()), retain_graph=True, allow_unused=True)
-        return {v: zero[v] if g is None else g.flatten(1)[:count] for v, g in zip(graph.leaves, grads, strict=True)}
+            grads = torch.autograd.grad(dot, list(leaves.values()), retain_graph=True, allow_unused=True)
+        return {
+            v: zero[v] if g is None else g.reshape(self.copies, self._examples, -1).sum(1)[:count]
+            for v, g in zip(leaves, grads, strict=True)
+        }
 
-    def _build(self) -> _Graph:
-        copies, batch = self.copies, len(self.x)
-
-        def repeated(t: Tensor) -> Tensor:
-            return t if copies == 1 else t.repeat(copies, *(1,) * (t.dim() - 1))
-
-        with torch.enable_grad():
-            leaves: dict[str, Tensor] = {}
-            values: dict[str, Tensor] = {}
-            for name in (INPUT, *self.dag.order):
-                node = self.dag.nodes.get(name)
-                value = repeated(self.x) if node is None else node(*(values[p] for p in node.parents))
-                if name in self.nodes:
-                    leaves[name] = value.new_zeros(copies, 1, *self._shapes[name]).requires_grad_()
-                    value = (value.view(copies, batch, *self._shapes[name]) + leaves[name]).flatten(0, 1)
-                values[name] = value
-            output = values[self.dag.output]
-            pulled = torch.autograd.grad(
-                output,
-                list(leaves.values()),
-                repeated(self._delta).view(output.shape),
-                create_graph=True,
-                allow_unused=True,
-            )
-        return _Graph(leaves, {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad})
+    def _pull(self) -> Products:
+        """q_v of every example, differentiable once more."""
+        if self.copies > 1:
+            repeated = self._x.repeat(self.copies, *(1,) * (self._x.dim() - 1))
+            self._network = Perturbed.of(self._dag, repeated, self.nodes)
+        leaves, output = self._network.leaves, self._network.output
+        cotangent = self._delta.repeat(self.copies, 1).view(output.shape)
+        pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
+        return {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}

@@ -12,7 +12,8 @@ from experiments.dag.protocol.estimates import (
 )
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
-from runner.run.config import build_job
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import decay, measured, quick
 
 
@@ -59,7 +60,7 @@ def deep(**changes):
 
 
 def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
 
 
 def test_claims(paper):
@@ -91,16 +92,16 @@ def test_the_u_is_judged_at_its_four_points(paper):
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_deep"))
-    scores = scorecard(paper.measured(deep()), reference)
+    scores = scorecard(paper.analyse(deep()).measured(), reference)
     assert len(scores) == 32 and "not measured" not in set(scores["verdict"])
 
 
 def test_end_to_end_without_a_store():
     experiment = quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
-    assert "probes=5 instead of 100" in experiment.comparable()
+    assert "probes=5 instead of 100" in not_comparable(experiment, preview("exp1_deep"))
     tables = measured(experiment)
     assert len(tables["estimates"]) == 2 * 2 * 3 * 3
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.notes(tables) and isinstance(experiment.measured(tables), pd.DataFrame)
+    assert experiment.analyse(tables).notes() and isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
     assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}

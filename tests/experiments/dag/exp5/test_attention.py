@@ -8,9 +8,11 @@ import torch
 
 from experiments.dag.exp5.attention import PAIRS, Exp5Attention
 from experiments.dag.exp5.measure import block_row
-from experiments.dag.protocol.training import load_tokens, train_regression
+from experiments.dag.protocol.training import train_regression
 from experiments.printed import statements
-from runner.contract.experiment import AttentionData, Context, SettingError
+from runner.contract.experiment import Context, SettingError
+from runner.data.attention import AttentionData
+from runner.data.loading import load
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
 
@@ -117,7 +119,7 @@ def test_even_teacher_has_no_linear_part():
     data = AttentionData(train=4000, noise=0.0)
     fits = {}
     for response in ("tanh", "tanh_squared"):
-        found = load_tokens(replace(data, response=response, spread=2.0, offset=0.5), seed=1).train
+        found = load(replace(data, response=response, spread=2.0, offset=0.5), Context(seed=1)).train
         x, y = found.inputs.mean(1), found.targets
         assert y.mean() == pytest.approx(0.5, abs=1e-4) and y.std(correction=0) == pytest.approx(2.0, rel=1e-4)
         y = (y - 0.5) / 2

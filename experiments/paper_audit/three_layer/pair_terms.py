@@ -1,7 +1,7 @@
 """The printed building blocks of tr H² and of its gradient for a pair of samples, transcribed from the HSR paper.
 
-The WS-bound paper's Eqs. 26–28 are Eqs. 5–16 here. `root` is how Φ_11^{1/2} is read in Eqs. 37 and 54: `principal`,
-as printed, is the non-negative square root; `signed` is Ṽ F'(y_j) F'(y_i) Ṽᵀ, which the proofs substitute for it.
+The WS-bound paper's Eqs. 26–28 are Eqs. 5–16 here. Φ_11^{1/2} in Eqs. 37 and 54 is `signed`, Ṽ F'(y_j) F'(y_i) Ṽᵀ, as
+the proofs of Lemmas 11 and 22 define it; it is negative where f' has opposite signs, as GELU's can have.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.three_layer_oracle import Sample
+from experiments.paper_audit.three_layer.oracle import Sample
 
-Root = Callable[[Sample, Sample], Tensor]
+Pair = Callable[[Sample, Sample], Tensor]
 
 
 def signed(i: Sample, j: Sample) -> Tensor:
+    """Φ_11^{1/2} (proofs of Lemmas 11 and 22)."""
     return i.V @ j.F(1) @ i.F(1) @ i.V
-
-
-def principal(i: Sample, j: Sample) -> Tensor:
-    return signed(i, j).abs()
 
 
 def phi_matrix(i: Sample, j: Sample) -> Tensor:
@@ -68,8 +65,8 @@ def kron(left: Tensor, right: Tensor) -> Tensor:
     return torch.kron(left.contiguous(), right.contiguous())
 
 
-def a_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
-    return 2 * root(i, j) * (i.F(2) @ j.F(1) @ i.V**2)
+def a_phi(i: Sample, j: Sample) -> Tensor:
+    return 2 * signed(i, j) * (i.F(2) @ j.F(1) @ i.V**2)
 
 
 def b_phi(i: Sample, j: Sample) -> Tensor:
@@ -101,8 +98,8 @@ def d_psi(i: Sample, j: Sample) -> Tensor:
     return i.F(2) @ j.d(1)
 
 
-def e_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
-    return 2 * root(i, j) * i.full * j.f0(1) * i.f0(1)
+def e_phi(i: Sample, j: Sample) -> Tensor:
+    return 2 * signed(i, j) * i.full * j.f0(1) * i.f0(1)
 
 
 def f_phi(i: Sample, j: Sample) -> Tensor:
@@ -121,9 +118,9 @@ def f_psi(i: Sample, j: Sample) -> Tensor:
     return i.F0(1) @ j.F(1) @ i.f
 
 
-def G_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
+def G_phi(i: Sample, j: Sample) -> Tensor:
     """Eq. 36, (N, 4)."""
-    return torch.stack([a_phi(i, j, root), b_phi(i, j), c_phi(i, j), d_phi(i, j)], dim=1)
+    return torch.stack([a_phi(i, j), b_phi(i, j), c_phi(i, j), d_phi(i, j)], dim=1)
 
 
 def G_psi(i: Sample, j: Sample) -> Tensor:
@@ -131,10 +128,10 @@ def G_psi(i: Sample, j: Sample) -> Tensor:
     return torch.stack([a_psi(i, j), b_psi(i, j), c_psi(i, j), d_psi(i, j)], dim=1)
 
 
-def K_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
+def K_phi(i: Sample, j: Sample) -> Tensor:
     """Eq. 53, (N+1, 4)."""
     g = g_phi(i, j)
-    return torch.stack([e_phi(i, j, root), f_phi(i, j), torch.zeros_like(g), g], dim=1)
+    return torch.stack([e_phi(i, j), f_phi(i, j), torch.zeros_like(g), g], dim=1)
 
 
 def K_psi(i: Sample, j: Sample) -> Tensor:
@@ -143,9 +140,9 @@ def K_psi(i: Sample, j: Sample) -> Tensor:
     return torch.stack([e, f_psi(i, j), torch.zeros_like(e), torch.zeros_like(e)], dim=1)
 
 
-def w_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
+def w_phi(i: Sample, j: Sample) -> Tensor:
     """A^Φ + B^Φ (Eqs. 29, 32), (N,)."""
-    by_value = G_phi(i, j, root) @ kron(i.o, j.o)
+    by_value = G_phi(i, j) @ kron(i.o, j.o)
     return inputs(i, j) ** 2 * (by_value + (i.F(1) @ i.V) * (i.s21 @ phi_matrix(i, j) @ j.o))
 
 
@@ -161,9 +158,9 @@ def w_omega(i: Sample, j: Sample) -> Tensor:
     return first + 2 * i.s1 * j.s1 * hidden(i, j) * (i.F(1) @ j.f)
 
 
-def v_phi(i: Sample, j: Sample, root: Root = signed) -> Tensor:
+def v_phi(i: Sample, j: Sample) -> Tensor:
     """C^Φ + D^Φ (Eqs. 47, 50), (N+1,)."""
-    by_value = K_phi(i, j, root) @ kron(i.o, j.o)
+    by_value = K_phi(i, j) @ kron(i.o, j.o)
     return inputs(i, j) ** 2 * (by_value + i.hr * (i.s21 @ phi_matrix(i, j) @ j.o))
 
 

@@ -7,7 +7,7 @@ activation derivatives are nested `torch.func.grad`, and Jacobians with respect 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -156,6 +156,10 @@ class Instance:
     def sizes(self) -> str:
         return f"(M, N, I) = ({self.x.shape[1]}, {self.units}, {len(self.x)}), {self.name}"
 
+    def __str__(self) -> str:
+        shown = "" if len(self.theta) > 4 else f", theta = (b, W, c, V) = {self.theta.tolist()}, x = {self.x.tolist()}"
+        return self.sizes + shown
+
     @property
     def gradient(self) -> Tensor:
         return grad(loss)(self.theta, self.x, self.q, self.name)
@@ -180,10 +184,20 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
 
 
+def by_hand(name: str) -> Instance:
+    """M = N = 1 with b = 0, W = 1, c = 1/2, V = 1, at x = 1 with label 0 and x = −1 with label 1."""
+    theta = torch.tensor([0.0, 1.0, 0.5, 1.0], dtype=torch.float64)
+    x, q = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    return Instance(name, theta, x, q)
+
+
 def instances(
-    names: Iterable[str] = NAMES, sizes: Iterable[tuple[int, int, int]] = SIZES, scale: float = 1.0
+    names: Sequence[str] = NAMES, sizes: Iterable[tuple[int, int, int]] = SIZES, scale: float = 1.0
 ) -> Iterator[Instance]:
-    """One random instance per activation and size, N(0, scale²) parameters, N(0, 1) inputs, labels 0 and 1."""
+    """One unit by hand, then one random instance per activation and size, N(0, scale²) parameters, N(0, 1) inputs."""
+    if scale == 1.0:
+        for name in names:
+            yield by_hand(name)
     for k, (inputs, units, samples) in enumerate(sizes):
         generator = torch.Generator().manual_seed(k)
         theta = scale * torch.randn(inputs * units + 2 * units + 1, generator=generator, dtype=torch.float64)
@@ -198,15 +212,3 @@ def opposed_gelu() -> Instance:
     theta = torch.tensor([0.0, 1.0, 0.2, 1.5], dtype=torch.float64)
     x = torch.tensor([[-1.0], [1.5]], dtype=torch.float64)
     return Instance("gelu", theta, x, torch.tensor([0.0, 1.0], dtype=torch.float64))
-
-
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Largest deviation over the largest entry of the expected tensor (or over 1 where all of it is below 1e-12).
-
-    NaN counts as infinite. Raises ValueError on different shapes, which broadcasting would hide.
-    """
-    if found.shape != expected.shape:
-        raise ValueError(f"expected shape {tuple(expected.shape)}, found {tuple(found.shape)}")
-    scale = float(expected.abs().max())
-    error = float((found - expected).abs().max()) / (scale if scale > 1e-12 else 1.0)
-    return math.inf if math.isnan(error) else error

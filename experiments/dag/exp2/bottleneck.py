@@ -1,0 +1,129 @@
+"""DAG, Exp. 2: stable rank, coupling and resonance across a narrow layer, by its width, on CIFAR-100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
+from runner.contract.experiment import (
+    Cell,
+    Claim,
+    Context,
+    MlpModel,
+    SettingError,
+    Table,
+    grid,
+    one_of,
+    positive,
+    report_only,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from runner.stats import Statistic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp2Bottleneck(InterLayer):
+    """Settings, each explained in conf/experiment/exp2_bottleneck.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
+    data: ClassVar[str] = "cifar100"
+
+    depth: list[int] = grid()
+    d_u: list[int] = grid()
+    activation: str = "relu"
+    probes: int = 100
+    rank_examples: int = 8
+    constant: float = report_only(1.25)
+    model: MlpModel
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.d_u", self.d_u)
+        positive("experiment.probes", self.probes)
+        positive("experiment.rank_examples", self.rank_examples)
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+        if min(self.depth) < 3:
+            raise SettingError(f"experiment.depth: expected at least 3, blocks on both sides, found {min(self.depth)}")
+        if self.rank_examples > self.metric.examples:
+            raise SettingError(
+                f"experiment.rank_examples: expected at most metric.examples={self.metric.examples}, "
+                f"found {self.rank_examples}"
+            )
+
+    def cells(self) -> list[Cell]:
+        """Combinations whose narrow layer is not wider than the others; an epoch at width 512 costs about 10 s."""
+        cells = []
+        for params in self.combinations():
+            if int(params["d_u"]) <= self.model.width:
+                size = int(params["depth"]) * (self.model.width / 512) ** 2
+                training = self.training.epochs * (2 + 1.6 * size) * self.dataset.train / 50000
+                metrics = 3 * (self.metric.subsamples + 2) * (0.5 + size)
+                cells.append(Cell(params, seconds=round(5 + training + metrics, 1), memory_gib=2.6))
+        return cells
+
+    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+        shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
+        shape |= {"outputs": self.dataset.classes, "activation": self.activation}
+        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape}
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.dag.exp2.measure import measure
+        from experiments.dag.protocol.training import train_images
+
+        trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
+        return measure(trained, self.metric, self.probes, self.rank_examples, ctx)
+
+    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
+        from experiments.dag.exp2 import figures as draw
+        from experiments.dag.protocol import figures
+
+        history = tables["history"]
+        return {
+            "fig4_stable_rank": lambda: draw.stable_rank(tables["far"], self.dataset.classes),
+            "coupling_and_resonance": lambda: draw.coupling_and_resonance(tables["far"]),
+            "ranks": lambda: draw.ranks(tables["ranks"], self.dataset.classes),
+            "image_sets": lambda: draw.image_sets(tables["far"]),
+            "training": lambda: figures.learning_curves(
+                history.assign(width=history["d_u"].astype(str)), panel="depth", variant="width"
+            ),
+        }
+
+    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
+        from experiments.dag.protocol import comparisons
+
+        keys, rows = ["depth", "d_u", "checkpoint"], []
+        for value in ("D", "C", "R"):
+            rows += comparisons.variance_rows(tables["far"], value, keys=keys, figure="image_sets")
+            rows += comparisons.through_training(
+                tables["far"], value, keys=["depth", "d_u"], figure="fig4_stable_rank", where="Section 5.2"
+            )
+        return rows
+
+    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+        from experiments.dag.exp2.claims import claims
+
+        return claims(tables, self.dataset.classes, self.constant)
+
+    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+        from experiments.dag.exp2.claims import measured
+
+        return measured(tables)
+
+    def comparable(self) -> str:
+        return self.departures(
+            {"training.epochs": 50, "metric.examples": 64, "model.width": 512, "model.norm": True, "probes": 100}
+        )
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        from experiments.dag.exp2.claims import notes
+
+        return notes(tables, self.dataset.classes)
