@@ -57,8 +57,9 @@ class Findings:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """stats, claims and scorecard, by name."""
-        return {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard}
+        """stats, claims and scorecard, by name; with values to hold against a paper, how sharp the scorecard is."""
+        found = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard}
+        return found | ({"scorecard_sharpness": compare.sharpness(self.scorecard)} if len(self.scorecard) else {})
 
 
 def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: str, failures: Failures) -> Findings:

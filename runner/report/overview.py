@@ -18,7 +18,8 @@ def write_overview(root: Path) -> Path:
     Totals count each experiment's main report (`root`/<experiment>); other settings of it (`root`/<experiment>/quick)
     are listed without being counted again.
     """
-    rows, unreadable = [], []
+    rows: list[dict[str, Any]] = []
+    unreadable: list[str] = []
     for path in sorted([*root.glob("*/manifest.json"), *root.glob("*/*/manifest.json")]):
         place = path.parent.relative_to(root).as_posix()
         try:
@@ -63,7 +64,26 @@ def write_overview(root: Path) -> Path:
     )
     target = root / "index.html"
     tables.write_bytes(target, html.encode())
+    write_rates(root)
     return target
+
+
+def write_rates(root: Path) -> None:
+    """Write `root`/rates.csv: how many published values pass, by criterion and experiment (`compare.rates`).
+
+    Read from the scorecards of the main reports; one that an older version wrote, or that cannot be read, is left out.
+    """
+    found = {}
+    for path in sorted(root.glob("*/scorecard.csv")):
+        try:
+            scores = tables.read(path)
+        except (OSError, ValueError):
+            continue
+        if {"equivalence", "order_kept"} <= set(scores.columns):
+            found[path.parent.name] = scores
+    rates = compare.rates(found)
+    if len(rates):
+        tables.write(rates, root / "rates.csv")
 
 
 def _overview_row(place: str, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from runner.store import tables
 if TYPE_CHECKING:
     import pandas as pd
 
-RESERVED = ("stats", "claims", "scorecard")
+RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness")
 __all__ = ["ReportSummary", "write_overview", "write_report"]
 
 

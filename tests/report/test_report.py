@@ -151,6 +151,7 @@ def test_a_complete_report(tmp_path, reference):
         "stats.csv",
         "claims.csv",
         "scorecard.csv",
+        "scorecard_sharpness.csv",
         "index.html",
         "manifest.json",
     }
@@ -311,6 +312,8 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
     html = check_html(path)
     assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
     assert "c/manifest.json cannot be read" in html
+    rates = tables.read(tmp_path / "out/rates.csv")
+    assert set(rates["experiment"]) == {"a", "b", "all"}
     totals = html[html.index("<h2>Totals") :]
     assert '✓ reproduced</td><td>scorecard</td><td class="number">2<' in totals
     assert '✓ confirmed</td><td>claims</td><td class="number">1<' in totals
