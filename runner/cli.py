@@ -43,11 +43,21 @@ def _guarded(action: Callable[[], int]) -> int:
         _say(str(error))
         return 2
     except KeyboardInterrupt:
-        _say("interrupted; finished cells are stored. Run the same command again to go on.")
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        from runner.run.sources import was_interrupted
+
+        if was_interrupted(error):
+            return _interrupted()
+        raise
+
+
+def _interrupted() -> int:
+    _say("interrupted; finished cells are stored. Run the same command again to go on.")
+    return 130
 
 
 def _say(line: str) -> None:
@@ -86,8 +96,7 @@ def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     from runner.run import config
     from runner.store.outputs import check_outputs
 
-    arguments = config.parse(argv)
-    jobs = config.build_jobs(arguments)
+    arguments, jobs = config.read_command(argv)
     for outputs in {job.outputs for job in jobs}:
         try:
             check_outputs(outputs)
@@ -207,17 +216,20 @@ class ReportAfterRun:
         _ENDING["status"] = max(_ENDING["status"], status)
 
 
-def report_jobs(jobs: Sequence[Any]) -> bool:
+def report_jobs(jobs: Sequence[Any], figure: str = "", pdf: bool = False) -> bool:
     """Report each set of settings among `jobs` once; True when none of their cells is missing."""
     from runner.report.collect import report
     from runner.report.write import write_overview
+    from runner.run import config
     from runner.run.config import protocol
 
     groups: dict[tuple[Path, str], list[Any]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     for members in groups.values():
-        collection, lines = report(members, protocol)
+        files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
+        files = [path for path in files if path.is_file()]
+        collection, lines = report(members, protocol, files=files, figure=figure, pdf=pdf, say=_progress)
         print("\n".join(lines))
         for cell in collection.failures:
             print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
@@ -227,19 +239,32 @@ def report_jobs(jobs: Sequence[Any]) -> bool:
     return all(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
 
 
+def _progress(line: str) -> None:
+    """The step that a report is at, on a terminal: one line that the next one covers."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
+
+
 def report_command(argv: list[str]) -> int:
     """Report from the store: one experiment, or every one that has cells."""
     from runner.run import config
 
-    if any(a.startswith("experiment=") for a in argv):
-        _, jobs = _jobs(argv)
+    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "pdf")}
+    words = [word for word in argv if word.partition("=")[0] not in own]
+    one = any(a.startswith("experiment=") for a in words)
+    if own.get("figure") and not one:
+        raise SettingError("figure: expected experiment=NAME beside it")
+    if own.get("pdf", "false") not in ("true", "false"):
+        raise SettingError(f"pdf: expected true or false, found {config.short(own['pdf'])}")
+    if one:
+        _, jobs = _jobs(words)
     else:
-        jobs = [job for name in config.experiment_names() for job in _jobs([f"experiment={name}", *argv])[1]]
-        jobs = [job for job in jobs if any(True for _ in job.store.all())]
+        jobs = [job for name in config.experiment_names() for job in _jobs([f"experiment={name}", *words])[1]]
+        jobs = [job for job in jobs if job.store.names()]
         if not jobs:
             print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
             return 0
-    report_jobs(jobs)
+    report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment
 
-from runner.report.page import CSS
+from runner.report.site.build import STYLE as CSS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from runner.report.printed import (
     text_of,
 )
 from runner.report.score import Score, score_of, yes
-from runner.report.sharpness import rates, sharpness
+from runner.report.sharpness import rates, sharpness, write_rates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,7 @@ __all__ = [
     "scorecard",
     "sharpness",
     "summarise",
+    "write_rates",
 ]
 
 VERDICTS = (

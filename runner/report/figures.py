@@ -307,8 +307,8 @@ def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centr
     bar.set_label(label)
 
 
-def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
-    """Write `path`.png and `path`.pdf (`path` without suffix) and return both.
+def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = False) -> list[Path]:
+    """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
 
     stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
     metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
@@ -326,7 +326,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
         for suffix, metadata in (
             (".png", {"Title": title, "Description": record, "Software": "hess-run"}),
             (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
-        ):
+        )[: 2 if pdf else 1]:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
             target = path.with_name(path.name + suffix)

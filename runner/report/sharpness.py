@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.stats import judge
@@ -130,3 +131,23 @@ def _criteria(part: pd.DataFrame) -> Iterator[tuple[str, float, int]]:
     yield "order kept (mean share of comparisons)", float(order.sum()), len(order)
     for limit in (0.1, 0.25):
         yield f"ratio within {100 * limit:g} %", int((ratio <= limit).sum()), int(ratio.notna().sum())
+
+
+def write_rates(root: Path) -> None:
+    """Write `root`/rates.csv: how many published values pass, by criterion and experiment (`rates`).
+
+    Read from the scorecards of the main reports; one that an older version wrote, or that cannot be read, is left out.
+    """
+    from runner.store import tables
+
+    found = {}
+    for path in sorted(root.glob("*/scorecard.csv")):
+        try:
+            scores = tables.read(path)
+        except (OSError, ValueError):
+            continue
+        if {"equivalence", "order_kept"} <= set(scores.columns):
+            found[path.parent.name] = scores
+    table = rates(found)
+    if len(table):
+        tables.write(table, root / "rates.csv")

@@ -59,10 +59,11 @@ stored. Checks everything that a run checks before its first cell, the files of 
 
   hess-run plan -m experiment=ws_bound 'seed=range(42,47)'""",
     "report": """\
-hess-run report [experiment=NAME] [key=value ...]
+hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [pdf=true]
 
-Tables, figures, statistics, claims and scorecard from stored cells, of one set of settings or, without experiment, of
-every experiment that has any. Measures nothing.
+Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of settings or, without
+experiment, of every experiment that has any. Measures nothing, and leaves what is up to date as it is.
+figure: draw that one anew; pdf: all figures as PDF, too.
 
   hess-run report                                everything below outputs/
   hess-run report experiment=ws_bound outputs=outputs/run""",
@@ -77,8 +78,8 @@ The meaning and the place in the paper are the comments of the YAML file.
     "store": """\
 hess-run store check [outputs=PATH] [repair=true]
 
-Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Damaged cells are named, one line each;
-repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if there are any.
+Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Damaged cells are named, one line
+each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if any is.
 
   hess-run store check outputs=outputs/run""",
     "verify": """\

@@ -39,7 +39,7 @@ class Exp4Diamond(InterLayer):
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
-        shape = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
+        shape: dict[str, Any] = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
         return self.model.network(outputs=self.dataset.classes, **shape)
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
