@@ -30,7 +30,7 @@ from runner.store.outputs import MARKER
 if TYPE_CHECKING:
     import pandas as pd
 
-RESERVED = ("stats", "claims", "scorecard", "measured")
+RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,8 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 
 
 def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the reports below it."""
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    compare.write_rates(root)
     entries = root / "paper_audit" / "errata.json"
     errata = json.loads(entries.read_text()) if entries.is_file() else []
     return build_start(root, not_run(root), errata if isinstance(errata, list) else [])

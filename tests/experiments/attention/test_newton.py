@@ -102,7 +102,7 @@ def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: 
         "convexity": "confirmed",
         "convergence": "confirmed",
         "recovery": "refuted",
-        "order": "undecided",
+        "order": "no power",
     }
     wished = {"theorem": theorem.assign(recovery_error=1e-3, excess=2.0)}
     verdicts = {claim.name: claim.verdict for claim in setup.analyse(wished).claims()}
