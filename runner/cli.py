@@ -1,4 +1,4 @@
-"""hess-run: run, list, plan, show, report, data, store, verify, diagnose.
+"""hess-run: demo, run, list, plan, show, report, why, data, store, verify, diagnose.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
 says which; nothing is written), 130 when interrupted.
@@ -70,10 +70,12 @@ def dispatch(argv: list[str]) -> int:
     from runner.run.show import help_text, is_help
 
     verbs = {
+        "demo": demo_command,
         "list": list_command,
         "plan": plan_command,
         "show": show_command,
         "report": report_command,
+        "why": why_command,
         "data": data_command,
         "store": store_command,
         "verify": verify_command,
@@ -112,6 +114,7 @@ def run_command(argv: list[str]) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
     from runner.run.execute import end_on_sigterm
     from runner.run.handover import needs_no_job, shown_words, sweep_folder
+    from runner.run.listing import announce
     from runner.run.requirements import check_data
     from runner.store.outputs import claim_outputs
 
@@ -127,6 +130,7 @@ def run_command(argv: list[str]) -> int:
         for outputs in {job.outputs for job in jobs}:
             claim_outputs(outputs)
         end_on_sigterm()
+        print("\n".join(announce(jobs)), file=sys.stderr, flush=True)
         sys.argv = [sys.argv[0], *arguments.argv(), *sweep_folder(arguments, jobs)]
     return _hand_to_hydra(jobs)
 
@@ -265,6 +269,21 @@ def report_command(argv: list[str]) -> int:
             print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
             return 0
     report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true")
+    return 0
+
+
+def demo_command(argv: list[str]) -> int:
+    """One cell, measured now."""
+    from runner.run.demo import demo
+
+    return demo(argv)
+
+
+def why_command(argv: list[str]) -> int:
+    """Where an artifact came from."""
+    from runner.run.why import why
+
+    print("\n".join(why(argv)))
     return 0
 
 

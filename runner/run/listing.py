@@ -130,3 +130,35 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         + (f"; about {duration(total)} of one core, up to {peak:.1f} GiB at a time" if run else "; nothing to do")
     )
     return lines
+
+
+def announce(jobs: Sequence[Job]) -> list[str]:
+    """What a run is about to do, one line an experiment: cells, stored ones apart, predicted time and memory."""
+    lines: list[str] = []
+    for place, members in _by_place(jobs).items():
+        outputs, name = place
+        shelf = _Shelf(list(members[0].store.all(tables=False)), {})
+        seconds, peak, count, known = 0.0, 0.0, 0, 0
+        for job in members:
+            costs = shelf.costs(job.identity.key)
+            for cell_id, cell in job.cells():
+                count += 1
+                known += cell_id in shelf.ids and not job.force
+                if job.force or cell_id not in shelf.ids:
+                    took, memory = costs(cell)
+                    seconds, peak = seconds + took, max(peak, memory * job.jobs)
+        jobs_each = members[0].jobs
+        text = f"{name}: {known} of {count} cells are stored"
+        if count > known:
+            shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
+            text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
+        lines.append(f"{text}; then the report in {outputs / name}")
+    return lines
+
+
+def _by_place(jobs: Sequence[Job]) -> dict[tuple[Path, str], list[Job]]:
+    """Jobs by the store that they share."""
+    found: dict[tuple[Path, str], list[Job]] = {}
+    for job in jobs:
+        found.setdefault((job.outputs, job.name), []).append(job)
+    return found

@@ -19,12 +19,14 @@ from runner.run.typed import readable
 HELP = """\
 hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
 
+  hess-run demo                                  one cell measured now, its figure, and what the paper says
   hess-run experiment=NAME [key=value ...]       measure what is not stored yet, then report
   hess-run -m experiment=NAME seed=42,43,44      sweep over seeds or any key (also seed=range(42,47), a=1,2 b=3,4)
   hess-run list                                  experiments, paper, cells, stored cells, predicted cost
   hess-run show NAME                             what an experiment can be set to: fields, defaults, groups, kinds
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
+  hess-run why FILE[:LINE]                       which cells, commits, CPU and command a figure or a row came from
   hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
   hess-run store check                           is everything that is stored whole
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
@@ -44,6 +46,20 @@ stop with Ctrl-C and run the same command again: finished cells are kept.
 experiments: {names}"""
 
 VERBS = {
+    "demo": """\
+hess-run demo [outputs=PATH]
+
+Measures one cell of ws_bound at the paper's protocol (a few seconds, no data set), draws its figure into PATH (default
+outputs/demo) and prints what the paper says beside what came out. A second call only draws.""",
+    "why": """\
+hess-run why FILE[:LINE] [outputs=PATH]
+
+Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came from: cells with their
+parameters and seeds, commits, processors, times, and the commands that measure and draw it again. A figure that was
+copied elsewhere is looked up below PATH (default outputs) by what it says of itself.
+
+  hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
+  hess-run why outputs/ws_bound/scorecard.csv:4""",
     "list": """\
 hess-run list [outputs=PATH]
 
