@@ -43,11 +43,21 @@ def _guarded(action: Callable[[], int]) -> int:
         _say(str(error))
         return 2
     except KeyboardInterrupt:
-        _say("interrupted; finished cells are stored. Run the same command again to go on.")
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        from runner.run.sources import was_interrupted
+
+        if was_interrupted(error):
+            return _interrupted()
+        raise
+
+
+def _interrupted() -> int:
+    _say("interrupted; finished cells are stored. Run the same command again to go on.")
+    return 130
 
 
 def _say(line: str) -> None:
@@ -88,8 +98,7 @@ def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
     from runner.run import config
     from runner.store.outputs import check_outputs
 
-    arguments = config.parse(argv)
-    jobs = config.build_jobs(arguments)
+    arguments, jobs = config.read_command(argv)
     for outputs in {job.outputs for job in jobs}:
         try:
             check_outputs(outputs)

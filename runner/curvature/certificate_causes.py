@@ -41,7 +41,7 @@ def likely_cause(
     if hasattr(reference, "slope_error"):
         step = 1e-5 if reference.double else 1e-2
         direction = {v: torch.ones_like(m) * reference.scales[v] for v, m in mean.items()}
-        direction = direction if reference.double else {v: r.to(reference.x.dtype) for v, r in direction.items()}
+        direction = direction if reference.double else {v: r.to(reference.dtype) for v, r in direction.items()}
         if reference.slope_error(direction, 0, step) > 1e-3:
             return f"{where}: the gradient is not that of the loss (a part without gradient, or a wrong backward)"
     return f"{where}: the operator is of other weights, data or functions than the network has now"
@@ -58,7 +58,7 @@ def _kink(reference: Any, like: Vectors) -> bool:
             for s in (-step, 0.0, step):
                 shift = {v: torch.full_like(m, s * reference.scales[v]) for v, m in like.items()}
                 if not reference.double:
-                    shift = {v: t.to(reference.x.dtype) for v, t in shift.items()}
+                    shift = {v: t.to(reference.dtype) for v, t in shift.items()}
                 found = reference.gradient(shift, b)
                 ends.append(torch.cat([found[v].double().reshape(-1) for v in like]))
             if norm_of(ends[2] - 2 * ends[1] + ends[0]) > 0.1 * norm_of(ends[2] - ends[0]) > 0:

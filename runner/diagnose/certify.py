@@ -61,8 +61,10 @@ class Certified:
         chosen = [example] if self.examples > 1 else range(len(self.batches))
         weights = [self.counts[i] for i in chosen]
         with torch.enable_grad(), measurable(self.module):
-            value = sum(n / math.fsum(weights) * self._loss(placed, i) for n, i in zip(weights, chosen, strict=True))
-            (found,) = torch.autograd.grad(value, flat)
+            losses = torch.stack(
+                [n / math.fsum(weights) * self._loss(placed, i) for n, i in zip(weights, chosen, strict=True)]
+            )
+            (found,) = torch.autograd.grad(losses.sum(), flat)
         return {g: found[s] for g, s in self.operator.groups.items()}
 
     def _loss(self, placed: dict[str, Tensor], batch: int) -> Tensor:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from runner.report.figures import colour, heatmap, legend, letter, log_axis, new_figure, style
+from runner.report.figures import heatmap, legend, letter, log_axis, new_figure
+from runner.report.looks import Looks
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+LOOKS = Looks(("density", "lambda_sup", "lambda_1", "lambda_n"))
 
 CURVES = (
     ("loss",),
@@ -50,7 +53,7 @@ def _matrix(table: pd.DataFrame, value: str, names: list[str]) -> Any:
 
 
 def _name_axes(ax: Any, names: list[str]) -> None:
-    shown = [name if len(name) < 16 else "…" + name[-14:] for name in names]
+    shown = [name if len(name) <= 24 else "…" + name[-23:] for name in names]
     ax.set_xticks(range(len(names)), shown, rotation=90)
     ax.set_yticks(range(len(names)), shown)
     ax.grid(False)
@@ -87,8 +90,10 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
     ax = axes[0, 0]
     if "density" in tables:
         density = _last(tables["density"])
-        ax.plot(density["eigenvalue"], density["density"], color=colour("measured"), label="density")
-        ax.fill_between(density["eigenvalue"], density["low"], density["high"], color=colour("measured"), alpha=0.25)
+        ax.plot(density["eigenvalue"], density["density"], color=LOOKS.colour("density"), label="density")
+        ax.fill_between(
+            density["eigenvalue"], density["low"], density["high"], color=LOOKS.colour("density"), alpha=0.25
+        )
         if (density["density"] > 0).any():
             log_axis(ax, "y")
             ax.set_ylim(bottom=max(1e-8, float(density["density"].max()) * 1e-7))
@@ -100,9 +105,7 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
             )
     scalars: Any = _last(tables["scalars"]).set_index("quantity")["value"] if "scalars" in tables else {}
     if "lambda_sup" in scalars:
-        ax.axvline(
-            scalars["lambda_sup"], label="λ_sup", **{k: v for k, v in style("lambda_sup").items() if k == "color"}
-        )
+        ax.axvline(scalars["lambda_sup"], label="λ_sup", color=LOOKS.colour("lambda_sup"))
     ax.set_xlabel("eigenvalue of the Hessian in the parameters")
     ax.set_ylabel("density")
     legend(ax)
@@ -118,7 +121,7 @@ def curves(scalars: pd.DataFrame) -> Figure:
     for ax, names in zip(axes.ravel(), panels, strict=False):
         for name in names:
             rows = scalars[scalars["quantity"] == name].sort_values("step")
-            look = style(name)
+            look = LOOKS.style(name)
             ax.plot(rows["step"], rows["value"], label=name, **look)
             ax.fill_between(
                 rows["step"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,7 +110,18 @@ class Problem:
         """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
         from runner.curvature import ParameterOperator
 
-        return ParameterOperator(self.module, self.loss, self.batches, memory_budget=self.options.memory)
+        data = [(self._one_way(given), target) for given, target in self.batches]
+        return ParameterOperator(self.module, self.loss, data, memory_budget=self.options.memory)
+
+    def _one_way(self, given: Any) -> Any:
+        """A batch's input as a tensor, a tuple or a dict: positional and keyword arguments together become keywords."""
+        args, kwargs = arguments_of(given)
+        if not (args and kwargs):
+            return given
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
+        if len(bound.kwargs) + len(bound.args) != len(bound.arguments):
+            raise ValueError("the parameters' part takes a tuple or a dict of inputs, not both with *args or **kwargs")
+        return dict(bound.arguments)
 
     @cached_property
     def matrix(self) -> Tensor:

@@ -209,12 +209,15 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
     whole, groups = problem.matrix, problem.operator.groups
     smooth = problem.operator.with_part("gauss_newton").dense().double()
     norms = {(v, w): float(whole[a, b].norm()) for v, a in groups.items() for w, b in groups.items()}
+    rounding = 64 * torch.finfo(problem.operator.dtype).eps  # of two matrices that are equal
     found = []
     for v, w in _pairs(groups):
         block, flat = whole[groups[v], groups[w]], smooth[groups[v], groups[w]]
         sigma, gn = float(torch.linalg.matrix_norm(block, 2)), float(flat.norm())
         rank = (norms[v, w] / sigma) ** 2 if sigma else math.nan
-        gap = float((block - flat).norm()) / gn if gn else math.nan
+        tensor = float((block - flat).norm())
+        tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
+        gap = tensor / gn if gn else math.nan
         status = "ok" if sigma and gn else "block is numerically zero"
         found.append((v, w, norms[v, w], 0.0, _coupling(norms, v, w), rank, gap, "whole matrix", status))
     return found

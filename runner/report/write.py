@@ -20,6 +20,7 @@ from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare, figures
 from runner.report.departures import said_of
 from runner.report.findings import Failures, ask
+from runner.report.in_words import findings_text
 from runner.report.provenance import plain, stamp, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
@@ -97,11 +98,12 @@ def write_report(
     drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
     if only_figure:
         drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
-    if found.notes:
-        tables.write_bytes(directory / "notes.md", notes_text(found.notes).encode())
+    if "findings.md" not in found.documents:
+        text = findings_text(f"{name}: {experiment.title}", found.claims, found.scorecard, found.notes)
+        tables.write_bytes(directory / "findings.md", text.encode())
 
     files = {f"{table}.csv": len(frame) for table, frame in frames.items()}
-    documents = [*found.documents, *(["notes.md"] if found.notes else [])]
+    documents = list(dict.fromkeys([*found.documents, "findings.md"]))
     artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
     counts = Counter(found.claims["verdict"])
@@ -156,11 +158,6 @@ def not_run(root: Path) -> dict[str, str]:
 def counts_line(counts: Mapping[str, int]) -> str:
     """'3 confirmed, 1 refuted', or 'none'."""
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
-
-
-def notes_text(notes: Sequence[str]) -> str:
-    """Notes as a list in Markdown."""
-    return "".join(f"- {note}\n" for note in notes)
 
 
 def caption_of(maker: Any) -> str:

@@ -70,7 +70,7 @@ def _is_hydras(word: str) -> bool:
 def _check_word(word: str) -> None:
     """Refuse what is no override, and keys that are not open to the command line."""
     key = word.partition("=")[0]
-    if "=" not in word and not word.startswith("~"):
+    if ("=" not in word and not word.startswith("~")) or not key.strip("+~ "):
         raise SettingError(f"expected key=value, found {short(repr(word))}; {_meant(word)}")
     if _is_hydras(word) and not re.fullmatch(OPEN_TO_USERS, key.lstrip("+")):
         raise SettingError(f"{short(key)}: not open here; of Hydra's keys, hydra/launcher and hydra.launcher.KEY are")

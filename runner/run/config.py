@@ -24,7 +24,7 @@ from runner.run.devices import check_device
 from runner.run.reading import experiment_class as experiment_class
 from runner.run.reading import experiment_names as experiment_names
 from runner.run.reading import mirrors as mirrors
-from runner.run.sources import KNOWN_KEYS, TOP_LEVEL, nearest, short
+from runner.run.sources import KNOWN_KEYS, TOP_LEVEL, nearest, short, was_interrupted
 from runner.run.targets import may_import
 from runner.run.typed import typed
 from runner.store.job import Job
@@ -105,15 +105,6 @@ def compose(words: Sequence[str]) -> Any:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         raise SettingError(explain(error, words)) from error
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into something else."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__context__ or error.__cause__
-    return False
 
 
 def explain(error: Exception, words: Sequence[str]) -> str:
@@ -308,23 +299,35 @@ def _job(found: Composition, values: Mapping[str, Any], overrides: Sequence[str]
     )
 
 
+def read_command(argv: Sequence[str]) -> tuple[Arguments, list[Job]]:
+    """A command line and every job of it, checked. Raises SettingError with one line for any mistake in it."""
+    with _one_line(argv):
+        arguments = parse(argv)
+    return arguments, build_jobs(arguments)
+
+
 def build_jobs(arguments: Arguments) -> list[Job]:
-    """Every job of a command line, checked. Raises SettingError with one line for any mistake in it."""
+    """Every job of a parsed command line. Raises SettingError with one line for any mistake in it."""
+    with _one_line(arguments.overrides), session():
+        jobs = [build_job(words) for words in expand(arguments)]
+        if arguments.launcher:
+            compose([*expand(arguments)[0], *arguments.launcher])
+        return jobs
+
+
+@contextmanager
+def _one_line(words: Sequence[str]) -> Iterator[None]:
+    """A mistake that nothing before named becomes a line too; never a traceback, unless it is asked for."""
     try:
-        with session():
-            jobs = [build_job(words) for words in expand(arguments)]
-            if arguments.launcher:
-                compose([*expand(arguments)[0], *arguments.launcher])
-            return jobs
+        yield
     except SettingError:
         raise
-    except Exception as error:  # a mistake that nothing before named; never a traceback, unless it is asked for
+    except Exception as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if FULL_ERROR:
             raise
-        with session():
-            raise SettingError(explain(error, arguments.overrides)) from error
+        raise SettingError(explain(error, words)) from error
 
 
 def distinct(arguments: Arguments) -> list[list[str]]:

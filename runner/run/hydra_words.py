@@ -144,7 +144,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
         wrong = next((a for a in arguments if a.startswith("-") and a.split("=")[0] not in known), "")
         hint = nearest(wrong, known) if wrong.startswith("--") else ""
-        raise SettingError(f"{short(message)}{hint}; see hess-run --help")
+        raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
 
     parser.error = refuse  # type: ignore[method-assign]
     found = parser.parse_intermixed_args(list(arguments))

@@ -60,7 +60,7 @@ def listing(outputs: Path) -> list[str]:
             rows.append((name, "", "", "", "", f"cannot be read: {error}"))
             continue
         key = Identity.of(name, experiment).key
-        stored = [cell for cell in Store(outputs, name).all() if cell.meta["settings_key"] == key]
+        stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
         seeds = sorted({cell.meta["seed"] for cell in stored})
         costs = Costs(stored)
         cells = list(experiment.cells())

@@ -127,7 +127,10 @@ def _override(item: Any, where: str) -> tuple[str, str]:
         ((key, choice),) = item.items()
         group = re.fullmatch(r"override /(\w+)", str(key))
         if group and group[1] in (*GROUPS, "profile") and isinstance(choice, str):
-            sources.find(group[1], choice)
+            try:
+                sources.find(group[1], choice)
+            except SettingError as error:
+                raise SettingError(f"{where}: defaults: {error}") from error
             return group[1], choice
     expected = f"'override /GROUP: CHOICE' (groups: {', '.join(GROUPS)}) or the name of another experiment"
     raise SettingError(f"{where}: defaults: expected {expected}, found {short(repr(item))}")

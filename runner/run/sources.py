@@ -95,6 +95,19 @@ def short(text: object, length: int = 60) -> str:
     return line if len(line) <= length else f"{line[: length // 2]} … {line[-length // 4 :]} ({len(line)} characters)"
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into something else."""
+    open_, seen = [error], set()
+    while open_:
+        found = open_.pop()
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            open_ += [found.__context__, found.__cause__]
+    return False
+
+
 def comments(path: Path) -> dict[str, str]:
     """Comment beside each key of a YAML file, by key: unit, meaning and place in the paper."""
     found: dict[str, str] = {}

@@ -46,7 +46,9 @@ def typed(
             raise SettingError(f"{where(key)}{dot}{short(key)} is not a setting{nearest(f'{dot}{key}', known)}")
     found = {}
     for name, f in own.items():
-        if name in values and values[name] != MISSING:
+        if values.get(name, "") == MISSING:
+            raise SettingError(f"{where(name)}{dot}{name} has no value; set it there or on the command line")
+        if name in values:
             value, kind = values[name], hints(cls)[name]
             if f.metadata.get("grid") and not isinstance(value, list):
                 value = [value]

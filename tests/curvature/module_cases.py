@@ -321,6 +321,46 @@ class Tokens(nn.Module):
         return self.head(h)
 
 
+class Unusual(nn.Module):
+    """What user code does: changes in place through views, parts without gradient, loops that values end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.calls = 0
+
+    def forward(self, t: Tensor) -> Tensor:
+        self.calls += 1
+        h = self.first(t)
+        h.view(-1, 2, 2).mul_(1.5)
+        h[:, 0] = (1.5 * h[:, 1]).sin()
+        F.silu(h, inplace=True)
+        with torch.no_grad():
+            gate = torch.sigmoid(h)
+        for _ in range(5):
+            h = torch.tanh(self.second(h)) * gate
+            if h.abs().max().item() < 0.3:
+                break
+        self.last = h
+        return self.head(self.last)
+
+
+class Cells(nn.Module):
+    """A recurrent cell called for each step, and a bidirectional layer over what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.layer = nn.LSTMCell(2, 2), nn.GRU(2, 2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, t: Tensor) -> Tensor:
+        state, rows = None, []
+        for k in range(t.shape[1]):
+            state = self.cell(t[:, k], state)
+            rows.append(state[0] * state[1])
+        return self.head(self.layer(torch.stack(rows, 1))[0].mean(1))
+
+
 def tokens_and_features() -> ModuleCase:
     given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
     return ModuleCase(ready(Tokens()), given, classes(3, 2), nn.CrossEntropyLoss())
@@ -353,6 +393,8 @@ MODULES: dict[str, Callable[[], ModuleCase]] = {
     "reused": lambda: ModuleCase(ready(Reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]),
     "two inputs": two_inputs,
     "tokens and features": tokens_and_features,
+    "unusual": lambda: ModuleCase(ready(Unusual()), x(1, 3), classes(1, 2), nn.CrossEntropyLoss()),
+    "cells": lambda: ModuleCase(ready(Cells()), x(2, 3, 2), classes(2), nn.CrossEntropyLoss()),
     "checkpointed": lambda: checkpointed(False),
     "checkpointed reentrant": lambda: checkpointed(True),
     "compiled": lambda: compiled("eager"),

@@ -188,3 +188,18 @@ def test_another_operator_is_certified_by_its_gradients():
     assert not wrong.ok and "1.01 times the mean" in wrong.reasons[0]
     with pytest.raises(ValueError, match="expected a Dag"):
         verify(object())
+
+
+def test_tokens_are_certified_and_a_wrong_product_of_them_is_told(monkeypatch):
+    lstm = nn.LSTM(3, 3, batch_first=True)  # has no float64 copy inside a closure
+    dag = Dag(
+        [
+            Node("embed", ("input",), nn.Embedding(7, 3)),
+            Node("mix", ("embed",), lambda h: lstm(h)[0][:, -1]),
+            Node("out", ("mix",), nn.Linear(3, 3)),
+        ]
+    )
+    tokens = torch.randint(0, 7, (4, 2), generator=seeded())
+    assert verify(dag, tokens, Y, generator=seeded()).ok
+    injected(monkeypatch, lambda op, own: own | {"embed": own["embed"] + own["embed"].flip(1)})
+    assert not verify(dag, tokens, Y, generator=seeded()).ok

@@ -70,3 +70,11 @@ def no_graph():
 
 
 three = 3
+
+
+def masked():
+    """Positional and keyword inputs together, and a structured output."""
+    from tests.curvature.module_cases import make_module
+
+    case = make_module("multihead attention")
+    return case.module, case.loss, case.batch

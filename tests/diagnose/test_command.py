@@ -132,7 +132,7 @@ def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monke
 
 
 def test_a_training_gives_curves(tmp_path, draws):
-    status, _, folder = diagnose("training", tmp_path)
+    status, _, folder = diagnose("training", tmp_path, "parts=network,layers")
     assert status == 0
     module, (x, y) = targets.network(), targets.data()
     for step in range(3):
@@ -143,10 +143,15 @@ def test_a_training_gives_curves(tmp_path, draws):
     assert (folder / "figures" / "training.png").is_file() and (folder / "figures" / "layers.png").is_file()
     page = (folder / "index.html").read_text()
     assert page.count("data:image/png;base64,") >= 2 and not re.search(r'(src|href)="(https?:|//)', page)
-    status, said, folder = diagnose("training", tmp_path, "steps=0,2")
+
+
+def test_steps_of_a_training(tmp_path):
+    diagnose("training", tmp_path, "parts=network")
+    status, said, folder = diagnose("training", tmp_path, "parts=network", "steps=0,2")
+    assert status == 0
     assert set(table(folder, "scalars")["step"]) == {0, 2} and not any("took" in line for line in said)
     with pytest.raises(ValueError, match=r"steps: the target never came to \[7\]"):
-        diagnose("training", tmp_path, "steps=7")
+        diagnose("training", tmp_path, "parts=network", "steps=7")
 
 
 def test_gradient_noise_of_a_loader(tmp_path):

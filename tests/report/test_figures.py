@@ -131,8 +131,8 @@ def draw():
 
 def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
     stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
-    first = figures.save(draw(), tmp_path / "v1.5", stamp)
-    again = figures.save(draw(), tmp_path / "again", stamp)
+    first = figures.save(draw(), tmp_path / "v1.5", stamp, pdf=True)
+    again = figures.save(draw(), tmp_path / "again", stamp, pdf=True)
     assert [p.name for p in first] == ["v1.5.png", "v1.5.pdf"]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
     image = Image.open(first[0])

@@ -60,6 +60,7 @@ def call(argv: list[str]) -> int:
 @pytest.mark.parametrize(
     ("guide", "files", "column"),
     [
+        ("own-folder.md", {"lab/spread.py", "conf/experiment/spread.yaml"}, "distance"),
         ("adding-dataset.md", {"lab/stripes.py", "conf/dataset/stripes.yaml"}, "R"),
         ("adding-model.md", {"lab/funnel.py", "conf/model/funnel.yaml"}, "R"),
         ("adding-metric.md", {"lab/alignment.py", "conf/metric/alignment.yaml"}, "alignment"),
@@ -76,6 +77,7 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err
-    (cell,) = Store(folder / "outputs", "exp1_resonance").all()
-    assert cell.table("pairs")[column].notna().any()
+    name, table = ("spread", "distances") if "own-folder" in guide else ("exp1_resonance", "pairs")
+    (cell,) = Store(folder / "outputs", name).all()
+    assert cell.table(table)[column].notna().any()
     assert os.environ.get("HYDRA_FULL_ERROR") is None

@@ -241,7 +241,7 @@ def power_rate() -> Outcome:
     """Remark 63: relative error of σ² after T steps over (σ2/σ1)^(2T), at most tan² of the starting angle."""
 
     def excess(h: Tensor) -> float:
-        u, s, v = torch.linalg.svd(h)
+        _, s, v = torch.linalg.svd(h)
         q = torch.ones(h.shape[1], dtype=torch.float64) / math.sqrt(h.shape[1])
         angle = float((1 - (v[0] @ q) ** 2) / (v[0] @ q) ** 2)
         found = []
@@ -326,7 +326,7 @@ def theorem_93() -> Outcome:
 def relative_rank() -> Outcome:
     """'In particular' and Corollary 94: σ_{r+1} <= eps σ_1/√(d_min − r) gives ‖H − H_r‖_F <= eps ‖H‖_F."""
     errors = []
-    for m, r, error, bound in tails():
+    for m, _, error, bound in tails():
         eps = bound / float(singular(m)[0])
         errors.append((error - eps * float(m.norm())) / float(m.norm()))
     return Outcome(max(errors), instances=len(errors))

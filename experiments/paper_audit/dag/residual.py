@@ -191,7 +191,7 @@ def footnote_2() -> Outcome:
 
 
 def summands_psd() -> Outcome:
-    """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD; its asymmetry for D_p = ((0, 1), (0, 0))."""
+    """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0, 0)), d2 loss = I."""
     d = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     term = d.T
     witness = Witness(

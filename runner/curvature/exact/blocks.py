@@ -42,6 +42,7 @@ def exact_blocks(
     bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
     or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
 
+    >>> from runner.curvature import Node
     >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
     >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
     torch.Size([2, 2])
@@ -63,7 +64,14 @@ def gauss_newton_blocks(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> Blocks:
-    """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; arguments and shapes as in exact_blocks."""
+    """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; arguments and shapes as in exact_blocks.
+
+    >>> from runner.curvature import Node
+    >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")
+    >>> gauss_newton_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2), ["input"])["input", "input"]
+    tensor([[4., 0.],
+            [0., 4.]])
+    """
     parts = collect(dag, x, y, nodes, tensor=False, per_example=per_example, memory_budget=memory_budget, check=check)
     return all_pairs(parts.gauss_newton, parts.measured)
 

@@ -83,6 +83,7 @@ class FiniteDifferences:
 
     def _describe(self, values: Vectors) -> None:
         self.shapes = {v: values[v].shape[1:] for v in self.nodes}
+        self.dtype = values[self.dag.output].dtype
         sizes = {v: float(values[v].double().square().mean().sqrt()) for v in self.nodes}
         self.scales = {v: s if s > 0 else 1.0 for v, s in sizes.items()}
 
@@ -164,6 +165,8 @@ class FiniteDifferences:
     def _bends_wrongly(self, name: str, values: Vectors, tolerance: float) -> bool:
         node = self.dag.nodes[name]
         parents = [p for p in dict.fromkeys(node.parents) if values[p].is_floating_point()]
+        if not parents or not values[name].is_floating_point():  # tokens, or indices: no derivative on either side
+            return False
         generator = torch.Generator().manual_seed(0)
         weights = torch.randn(values[name].shape, generator=generator, dtype=torch.float64).to(values[name])
         direction = {

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Operations(TorchDispatchMode):
     """`total`: 2 m n k for each product (m, k) x (k, n), and its counterpart for each convolution, inside the context.
 
+    >>> import torch
     >>> with Operations() as counted:
     ...     _ = torch.ones(3, 4) @ torch.ones(4, 5)
     >>> counted.total

@@ -84,11 +84,12 @@ def _function(replay: Replay, traced: Traced, plan: Plan) -> nn.Module:
 
 
 def _direct(module: nn.Module) -> bool:
-    """Whether a module can be called by itself: torch's own parts, nothing in place, fused or recurrent."""
+    """Whether a module can be called by itself: torch's own parts, nothing in place, fused or recurrent, no hooks."""
     return all(
         type(m).__module__.startswith("torch.nn.modules")
         and not isinstance(m, _SPECIAL)
         and not getattr(m, "inplace", False)
         and getattr(m, "_compiled_call_impl", None) is None
+        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
         for m in module.modules()
     )
