@@ -48,16 +48,24 @@ def _guarded(action: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        from runner.run.handover import ran_full
         from runner.run.sources import was_interrupted
 
         if was_interrupted(error):
             return _interrupted()
+        if ran_full(error):
+            return _no_space(error)
         raise
 
 
 def _interrupted() -> int:
     _say("interrupted; finished cells are stored. Run the same command again to go on.")
     return 130
+
+
+def _no_space(error: Exception) -> int:
+    _say(f"no space left ({str(error).strip().splitlines()[-1]}); finished cells are stored. Free space and run again.")
+    return 1
 
 
 def _say(line: str) -> None:
@@ -137,30 +145,42 @@ def run_command(argv: list[str]) -> int:
 
 def _hand_to_hydra(jobs: Sequence[Any]) -> int:
     """Hydra's application on sys.argv. What ends it early gets one line, and the cells that are stored their report."""
+    from runner.run import config
+    from runner.run.handover import RESTARTS, lost_worker, ran_full
+
+    for restart in range(1, RESTARTS + 2):
+        try:
+            return _application()
+        except SettingError:
+            raise
+        except Exception as error:
+            if config.was_interrupted(error):
+                raise KeyboardInterrupt from error
+            if _FULL_ERROR:
+                raise
+            reason = config.short(f"{type(error).__name__}: {error}", 300)
+            if jobs and restart <= RESTARTS and lost_worker(error):
+                _say(f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})")
+                continue
+            if ran_full(error):
+                return _no_space(error)
+            _say(f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on.")
+            if jobs and not _ENDING["reported"]:
+                report_jobs(jobs)
+            return 1
+    raise AssertionError("the last start returns")
+
+
+def _application() -> int:
+    """One start of Hydra's application; the status that its report asks for. Raises whatever ends it early."""
     import hydra
 
     from runner.run import config
-    from runner.run.execute import NoSpace
 
     _ENDING.update(status=0, reported=False)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own pages of what went wrong, and exit
     try:
         hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
-    except SettingError:
-        raise
-    except NoSpace as error:
-        _say(f"no space left ({error}); finished cells are stored. Free space and run again.")
-        return 1
-    except Exception as error:
-        if config.was_interrupted(error):
-            raise KeyboardInterrupt from error
-        if _FULL_ERROR:
-            raise
-        reason = config.short(f"{type(error).__name__}: {error}", 300)
-        _say(f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on.")
-        if jobs and not _ENDING["reported"]:
-            report_jobs(jobs)
-        return 1
     finally:
         if not _FULL_ERROR:
             os.environ.pop("HYDRA_FULL_ERROR", None)

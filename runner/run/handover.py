@@ -9,6 +9,7 @@ from typing import Any
 from runner.run import config, sources
 from runner.run.command_line import Arguments, expand
 from runner.run.hydra_words import options
+from runner.run.loop import out_of_space
 from runner.run.sources import TOP_LEVEL
 from runner.store.job import Job
 
@@ -35,6 +36,22 @@ def sweep_folder(arguments: Arguments, jobs: Sequence[Job]) -> list[str]:
     folder = jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S")
     escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     return [f"hydra.sweep.dir='{escaped}'"]
+
+
+RESTARTS = 3
+"""How often a sweep is started again after a process of its launcher was killed: one cell may kill each that tries."""
+_LAUNCHERS = ("joblib", "submitit", "ray", "concurrent")
+"""Packages whose own errors say that a process is gone."""
+
+
+def lost_worker(error: BaseException) -> bool:
+    """Whether a launcher reports that one of its processes ended early. What was not stored can be measured again."""
+    return any(kind.__module__.split(".")[0] in _LAUNCHERS for kind in type(error).__mro__) and not ran_full(error)
+
+
+def ran_full(error: BaseException) -> bool:
+    """Whether a full disk is behind an error, also one that a launcher hands on as text."""
+    return out_of_space(error) or "NoSpace" in str(error)
 
 
 def take_folders(found: Iterable[Any]) -> None:

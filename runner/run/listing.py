@@ -152,7 +152,7 @@ def announce(jobs: Sequence[Job]) -> list[str]:
         if count > known:
             shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
             text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
-        lines.append(f"{text}; then the report in {outputs / name}")
+        lines.append(f"{text}; then the report, below {outputs / name}")
     return lines
 
 

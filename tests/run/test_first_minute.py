@@ -99,5 +99,5 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     line = announce(both)[0]
     assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
     assert announce([Job("toy", toy, 42, tmp_path)]) == [
-        f"toy: 3 of 3 cells are stored; then the report in {tmp_path}/toy"
+        f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
