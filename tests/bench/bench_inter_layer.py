@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 
 import torch
-from runner.models.mlps import mlp
 from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, inter_layer_metrics, stable_ranks
 from runner.curvature.metrics.operations import Operations
+from runner.models.mlps import mlp
 from runner.models.resnet import resnet18
 
 PROBES, STEPS = 30, 20
