@@ -14,7 +14,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint types bench quick reproduce figures report errata clean
+.PHONY: docs help setup demo run test lint types bench quick reproduce figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -75,6 +75,10 @@ figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EX
 errata: $(READY) ## check every formula of the papers and write docs/errata.md
 	$(BIN)/hess-run experiment=paper_audit
 	cp outputs/paper_audit/errata.md docs/errata.md
+
+docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pdoc --math --docformat markdown --output-directory docs/api runner.curvature runner.contract.experiment runner.stats
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
