@@ -51,9 +51,12 @@ figures: report ## figures of everything that is stored
 report: $(READY) ## tables, figures, statistics, claims and scorecards of everything that is stored
 	$(BIN)/hess-run report
 
-errata: $(READY) ## check every formula of the papers and write docs/errata.md
+errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
 	cp outputs/paper_audit/errata.md docs/errata.md
+	mkdir -p docs/errata
+	cp outputs/paper_audit/errata.json docs/errata/errata.json
+	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
