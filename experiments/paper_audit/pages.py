@@ -47,26 +47,28 @@ def _counts(by_class: dict[str, list[Row]]) -> str:
 
 
 def _full(label: str, entry: Row) -> list[str]:
-    """One root cause in full."""
-    lines = [f"**{label}. {entry['place']}.** Printed: {_code(entry['printed'])}", ""]
-    lines += [f"Right: ${entry['corrected']}$" + _authors(entry), ""]
+    """A root cause that changes a result: print, right line, consequence, heirs, one instance; the rest folded."""
+    lines = [f"**{label}. {entry['place']}.** Printed: {_code(entry['printed'])}. Right: ${entry['corrected']}$.", ""]
     lines += [entry["consequence"] + _heirs(entry), ""]
     lines += [f"*By hand.* {_instance(i)}" for i in entry["instances"][:1]]
-    return [*lines, "", f"<details><summary>Defence</summary>{entry['defence']}</details>", ""]
+    return [*lines, "", _defence(entry), ""]
 
 
 def _short(label: str, entry: Row) -> str:
-    """One root cause in a paragraph."""
-    text = (
-        f"- **{label}. {entry['place']}.** {_code(entry['printed'])}; right: ${entry['corrected']}${_authors(entry)}. "
-    )
-    consequence = "" if entry["consequence"] == "None." else entry["consequence"] + " "
-    shown = f"*By hand:* {_instance(entry['instances'][0])} " if entry["instances"] else ""
-    return f"{text}{consequence}{shown}<details><summary>Defence</summary>{entry['defence']}</details>"
+    """A slip in a line: print and right line; its instance and what can be said for the print folded."""
+    return f"- **{label}. {entry['place']}.** {_code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"
 
 
-def _authors(entry: Row) -> str:
-    return f" (the paper itself: {entry['authors']})" if entry["authors"] else ""
+def _defence(entry: Row, whole: bool = False) -> str:
+    """Folded: what can be said for the print, and the authors' own right line; `whole`: consequence and instance too."""
+    parts = [entry["defence"]]
+    if whole and entry["consequence"] != "None.":
+        parts.insert(0, f"*Consequence.* {entry['consequence']}")
+    if whole and entry["instances"]:
+        parts.insert(0, f"*By hand.* {_instance(entry['instances'][0])}")
+    if entry["authors"]:
+        parts.append(f"The paper's own right line: {entry['authors']}.")
+    return f"<details><summary>{'More' if whole else 'Defence'}</summary>{' '.join(parts)}</details>"
 
 
 def _heirs(entry: Row) -> str:

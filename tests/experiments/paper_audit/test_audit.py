@@ -12,7 +12,7 @@ import torch
 
 from experiments.paper_audit import sharpness
 from experiments.paper_audit.command import main
-from experiments.paper_audit.formula import CLASSES, Formula, Outcome, Paper
+from experiments.paper_audit.formula import CLASSES, Formula, Outcome, Paper, verdict
 from experiments.paper_audit.mutation import mutations
 from experiments.paper_audit.papers import heirs, papers
 from experiments.paper_audit.places import covered, inventory, missing
@@ -24,6 +24,10 @@ PAPERS = papers()
 EVERY = [(of, formula) for of in PAPERS for formula in of.formulas]
 BY_ID = {formula.id: (of, formula) for of, formula in EVERY}
 PREFIX = {"ws_bound": "ws"}
+SLOW = {  # 0.6 s or more: left to `make errata`
+    "dag.prop102.source", "dag.cor17", "dag.prop31", "dag.thm77", "hsr.eq61", "hsr.eq1", "hsr.theorem4",
+    "hsr.theorem5", "ws.theorem1", "ws.theorem6", "ws.eq26.phi22",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +40,7 @@ def outcome(name: str) -> Outcome:
     return BY_ID[name][1].check()
 
 
-@pytest.mark.parametrize("name", BY_ID)
+@pytest.mark.parametrize("name", [name for name in BY_ID if name not in SLOW])
 def test_agreement_follows_from_the_numbers(name: str) -> None:
     _, formula = BY_ID[name]
     found = outcome(name)
@@ -84,8 +88,6 @@ def test_scan_and_notation_are_never_counted_as_wrong() -> None:
 
 
 def check_verdict(of: Paper, formula: Formula) -> str:
-    from experiments.paper_audit.formula import verdict
-
     return verdict(formula.expected, of.kind(formula))
 
 
