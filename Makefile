@@ -72,9 +72,12 @@ figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EX
 	  e=$${f#outputs/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
 	  [ -n "$$found" ] || { echo "no outputs/*/figures/$*.png; ls outputs/*/figures shows the names" >&2; exit 2; }
 
-errata: $(READY) ## check every formula of the papers and write docs/errata.md
+errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
 	cp outputs/paper_audit/errata.md docs/errata.md
+	mkdir -p docs/errata
+	cp outputs/paper_audit/errata.json docs/errata/errata.json
+	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
 
 docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
