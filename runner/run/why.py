@@ -194,7 +194,8 @@ def _cell_lines(folder: Path) -> list[str]:
     return [
         f"cell {folder.name} of {meta.get('experiment')}, {state}",
         f"  cell      seed={meta.get('seed')} {_words(meta.get('params', {}))}",
-        f"  settings  {meta.get('settings_key')}, profile={profile} threads={meta.get('threads')} {meta.get('device')}",
+        f"  settings  {meta.get('settings_key')}, profile {profile}",
+        f"  ran with  threads={meta.get('threads')} device={meta.get('device')}",
         f"  commit    {software.get('git_commit')}",
         f"  CPU       {_processor(meta)}, torch {software.get('torch')}",
         f"  measured  {meta.get('finished')}, {meta.get('cpu_seconds')} s of processor time",
