@@ -74,16 +74,17 @@ def free(default: Any = MISSING) -> Any:
     return field(default=default, metadata={"free": True})
 
 
-def since(default: Any) -> Any:
+def since(default: Any, *, free: bool = False) -> Any:
     """Field added to a settings class that already has stored cells.
 
     While it holds its default it stays out of the identity, so that every cell measured before the field existed keeps
     its id; any other value enters the identity like that of an ordinary field. The default must therefore mean what
-    the code did before.
+    the code did before. free: it may also differ from the paper's protocol, as fields made with `free()`.
     """
+    marks = {"since": default} | ({"free": True} if free else {})
     if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: type(default)(default), metadata={"since": default})
-    return field(default=default, metadata={"since": default})
+        return field(default_factory=lambda: type(default)(default), metadata=marks)
+    return field(default=default, metadata=marks)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class MinibatchTraining:
     epochs: int = 50
     schedule: str = "cosine"
     augment: bool = False
-    order: str = since("named")
+    order: str = since("named", free=True)
 
     def __post_init__(self) -> None:
         one_of("training.order", self.order, ("named", "published"))
@@ -208,7 +209,7 @@ class MlpModel:
     kind: str = "mlp"
     width: int = 64
     norm: bool = True
-    initial: str = since("named")
+    initial: str = since("named", free=True)
 
     def __post_init__(self) -> None:
         positive("model.width", self.width)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from experiments.dag.exp1.resonance import Exp1Resonance
-from runner.contract.experiment import Cell, Claim, Context, Table, positive
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from runner.contract.experiment import Analysis, Cell, Context, Table, Tables, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +16,6 @@ class Exp1Deep(Exp1Resonance):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"
-    resonance_figure: ClassVar[str] = "tableN3_resonance"
-    coupling_figure: ClassVar[str] = "tableN3_coupling"
-    dynamics_figure: ClassVar[str] = "tableN3_dynamics"
 
     probes: int = 100
 
@@ -52,29 +44,7 @@ class Exp1Deep(Exp1Resonance):
             "estimates": estimates(trained, replace(self.metric, subsamples=0), self.probes, ctx),
         }
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.dag.exp1 import deep_figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp1.deep_report import DeepAnalysis
 
-        return {
-            **super().figures(tables),
-            "u_shape": lambda: deep_figures.u_shape(tables["distances"]),
-            "estimates": lambda: deep_figures.estimates(tables["distances"], tables["estimates"]),
-        }
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp1.deep_claims import claims
-
-        return claims(tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.dag.exp1.deep_claims import measured
-
-        return measured(tables)
-
-    def comparable(self) -> str:
-        return self.departures({"training.epochs": 50, "metric.examples": 64, "model.width": 128, "probes": 100})
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.dag.exp1.deep_claims import notes
-
-        return notes(tables)
+        return DeepAnalysis(self, tables)

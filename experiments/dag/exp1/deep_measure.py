@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from experiments.dag.protocol.estimates import estimated_metrics, estimates_by_distance
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import BlockMetric, Context, Table
 from runner.curvature import exact_blocks
@@ -24,4 +24,4 @@ def estimates(trained: Trained, metric: BlockMetric, probes: int, ctx: Context) 
         blocks = exact_blocks(dag, x, y, network.measured, memory_budget=int(metric.memory_gib * 2**30))
         found = estimated_metrics(blocks, network.measured, probes, ctx.torch_generator(f"probes/{checkpoint}"))
         rows += [{"checkpoint": checkpoint, **row} for row in estimates_by_distance(found)]
-    return as_columns(rows)
+    return rows

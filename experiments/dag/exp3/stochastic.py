@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
-from runner.contract.experiment import Cell, Claim, Context, MlpModel, SettingError, Table, grid, one_of, positive
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.contract.experiment import (
+    Analysis,
+    Cell,
+    Context,
+    MlpModel,
+    SettingError,
+    Table,
+    Tables,
+    free,
+    grid,
+    one_of,
+    positive,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,7 @@ class Exp3Stochastic(InterLayer):
     activation: list[str] = grid()
     depth: int = 6
     probes: list[int]
-    draws: int = 20
+    draws: int = free(20)
     model: MlpModel
 
     def __post_init__(self) -> None:
@@ -56,34 +62,7 @@ class Exp3Stochastic(InterLayer):
         tables = compare(trained, self.metric, self.probes, self.draws, str(cell.params["activation"]), ctx)
         return {**tables, **trained.origin_table()}
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.dag.exp3 import stochastic_figures as draw
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp3.stochastic_report import StochasticAnalysis
 
-        return {
-            "tableN6_discrepancy": lambda: draw.discrepancies(tables["draws"]),
-            "error_against_probes": lambda: draw.rates(tables["draws"], tables["predicted"]),
-        }
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.dag.exp3.stochastic_claims import rates
-
-        return rates(tables["draws"])
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp3.stochastic_claims import claims
-
-        return claims(tables["draws"])
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.dag.exp3.stochastic_claims import measured
-
-        return measured(tables["draws"])
-
-    def comparable(self) -> str:
-        protocol = {"training.epochs": 20, "metric.examples": 16, "model.width": 64, "depth": 6}
-        return self.departures({**protocol, "model.norm": False})
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.dag.exp3.stochastic_claims import notes
-
-        return notes(tables)
+        return StochasticAnalysis(self, tables)

@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import BlockMetric, Context, Table
 from runner.curvature import BlockSplit, split_blocks
@@ -44,7 +44,7 @@ def compare(
             percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
             predicted.append({**where, "percent": percent, "status": status})
         ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
-    return {"draws": as_columns(rows), "predicted": as_columns(predicted)}
+    return {"draws": rows, "predicted": predicted}
 
 
 def estimate(blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator) -> float:

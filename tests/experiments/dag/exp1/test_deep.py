@@ -59,7 +59,7 @@ def deep(**changes):
 
 
 def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
 
 
 def test_claims(paper):
@@ -91,16 +91,15 @@ def test_the_u_is_judged_at_its_four_points(paper):
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_deep"))
-    scores = scorecard(paper.measured(deep()), reference)
+    scores = scorecard(paper.analyse(deep()).measured(), reference)
     assert len(scores) == 32 and "not measured" not in set(scores["verdict"])
 
 
 def test_end_to_end_without_a_store():
     experiment = quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
-    assert "probes=5 instead of 100" in experiment.comparable()
     tables = measured(experiment)
     assert len(tables["estimates"]) == 2 * 2 * 3 * 3
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.notes(tables) and isinstance(experiment.measured(tables), pd.DataFrame)
-    assert {c.verdict for c in experiment.claims(tables)} <= {"undecided"}
+    assert experiment.analyse(tables).notes() and isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
+    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"undecided"}

@@ -35,7 +35,14 @@ def test_estimate_is_that_of_products_through_the_network(network):
     blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
     pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
     through = gn_gaps(
-        network.dag, network.x, network.y, network.nodes, sorted(pairs, key=lambda p: p[1]), 7, generator()
+        network.dag,
+        network.x,
+        network.y,
+        network.nodes,
+        sorted(pairs, key=lambda p: p[1]),
+        7,
+        generator(),
+        stream="shared",
     )
     expected = gn_gap_of_sums(
         [g.tensor.value for g in through.values()], [g.gauss_newton.value for g in through.values()]
@@ -72,7 +79,7 @@ def paper():
 
 
 def verdicts(experiment, draws, name):
-    return {c.group: c.verdict for c in experiment.claims({"draws": draws}) if c.name == name}
+    return {c.group: c.verdict for c in experiment.analyse({"draws": draws}).claims() if c.name == name}
 
 
 def test_claims_follow_the_error(paper):
@@ -96,7 +103,9 @@ def test_discrepancies_are_of_means_over_seeds():
 
 
 def test_reference_and_measured_values_meet(paper):
-    scores = scorecard(paper.measured({"draws": table(0.1)}), read_reference(reference_path("exp3_stochastic")))
+    scores = scorecard(
+        paper.analyse({"draws": table(0.1)}).measured(), read_reference(reference_path("exp3_stochastic"))
+    )
     assert len(scores) == 12 and "not measured" not in set(scores["verdict"])
 
 
@@ -109,7 +118,11 @@ def test_end_to_end_without_a_store():
     experiment = quick("exp3_stochastic", "experiment.depth=2", "metric.examples=4", "experiment.draws=3")
     tables = measured(experiment, seeds=(1, 2, 3))
     assert len(tables["draws"]) == 3 * 3 * 3 * 4 * 3
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(tables) and experiment.notes(tables) and experiment.claims(tables)
+    assert (
+        experiment.analyse(tables).statistics()
+        and experiment.analyse(tables).notes()
+        and experiment.analyse(tables).claims()
+    )
     assert tables["origin"]["initial"].tolist() == ["named"] * 9
