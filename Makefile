@@ -3,13 +3,14 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if 
 JOBS ?= 2
 RUN_JOBS ?= 1
 SEEDS ?= 42,43,44,45,46
+DEVICE ?= cpu
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
 EXPERIMENTS = $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench quick reproduce figures report errata clean
+.PHONY: help setup run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,6 +46,9 @@ quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 
 reproduce: $(READY) ## every experiment at profile=paper, seeds $(SEEDS); resumes
 	@for e in $(EXPERIMENTS); do $(BIN)/hess-run -m experiment=$$e seed=$(SEEDS) jobs=$(JOBS) || exit 1; done
+
+checkpoints: $(READY) ## train and measure the ResNets that are missing, seeds $(SEEDS) (DEVICE=cuda where there is one; resumes)
+	$(BIN)/hess-run -m experiment=exp6_resnet18 seed=$(SEEDS) device=$(DEVICE)
 
 figures: report ## figures of everything that is stored
 
