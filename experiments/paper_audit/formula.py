@@ -1,8 +1,8 @@
-"""What it means to check one printed formula: `Formula`, `Outcome`, and how a verdict follows from numbers.
+"""What an audit of a paper consists of: clauses that are checked, root causes of what is off, and what is not checked.
 
-A formula holds when its largest relative error against float64 automatic differentiation (or its largest violation,
-for an inequality) stays at or below `TOLERANCE` on every instance tried. The verdict is always derived from the
-numbers that a check returns, never written down.
+A `Formula` is one clause of a paper with the check that recomputes it; an `Erratum` is one root cause, which any number
+of formulas (its heirs) may share; an `Unchecked` place is named with the reason. A verdict always follows from the
+numbers that a check returns and from the class of the root cause; it is never written down.
 """
 
 from __future__ import annotations
@@ -11,10 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["holds", "holds after correction", "fails"]
-Difference = Literal["", "misprint", "scan artefact", "wrong statement", "missing assumption"]
+Agreement = Literal["holds", "holds after correction", "fails"]
+Class = Literal["A", "B", "C", "D"]
+Verdict = Literal["holds", "slip", "wrong", "not checked"]
+
+CLASSES: dict[str, str] = {
+    "A": "changes a result",
+    "B": "slip in a display or remark that no result uses",
+    "C": "trifle, wording or notation",
+    "D": "our text only",
+    "E": "not checked",
+}
 
 TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One instance small enough to recompute by hand: what is printed gives, what is right gives, and the reference."""
+
+    instance: str
+    printed: str
+    corrected: str
+    reference: str
 
 
 @dataclass(frozen=True)
@@ -23,19 +42,18 @@ class Outcome:
 
     printed: largest relative error of the formula as printed (inequality: largest violation, <= 0 when it holds).
     corrected: the same for the corrected formula, None where nothing needs correcting.
-    instances: how many random or constructed instances were tried.
-    counterexample: the smallest instance on which the printed formula fails, in words and numbers.
-    tolerance: largest error that still counts as agreement.
+    instances: how many instances were tried, steps of a search for violations included.
+    witness: the first instance on which the printed formula fails. tolerance: largest error that counts as agreement.
     """
 
     printed: float
     corrected: float | None = None
     instances: int = 1
-    counterexample: str = ""
+    witness: Witness | None = None
     tolerance: float = TOLERANCE
 
     @property
-    def verdict(self) -> Verdict:
+    def agreement(self) -> Agreement:
         if self.printed <= self.tolerance:
             return "holds"
         if self.corrected is not None and self.corrected <= self.tolerance:
@@ -43,19 +61,82 @@ class Outcome:
         return "fails"
 
 
+Check = Callable[[], Outcome]
+
+
 @dataclass(frozen=True)
 class Formula:
-    """One printed statement of a paper and how it is checked.
+    """One clause of a paper and how it is checked.
 
-    id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4"); statement: the formula in plain text;
-    check: recomputes the numbers; expected: the verdict that tests hold the check to; difference: why the printed form
-    is off; correction: the right formula, or the missing assumption.
+    id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4, consequence"); statement: the clause in plain
+    text; check: recomputes the numbers; expected: the agreement that tests hold the check to; root: id of the erratum
+    behind it ("" for none); correction: what to use instead; dropped: the same check without one hypothesis each, which
+    has to fail if the check means anything.
     """
 
     id: str
     place: str
     statement: str
-    check: Callable[[], Outcome]
-    expected: Verdict = "holds"
-    difference: Difference = ""
+    check: Check
+    expected: Agreement = "holds"
+    root: str = ""
     correction: str = ""
+    dropped: tuple[tuple[str, Check], ...] = ()
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """One root cause.
+
+    kind: its class, A to D; printed: a short quotation; corrected: LaTeX; authors: the paper's own right line where it
+    has one; consequence: what changes and what survives; defence: the best that can be said for the print; witness: an
+    instance to recompute by hand where no heir's check gives one.
+    """
+
+    id: str
+    place: str
+    kind: Class
+    printed: str
+    corrected: str
+    consequence: str
+    defence: str
+    authors: str = ""
+    witness: Callable[[], Witness] | None = None
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A place of the paper without a check of its own, and why (class E)."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One audited paper: its package's name, short and full title, what survives, and its cost in seconds."""
+
+    key: str
+    title: str
+    name: str
+    survives: str
+    seconds: float
+    formulas: tuple[Formula, ...]
+    errata: tuple[Erratum, ...]
+    unchecked: tuple[Unchecked, ...]
+
+    def kind(self, formula: Formula) -> str:
+        """Class of a formula's root cause, "" where it has none."""
+        return next((erratum.kind for erratum in self.errata if erratum.id == formula.root), "")
+
+
+def verdict(agreement: str, kind: str) -> Verdict:
+    """What is published: the agreement of the numbers, weighed by the class of the root cause.
+
+    Class D, a loss of our text, is never counted against the authors: once settled, the statement holds.
+    """
+    if agreement == "not checked":
+        return "not checked"
+    if agreement == "holds" or kind == "D":
+        return "holds"
+    return "wrong" if kind == "A" else "slip"

@@ -26,7 +26,10 @@ from runner.contract.experiment import (
     one_of,
     positive,
     report_only,
+    since,
 )
+from runner.metrics.closed_form import SpectrumMetric
+from runner.models.kinds.closed_form import ScalarModel
 
 PARTS = ("scaling", "cells", "bias", "pairs", "edge")
 NETWORKS = ("linear", "relu")
@@ -72,6 +75,8 @@ class ScalarSpectrum(Experiment):
     diverged: float
     share: float = report_only(0.8)
     runs: int = report_only(3)
+    model: ScalarModel = since(ScalarModel())
+    metric: SpectrumMetric = since(SpectrumMetric())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, shared_legend
+from runner.report.figures import letter, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
         i = int(kind == "bulk")
-        look = {
+        look: dict[str, Any] = {
             "color": "black" if i else "0.55",
             "marker": MARKERS[5 + i],
             "markersize": 4,

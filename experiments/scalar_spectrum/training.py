@@ -227,5 +227,5 @@ def top_residual(network: Network, state: State) -> float:
         in_w, in_v = network.gradient(theta[m:], theta[:m])
         return torch.cat([in_v, in_w])
 
-    _, product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))
+    product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
     return float(torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
     Analysis,
     Cell,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
+    Scalar,
     SettingError,
     Table,
     Tables,
@@ -24,7 +24,12 @@ from runner.contract.experiment import (
     one_of,
     positive,
     report_only,
+    since,
 )
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
 ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
@@ -65,6 +70,8 @@ class WsBound(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
@@ -73,7 +80,7 @@ class WsBound(Experiment):
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "activation", "scanned", "dataset", "training"):
+            if field.name not in ("protocol", "activation", "scanned", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -92,7 +99,12 @@ class WsBound(Experiment):
             for activation in (a for a in self.activation if fitted or a in self.scanned):
                 for hidden in self.hidden:
                     for rate in [self.fitted_rate] if fitted else self.rate:
-                        params = {"protocol": protocol, "activation": activation, "hidden": hidden, "rate": rate}
+                        params: dict[str, Scalar] = {
+                            "protocol": protocol,
+                            "activation": activation,
+                            "hidden": hidden,
+                            "rate": rate,
+                        }
                         found.append(Cell(params, self._seconds(activation, hidden), 0.35))
         return found
 

@@ -42,7 +42,7 @@ class WsBoundAnalysis(Analysis):
         return claims.claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return scores.measured(self.experiment, self.tables, self.tests)
+        return scores.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
         return scores.notes(self.experiment, self.tables)
@@ -74,7 +74,8 @@ class WsBoundAnalysis(Analysis):
 
     def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:
         """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in detail."""
-        tables, found = self.tables, {}
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {}
         drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
         for variant in drawn:
             name = variant.protocol

@@ -29,19 +29,13 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
 from runner.contract.analysis import Analysis, Tables
+from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
-    AttentionData,
-    BlockMetric,
-    CifarData,
-    DescentTraining,
-    GaussianData,
-    MinibatchTraining,
-    MlpModel,
     SettingError,
     free,
     grid,
@@ -60,20 +54,15 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUPS",
     "Analysis",
-    "AttentionData",
-    "BlockMetric",
     "Cell",
     "Checkpoints",
-    "CifarData",
     "Claim",
     "Context",
-    "DescentTraining",
     "Experiment",
-    "GaussianData",
-    "MinibatchTraining",
-    "MlpModel",
     "SettingError",
+    "Statement",
     "Tables",
+    "Verdict",
     "decide",
     "free",
     "grid",
@@ -89,8 +78,6 @@ Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 """Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
 lacks a column); in long format: one row per thing measured."""
-
-Verdict = Literal["confirmed", "refuted", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -108,31 +95,6 @@ class Cell:
     @property
     def label(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.params.items())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, decided from tables.
-
-    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict:
-    confirmed, refuted or undecided (too few cells, or a test without power: never shown as passed); statistic: the
-    measured quantity; threshold: what it was held against; detail: n, p and effect size, or why it is undecided;
-    group: the variant it speaks of, e.g. "protocol=fitted".
-    """
-
-    name: str
-    statement: str
-    where: str
-    verdict: Verdict
-    statistic: float = float("nan")
-    threshold: str = ""
-    detail: str = ""
-    group: str = ""
-
-
-def decide(holds: bool | None) -> Verdict:
-    """confirmed for True, refuted for False, undecided for None."""
-    return "undecided" if holds is None else "confirmed" if holds else "refuted"
 
 
 class Checkpoints(Protocol):
@@ -180,8 +142,10 @@ class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line).
-    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
+    cuda, mps).
+    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
+    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
     A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
     fields made with `free()` alone.
@@ -192,6 +156,7 @@ class Experiment(ABC):
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __post_init__(self) -> None:
         for f in fields(self):

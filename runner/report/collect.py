@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,10 @@ from typing import Any
 
 from runner.contract.experiment import Experiment
 from runner.report.departures import not_comparable
-from runner.report.write import write_report
+from runner.report.provenance import warnings_of
+from runner.report.sources import made_from
+from runner.report.write import write_page, write_report
+from runner.store import tables
 from runner.store.identity import Identity, digest
 from runner.store.identity import settings as settings_of
 from runner.store.job import Job
@@ -85,6 +89,8 @@ class Collection:
     cells: tuple[Stored, ...]
     seeds: tuple[int, ...]
     missing: tuple[Missing, ...]
+    damage: tuple[str, ...] = ()
+    """A line for each cell that was found damaged and moved away."""
 
     @property
     def failures(self) -> tuple[Missing, ...]:
@@ -112,7 +118,9 @@ def collect(jobs: Sequence[Job], protocol: Protocol) -> Collection:
     """
     job = jobs[0]
     identity, place = job.identity, scope(job, protocol)
-    found = [cell for cell in job.store.all() if cell.meta["settings_key"] == identity.key]
+    store = job.store
+    found = [cell for cell in store.all() if cell.meta["settings_key"] == identity.key]
+    damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
     found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
@@ -130,7 +138,7 @@ def collect(jobs: Sequence[Job], protocol: Protocol) -> Collection:
         for cell_id, cell in wanted.items()
         if cell_id not in stored
     )
-    return Collection(job, place, tuple(found), tuple(seeds), missing)
+    return Collection(job, place, tuple(found), tuple(seeds), missing, damage)
 
 
 def manifest(collection: Collection) -> dict[str, Any]:
@@ -179,18 +187,67 @@ def reference_path(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def report(jobs: Sequence[Job], protocol: Protocol) -> tuple[Collection, list[str]]:
-    """Write the report of the settings that `jobs` share; returns what it covers, and lines for the console."""
+def report(
+    jobs: Sequence[Job],
+    protocol: Protocol,
+    *,
+    files: Sequence[Path] = (),
+    figure: str = "",
+    pdf: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Collection, list[str]]:
+    """Write the report of the settings that `jobs` share; returns what it covers, and lines for the console.
+
+    A report whose cells, settings, values and code are those it was made from is left as it is; only files of it that
+    are not there are written. files: further files that it depends on (the YAML file). figure: draw that one anew.
+    """
     job, collection = jobs[0], collect(jobs, protocol)
     todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
+    damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
-        return collection, [f"{job.name}: no stored cells for these settings{todo}"]
+        return collection, [f"{job.name}: no stored cells for these settings{todo}", *damage]
     claim_outputs(job.outputs)
-    folder = collection.scope.folder
+    folder, reference = collection.scope.folder, reference_path(job.name)
     missing = [str(cell) for cell in collection.missing]
-    tables, reference = merge(collection.cells), reference_path(job.name)
-    summary = write_report(folder, job.name, job.experiment, tables, manifest(collection), missing, reference)
-    lines = [f"{job.name}: {len(collection.cells)} cells, report in {folder}", *summary.lines()]
+    record = manifest(collection)
+    record["made_from"] = made_from(job.experiment, collection.cells, record, [*files, *filter(None, [reference])])
+    head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
+    if not figure and not pdf and _unchanged(folder, record):
+        _fill(folder, collection, warnings_of(record, missing))
+        return collection, [f"{head}, unchanged", *damage]
+    summary = write_report(
+        *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
+        only_figure=figure,
+        pdf=pdf,
+        say=lambda line: say(f"{job.name}: {line}"),
+    )
+    lines = [head, *summary.lines(), *damage]
     if missing:
         lines.append(f"  missing: {len(missing)} cells{todo}")
     return collection, lines
+
+
+def _unchanged(folder: Path, record: dict[str, Any]) -> bool:
+    """Whether the report in `folder` was made from the same things, and its figures are there."""
+    try:
+        earlier = json.loads((folder / "manifest.json").read_text())
+        artifacts = [str(item) for item in earlier.get("artifacts", [])]
+        same = earlier.get("made_from") == record["made_from"] and not earlier.get("report_failures")
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    return same and all((folder / item).is_file() for item in artifacts if not _table(item) and item != "index.html")
+
+
+def _table(item: str) -> bool:
+    """Whether a file of a report is a merged table, which the cells give at once."""
+    return item.endswith(".csv") and item not in ("stats.csv", "claims.csv", "scorecard.csv", "measured.csv")
+
+
+def _fill(folder: Path, collection: Collection, warnings: Sequence[str]) -> None:
+    """Write the merged tables and the page of an unchanged report, where they are not there (as in a fresh clone)."""
+    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    absent = {item.removesuffix(".csv") for item in artifacts if _table(item) and not (folder / item).is_file()}
+    for name, frame in merge(collection.cells, absent).items() if absent else ():
+        tables.write(frame, folder / f"{name}.csv")
+    if not (folder / "index.html").is_file():
+        write_page(folder, warnings)

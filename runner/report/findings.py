@@ -51,14 +51,18 @@ class Findings:
     stats: pd.DataFrame
     claims: pd.DataFrame
     scorecard: pd.DataFrame
+    measured: pd.DataFrame
     documents: Mapping[str, str]
     notes: Sequence[str]
     figures: Figures
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """stats, claims and scorecard, by name."""
-        return {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard}
+        """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
+        tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
+        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard)}
+        always = ("stats", "claims", "scorecard")
+        return {name: table for name, table in tables.items() if name in always or len(table)}
 
 
 def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: str, failures: Failures) -> Findings:
@@ -74,27 +78,33 @@ def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: 
     no_figures: Figures = {}
     tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), no_tests)
     nothing = compare.claims_table(())
+    measured = failures.guard("values", lambda: _measured(analysis, reference), _no_values())
     return Findings(
+        measured=measured,
         stats=_statistics_table(tests),
         claims=failures.guard("claims", lambda: compare.claims_table(analysis.claims()), nothing),
-        scorecard=failures.guard("scorecard", lambda: _scorecard(analysis, reference, reason), _no_scores()),
+        scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _no_scores()),
         notes=failures.guard("notes", lambda: [str(note) for note in analysis.notes()], no_notes),
         documents=failures.guard("documents", analysis.documents, no_documents),
         figures=failures.guard("figures", analysis.figures, no_figures),
     )
 
 
-def _scorecard(analysis: Analysis, reference: Path | None, reason: str) -> pd.DataFrame:
-    """The scorecard, without rows where the paper has no values."""
+def _measured(analysis: Analysis, reference: Path | None) -> pd.DataFrame:
+    """The values to hold against the paper's, one row a seed; none where the paper has no values."""
+    found = None if reference is None else analysis.measured()
+    return _no_values() if found is None else found
+
+
+def _no_values() -> pd.DataFrame:
     import pandas as pd
 
-    if reference is None:
-        return _no_scores()
-    published = compare.read_reference(reference)
-    measured = analysis.measured()
-    if measured is None:
-        measured = pd.DataFrame(columns=["metric", "seed", "value"])
-    return compare.scorecard(measured, published, reason)
+    return pd.DataFrame(columns=["metric", "seed", "value"])
+
+
+def _scorecard(measured: pd.DataFrame, reference: Path | None, reason: str) -> pd.DataFrame:
+    """The scorecard, without rows where the paper has no values."""
+    return _no_scores() if reference is None else compare.scorecard(measured, compare.read_reference(reference), reason)
 
 
 def _statistics_table(tests: Sequence[stats.Statistic]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures and one HTML page.
+"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures, findings and one HTML page.
 
 Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn, and whatever the
 experiment's own code raises (a figure, the claims, the tests) is recorded and shown, and loses nothing else. Every file
@@ -8,28 +8,29 @@ appears by one rename.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract.analysis import Figures
-from runner.contract.experiment import Experiment
-from runner.report import compare, figures, page
+from runner.contract.experiment import Experiment, SettingError
+from runner.report import compare, figures
 from runner.report.departures import said_of
-from runner.report.findings import Failures, Findings, ask
-from runner.report.overview import write_overview
-from runner.report.provenance import origin, plain, stamp, warnings_of
+from runner.report.findings import Failures, ask
+from runner.report.in_words import findings_text
+from runner.report.provenance import plain, stamp, warnings_of
+from runner.report.site import build_experiment, build_start
+from runner.report.site.model import Page
 from runner.store import tables
+from runner.store.outputs import MARKER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESERVED = ("stats", "claims", "scorecard")
-__all__ = ["ReportSummary", "write_overview", "write_report"]
+RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class ReportSummary:
         """Lines for printing."""
         drawn = len({path.stem for path in self.figures})
         lines = [
-            f"  claims: {page.counts_line(self.claims)}",
-            f"  scorecard: {page.counts_line(self.scorecard)}",
+            f"  claims: {counts_line(self.claims)}",
+            f"  scorecard: {counts_line(self.scorecard)}",
         ]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
         return lines + [f"  failed: {failure}" for failure in self.failures]
@@ -64,11 +65,16 @@ def write_report(
     manifest: Mapping[str, Any],
     missing: Sequence[str] = (),
     reference: Path | None = None,
+    *,
+    only_figure: str = "",
+    pdf: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> ReportSummary:
     """Write the report of one experiment into `directory` and return what it holds.
 
     tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
-    missing: labels of the cells that are not measured; reference: the paper's values, if any.
+    missing: labels of the cells that are not measured; reference: the paper's values, if any. only_figure: draw that
+    one alone, the others stay as they are. pdf: figures as PDF, too. say: gets a word before each figure.
     Raises ValueError for a table name that the report needs itself, OSError when a file cannot be written.
     """
     taken = [table for table in tables_by_name if table in RESERVED]
@@ -86,10 +92,19 @@ def write_report(
     for document, text in found.documents.items():
         tables.write_bytes(directory / Path(document).name, text.encode())
     warnings = warnings_of(manifest, missing)
-    drawn = _draw(directory / "figures", found.figures, stamp(name, manifest, warnings), failures)
+    makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
+    if only_figure and not makers:
+        raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
+    drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
+    if only_figure:
+        drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
+    if "findings.md" not in found.documents:
+        text = findings_text(f"{name}: {experiment.title}", found.claims, found.scorecard, found.notes)
+        tables.write_bytes(directory / "findings.md", text.encode())
 
     files = {f"{table}.csv": len(frame) for table, frame in frames.items()}
-    artifacts = [*files, *found.documents, *(f"figures/{path.name}" for path in drawn)]
+    documents = list(dict.fromkeys([*found.documents, "findings.md"]))
+    artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
     counts = Counter(found.claims["verdict"])
     summary = ReportSummary(
@@ -109,79 +124,89 @@ def write_report(
         "claims": summary.claims,
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
+        "captions": {key: caption_of(maker) for key, maker in found.figures.items()},
         "artifacts": [*artifacts, "index.html"],
     }
-    html = page.report_page(_page(experiment, record, summary, warnings, found, files))
-    tables.write_bytes(directory / "index.html", html.encode())
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
+    write_page(directory, warnings)
     return summary
 
 
-def _draw(folder: Path, makers: Figures, origin: Mapping[str, Any], failures: Failures) -> list[Path]:
+def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
+    """index.html of a report, from its files. Raises OSError when it cannot be written."""
+    page = Page.read(directory)
+    if page is not None:
+        up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
+        build_experiment(page, [w[0].upper() + w[1:] + "." for w in warnings], up=up)
+
+
+def write_overview(root: Path) -> Path:
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    compare.write_rates(root)
+    entries = root / "paper_audit" / "errata.json"
+    errata = json.loads(entries.read_text()) if entries.is_file() else []
+    return build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+
+
+def not_run(root: Path) -> dict[str, str]:
+    """What was not run, with the reason, as `root`/not_run.md says: lines of '- name: reason'."""
+    path = root / "not_run.md"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
+    return {match.group(1): match.group(2) for match in found if match}
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """'3 confirmed, 1 refuted', or 'none'."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
+
+
+def caption_of(maker: Any) -> str:
+    """What a figure shows: the first paragraph of the docstring of the function that draws it."""
+    text = getattr(_drawing(maker), "__doc__", None) or ""
+    return " ".join(text.strip().split("\n\n")[0].replace("`", "").split())
+
+
+def _drawing(maker: Any) -> Any:
+    """The function behind a maker: itself, what a partial holds, or the first one that a lambda calls."""
+    function = getattr(maker, "func", maker)
+    if getattr(function, "__name__", "") != "<lambda>":
+        return function if callable(function) else None
+    found: Any = None
+    for name in function.__code__.co_names:
+        found = getattr(found, name, None) or function.__globals__.get(name)
+        if callable(found) and getattr(found, "__doc__", None):
+            return found
+    return None
+
+
+def _draw(
+    folder: Path,
+    makers: Figures,
+    origin: Mapping[str, Any],
+    failures: Failures,
+    pdf: bool,
+    say: Callable[[str], None],
+) -> list[Path]:
     """Draw and save every figure, one at a time."""
     written: list[Path] = []
     for figure_name, maker in makers.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", figure_name):
             failures.add("figure", ValueError("expected a name of letters, digits and _.=-"), figure_name)
             continue
+        say(f"figure {figure_name}")
         figure = failures.guard("figure", maker, None, figure_name) if callable(maker) else maker
         if figure is None:
             continue
         folder.mkdir(exist_ok=True)
         try:
-            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name})
+            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name}, pdf=pdf)
         except OSError:  # a full disk is no fault of the figure
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
             failures.add("figure", error, figure_name)
         figure.clear()
     return written
-
-
-def _page(
-    experiment: Experiment,
-    record: Mapping[str, Any],
-    summary: ReportSummary,
-    warnings: Sequence[str],
-    found: Findings,
-    files: Mapping[str, int],
-) -> page.Report:
-    """Everything that the HTML page shows."""
-    cell_failures = [f"seed={f['seed']} {f['cell']}: {f['error']}" for f in record.get("failures", [])]
-    tests = found.stats.dropna(axis=1, how="all")
-    return page.Report(
-        name=summary.name,
-        title=experiment.title,
-        lead=" · ".join(t for t in (experiment.paper and f"{experiment.paper} paper", experiment.reproduces) if t),
-        warnings=[w[0].upper() + w[1:] + "." for w in warnings if not w.startswith("incomplete")],
-        errors=[
-            *(f"Could not be made: {line}" for line in summary.failures),
-            *(f"Cell failed: {line}" for line in cell_failures),
-        ],
-        missing=summary.missing,
-        commands=record.get("fill_commands", []),
-        notes=found.notes,
-        sections=[
-            _section("Claims", found.claims, page.counts_line(summary.claims)),
-            _section("Scorecard", found.scorecard, page.counts_line(summary.scorecard)),
-            _section("Statistics", tests, "Two-sided tests; p_holm within a figure.", folded=True),
-        ],
-        figures=list(dict.fromkeys(path.stem for path in summary.figures)),
-        files=files,
-        origin=origin(record),
-    )
-
-
-def _section(heading: str, frame: pd.DataFrame, lead: str, folded: bool = False) -> page.Section:
-    """A table of the page, verdict first, columns without content left out."""
-    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    columns = [str(c) for c in frame.columns if any(not _blank(row[str(c)]) for row in rows)]
-    columns.sort(key=lambda c: c != "verdict")
-    return page.Section(heading=heading, columns=columns, rows=rows, lead=lead, folded=folded)
-
-
-def _blank(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _artifacts(manifest: Path) -> list[str]:

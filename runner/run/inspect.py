@@ -20,22 +20,8 @@ from runner.store.verify import compare
 TOLERANCE = 1e-6
 """Relative: what float32 trainings on another processor may differ by before anything else is wrong."""
 
-STORE_HELP = """\
-hess-run store check [outputs=outputs] [repair=false]
-  examines every stored cell: cell.json, id, names and the SHA-256 of each table. Damaged cells are named, one line
-  each; repair=true moves them to <experiment>/quarantine/, so that the next run measures them again.
-  Exit status: 0 when every cell is whole, 1 otherwise.
-"""
 
-VERIFY_HELP = """\
-hess-run verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
-  measures a random sample of the stored cells again, apart from the store, and compares every table with the stored
-  one. Names the first field that differs by more than the tolerance. sample=0: all cells.
-  Exit status: 0 when all agree, 1 otherwise.
-"""
-
-
-def store_command(argv: Sequence[str]) -> int:
+def check_store(argv: Sequence[str]) -> int:
     """`hess-run store check`."""
     words = dict(word.partition("=")[::2] for word in argv[1:])
     if not argv or argv[0] != "check" or set(words) - {"outputs", "repair"}:
@@ -55,6 +41,27 @@ def store_command(argv: Sequence[str]) -> int:
             lines.append(store.quarantine(name) if moved else f"{folder.name}: damaged cell {name} ({reason})")
     print("\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"]))
     return 1 if lines else 0
+
+
+def sample_and_tolerance(argv: Sequence[str]) -> tuple[int, float, list[str]]:
+    """What belongs to `verify` itself, and the words that choose the cells."""
+    own: dict[str, str] = {}
+    words = []
+    for word in argv:
+        key, _, value = word.partition("=")
+        if key in ("sample", "tolerance"):
+            own[key] = value
+        else:
+            words.append(word)
+    try:
+        sample, tolerance = int(own.get("sample", "3")), float(own.get("tolerance", TOLERANCE))
+    except ValueError as error:
+        raise SettingError(f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})") from error
+    if sample < 0 or not tolerance >= 0:
+        raise SettingError(f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}")
+    if not any(word.startswith("experiment=") for word in words):
+        raise SettingError("verify: expected experiment=NAME; see hess-run verify --help")
+    return sample, tolerance, words
 
 
 def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:

@@ -31,6 +31,11 @@ class NoSpace(Exception):
     """The disk is full; the store holds whole cells only."""
 
 
+def out_of_space(error: BaseException) -> bool:
+    """Whether an error says that the disk is full."""
+    return isinstance(error, NoSpace) or (isinstance(error, OSError) and error.errno in OUT_OF_SPACE)
+
+
 @dataclass
 class Outcome:
     """What a loop did: ids measured, found stored, failed, and left because the run was interrupted."""
@@ -88,7 +93,7 @@ def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Log
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
         except OSError as error:
-            if error.errno in OUT_OF_SPACE:
+            if out_of_space(error):
                 log.error("no space left: %s", error)
                 raise NoSpace(str(error)) from error
             return _failure(store, cell_id, cell, job, error, log)

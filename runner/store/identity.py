@@ -24,7 +24,7 @@ def settings(value: Any) -> Any:
     All fields but the grid, the report-only ones, and those made with `since()` that hold their default.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: settings(getattr(value, f.name)) for f in fields(value) if _identifies(f, value)}
+        return {f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)}
     if isinstance(value, list | tuple):
         return [settings(item) for item in value]
     return value
@@ -35,6 +35,12 @@ def _identifies(f: Field[Any], owner: Any) -> bool:
     if f.metadata.get("grid") or f.metadata.get("report"):
         return False
     return "since" not in f.metadata or getattr(owner, f.name) != f.metadata["since"]
+
+
+def _identifying(f: Field[Any], owner: Any) -> Any:
+    """A field's value as identities know it: a renamed kind keeps its earlier name."""
+    value = getattr(owner, f.name)
+    return f.metadata["stored"].get(value, value) if "stored" in f.metadata else value
 
 
 @dataclass(frozen=True)

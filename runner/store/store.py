@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,12 +225,12 @@ def _record(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "error" in record else None
 
 
-def merge(cells: Iterable[Stored]) -> dict[str, pd.DataFrame]:
-    """Tables of many cells, one below the other in the order given."""
+def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Tables of many cells (of these names), one below the other in the order given."""
     import pandas as pd
 
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in cells:
-        for name in cell.meta["tables"]:
+        for name in cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]:
             parts.setdefault(name, []).append(cell.table(name))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from runner.store.scratch import scratch_path
 
 if TYPE_CHECKING:
@@ -57,6 +55,8 @@ def by_column(rows: Rows) -> dict[str, list[Any]]:
 def _column(table: str, name: str, values: Any) -> Any:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu().numpy()
+    import numpy as np
+
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"table {table}, column {name}: expected one dimension, found shape {array.shape}")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, inter_layer_metrics, stable_ranks
 from runner.curvature.metrics.operations import Operations
-from runner.models.mlp import mlp
+from runner.models.mlps import mlp
 from runner.models.resnet import resnet18
 
 PROBES, STEPS = 30, 20

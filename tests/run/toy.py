@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.contract.experiment import Analysis, Claim, Experiment, GaussianData, decide, grid, one_of, positive
+from runner.contract.experiment import Analysis, Claim, Experiment, decide, grid, one_of, positive
+from runner.data.gaussian import GaussianData
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.contract.experiment import GaussianData
 from runner.contract.schema import SettingError, since
+from runner.data.gaussian import GaussianData
 from runner.run.execute import run
 from runner.store import tables
 from runner.store.identity import Identity
@@ -153,8 +153,8 @@ def test_the_stored_cells_are_those_that_the_configuration_asks_for():
     """Every cell committed below outputs/ that the five seeds of the paper's protocol ask for is found again."""
     from runner.run import config
 
-    root = config.CONF.parent / "outputs"
-    for name in ("ws_bound", "exp1_resonance", "exp5_attention"):
+    root = config.sources.CONF.parent / "outputs"
+    for name in ("scalar_spectrum", "exp5_attention"):
         store = Store(root, name)
         job = config.build_job((f"experiment={name}", f"outputs={root}"))
         if store.cells.is_dir():

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton.claims import at_base, near_orders
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +206,8 @@ def cost(setup: AttentionNewton, table: pd.DataFrame, parts: pd.DataFrame) -> Fi
     distance = sorted(table["distance"].unique())[min(1, table["distance"].nunique() - 1)]
     rows = at_base(setup, table[table["distance"] == distance], "tokens", "width").dropna(subset=["steps"])
     for i, method in enumerate(setup.method):
-        steps, work = {}, {}
+        steps: dict[int, Any] = {}
+        work: dict[int, Any] = {}
         for (n, d), part in rows[rows["method"] == method].groupby(["tokens", "width"]):
             found = parts[(parts["tokens"] == n) & (parts["width"] == d)]
             if len(found):

@@ -45,6 +45,6 @@ class Exp1Deep(Exp1Resonance):
         }
 
     def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp1.deep_report import DeepAnalysis
+        from experiments.dag.exp1.report import DeepAnalysis
 
         return DeepAnalysis(self, tables)

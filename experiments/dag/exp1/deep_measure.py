@@ -7,12 +7,13 @@ import torch
 from experiments.dag.protocol.estimates import estimated_metrics, estimates_by_distance
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import exact_blocks
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 
-def estimates(trained: Trained, metric: BlockMetric, probes: int, ctx: Context) -> Table:
+def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Context) -> Table:
     """Columns checkpoint and those of `estimates_by_distance`, on the papers' images, from `probes` probes."""
     _, x, y = next(image_sets(trained.data.test, metric, trained.device))
     rows = []

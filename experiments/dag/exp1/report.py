@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from experiments.dag.exp1 import claims, spectral_norm_claims
+from experiments.dag.exp1 import claims, deep_claims, deep_figures, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
-from experiments.dag.protocol.summary import first, groups, long_format, over_seeds
+from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.contract.analysis import Analysis
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from experiments.dag.exp1.deep import Exp1Deep
     from experiments.dag.exp1.resonance import Exp1Resonance
     from runner.contract.experiment import Claim
     from runner.stats import Statistic
@@ -82,9 +83,7 @@ class ResonanceAnalysis(Analysis):
         return claims.claims(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        networks = first(self.tables["networks"]).assign(percent=lambda t: 100 * t["test_accuracy"])
-        names = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
-        return long_format(networks, [*VARIANT, "checkpoint"], names)
+        return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
         return claims.notes(self.tables, self.plain)
@@ -100,3 +99,30 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
     def claims(self) -> list[Claim]:
         return spectral_norm_claims.claims(self.tables)
+
+
+class DeepAnalysis(ResonanceAnalysis):
+    """Depths 16 and 32 (Appendix N.2): the same readings, the U shape, and the published estimates."""
+
+    experiment: Exp1Deep
+
+    resonance_figure: ClassVar[str] = "tableN3_resonance"
+    coupling_figure: ClassVar[str] = "tableN3_coupling"
+    dynamics_figure: ClassVar[str] = "tableN3_dynamics"
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        distances = self.tables["distances"]
+        return {
+            **super().figures(),
+            "u_shape": lambda: deep_figures.u_shape(distances),
+            "estimates": lambda: deep_figures.estimates(distances, self.tables["estimates"]),
+        }
+
+    def claims(self) -> list[Claim]:
+        return deep_claims.claims(self.tables)
+
+    def measured(self) -> pd.DataFrame:
+        return deep_claims.measured(self.tables)
+
+    def notes(self) -> list[str]:
+        return deep_claims.notes(self.tables)

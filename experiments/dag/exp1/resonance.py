@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, ARCHITECTURES, InterLayer, mlp_settings
-from runner.contract.experiment import Analysis, Cell, MlpModel, Tables, grid, one_of, positive
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
+from runner.contract.experiment import Analysis, Cell, Tables, grid, one_of, positive
+from runner.models.kinds.chain import ARCHITECTURES, BlockChain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +23,20 @@ class Exp1Resonance(InterLayer):
     depth: list[int] = grid()
     arch: list[str] = grid()
     activation: str = "relu"
-    model: MlpModel
+    model: BlockChain
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("experiment.depth", self.depth)
         one_of("experiment.arch", self.arch, ARCHITECTURES)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
+        if not set(self.arch) & set(self.model.archs):
+            one_of(f"experiment.arch of model={self.model.kind}", self.arch, self.model.archs)
 
     def cells(self) -> list[Cell]:
-        return [self.priced(Cell(params), int(params["depth"])) for params in self.combinations()]
+        """Depths and blocks of the grid, of those blocks that the model can have."""
+        wanted = [params for params in self.combinations() if params["arch"] in self.model.archs]
+        return [self.priced(Cell(params), int(params["depth"])) for params in wanted]
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    MlpModel,
     SettingError,
     Table,
     Tables,
@@ -21,6 +20,8 @@ from runner.contract.experiment import (
     positive,
     report_only,
 )
+from runner.models.kinds.chain import MlpModel
+from runner.models.kinds.initial import initial_setting
 
 
 @dataclass(frozen=True, kw_only=True)

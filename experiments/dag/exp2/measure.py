@@ -18,16 +18,19 @@ from torch import Tensor
 from experiments.dag.protocol.estimates import estimated_metrics
 from experiments.dag.protocol.measure import Point, Row, at_every_point
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
 from runner.curvature.metrics.low_rank import gauss_newton_factors
+from runner.metrics.inter_layer import InterLayerMetric
 
 Pair = tuple[str, str]
 
 
-def measure(trained: Trained, metric: BlockMetric, probes: int, rank_examples: int, ctx: Context) -> dict[str, Table]:
+def measure(
+    trained: Trained, metric: InterLayerMetric, probes: int, rank_examples: int, ctx: Context
+) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     budget = int(metric.memory_gib * 2**30)
 

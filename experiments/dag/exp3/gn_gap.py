@@ -11,7 +11,6 @@ from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    MlpModel,
     Table,
     Tables,
     free,
@@ -20,6 +19,7 @@ from runner.contract.experiment import (
     one_of,
     positive,
 )
+from runner.models.kinds.chain import BlockChain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Exp3GnGap(InterLayer):
     depth: int = 6
     probes: list[int]
     probe_draws: int = free(10)
-    model: MlpModel
+    model: BlockChain
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,8 +49,8 @@ class Exp3GnGap(InterLayer):
         return [self.priced(Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
-        activation = str(cell.params["activation"])
-        return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)
+        activation, arch = str(cell.params["activation"]), self.model.archs[0]
+        return mlp_settings(self.model, self.dataset, depth=self.depth, arch=arch, activation=activation)
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.protocol.measure import measure

@@ -11,7 +11,6 @@ from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    MlpModel,
     SettingError,
     Table,
     Tables,
@@ -20,6 +19,7 @@ from runner.contract.experiment import (
     one_of,
     positive,
 )
+from runner.models.kinds.chain import MlpModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,6 @@ class Exp3Stochastic(InterLayer):
         return {**tables, **trained.origin_table()}
 
     def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp3.stochastic_report import StochasticAnalysis
+        from experiments.dag.exp3.stochastic_report import StochasticGapAnalysis
 
-        return StochasticAnalysis(self, tables)
+        return StochasticGapAnalysis(self, tables)

@@ -11,15 +11,16 @@ from torch import Tensor
 
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import BlockSplit, split_blocks
 from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 
 def compare(
-    trained: Trained, metric: BlockMetric, probes: Sequence[int], draws: int, activation: str, ctx: Context
+    trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, activation: str, ctx: Context
 ) -> dict[str, Table]:
     """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted` (checkpoint,
     probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images.
@@ -99,7 +100,7 @@ def _targets(nodes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _blocks(
-    trained: Trained, checkpoint: str, x: Tensor, y: Tensor, metric: BlockMetric
+    trained: Trained, checkpoint: str, x: Tensor, y: Tensor, metric: InterLayerMetric
 ) -> tuple[BlockSplit, tuple[str, ...]]:
     network = trained.at(checkpoint)
     dag = network.to_dag(trained.loss)

@@ -1,11 +1,13 @@
-"""The report of the stochastic gap."""
+"""The report of the stochastic Gauss–Newton gap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from experiments.dag.exp3 import stochastic_claims, stochastic_figures
+from experiments.dag.exp3 import stochastic_claims as claims
+from experiments.dag.exp3 import stochastic_figures as draw
 from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -17,26 +19,30 @@ if TYPE_CHECKING:
     from runner.stats import Statistic
 
 
-class StochasticAnalysis(Analysis):
-    """Repetitions of Table N.6, and the error of one estimate against the number of probes."""
+class StochasticGapAnalysis(Analysis):
+    """Readings of `draws` and of the error that theory predicts for them."""
 
     experiment: Exp3Stochastic
 
+    @cached_property
+    def draws(self) -> pd.DataFrame:
+        """Every estimate beside the exact gap."""
+        return self.tables["draws"]
+
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        draws, predicted = self.tables["draws"], self.tables["predicted"]
         return {
-            "tableN6_discrepancy": lambda: stochastic_figures.discrepancies(draws),
-            "error_against_probes": lambda: stochastic_figures.rates(draws, predicted),
+            "tableN6_discrepancy": lambda: draw.discrepancies(self.draws),
+            "error_against_probes": lambda: draw.rates(self.draws, self.tables["predicted"]),
         }
 
     def statistics(self) -> list[Statistic]:
-        return stochastic_claims.rates(self.tables["draws"])
+        return claims.rates(self.draws)
 
     def claims(self) -> list[Claim]:
-        return stochastic_claims.claims(self.tables["draws"])
+        return claims.claims(self.draws)
 
     def measured(self) -> pd.DataFrame:
-        return stochastic_claims.measured(self.tables["draws"])
+        return claims.measured(self.draws)
 
     def notes(self) -> list[str]:
-        return stochastic_claims.notes(self.tables)
+        return claims.notes(self.tables)

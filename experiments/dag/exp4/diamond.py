@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
-from runner.contract.experiment import (
-    Analysis,
-    Cell,
-    Context,
-    MlpModel,
-    SettingError,
-    Table,
-    Tables,
-    grid,
-    one_of,
-    positive,
-)
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from runner.contract.experiment import Analysis, Cell, Context, Table, Tables, grid, one_of, positive
+from runner.models.kinds.diamond import DiamondModel
 
 MERGES = ("sum", "cat")
 
@@ -31,27 +21,26 @@ class Exp4Diamond(InterLayer):
     title: ClassVar[str] = "Tensor term at the merge of two branches"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 6, N.2; Tables 6, N.4"
+    architecture: ClassVar[str] = "diamond"
 
     branch_depth: list[int] = grid()
     merge: list[str] = grid()
     activation: list[str] = grid()
-    model: MlpModel
+    model: DiamondModel
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("experiment.branch_depth", self.branch_depth)
         one_of("experiment.merge", self.merge, MERGES)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
-        if not self.model.norm:
-            raise SettingError("model.norm: expected true (the branches have LayerNorm), found false")
 
     def cells(self) -> list[Cell]:
         return [self.priced(Cell(params), 2 * int(params["branch_depth"])) for params in self.combinations()]
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
-        shape = {"branch_depth": int(cell.params["branch_depth"]), "merge": str(cell.params["merge"])}
-        shape |= {"activation": str(cell.params["activation"]), "width": self.model.width}
-        return {**initial_setting(self.model.initial), "builder": "diamond", "outputs": self.dataset.classes, **shape}
+        depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
+        shape: dict[str, Any] = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
+        return self.model.network(outputs=self.dataset.classes, **shape)
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp4.measure import measure

@@ -12,17 +12,18 @@ from typing import Any
 
 from experiments.dag.protocol.measure import Point, Row, at_every_point, by_distance, first_pairs, network_row
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance, split_blocks
 from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import graph_distance
 
 RELATIONS = ("a", "b", "cross")
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     depth = int(trained.settings["branch_depth"])
 
@@ -30,6 +31,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Ta
         budget = int(metric.memory_gib * 2**30)
         blocks = split_blocks(at.dag, at.x, at.y, at.network.measured, memory_budget=budget)
         columns = block_metrics(blocks, order=at.network.measured)
+        columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
         return {
             "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
             "merge": [{**at.where, **merge_row(blocks, depth)}],

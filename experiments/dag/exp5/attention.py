@@ -7,19 +7,21 @@ from typing import Any, ClassVar
 
 from runner.contract.experiment import (
     Analysis,
-    AttentionData,
-    BlockMetric,
     Cell,
     Context,
     Experiment,
-    MinibatchTraining,
     SettingError,
     Table,
     Tables,
     free,
     grid,
     one_of,
+    since,
 )
+from runner.data.attention import AttentionData
+from runner.metrics.inter_layer import InterLayerMetric
+from runner.models.kinds.attention import AttentionModel
+from runner.training.kinds.minibatch import MinibatchTraining
 
 NETWORKS = ("attention", "relu_mlp")
 PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1")}
@@ -41,7 +43,8 @@ class Exp5Attention(Experiment):
     resampled: list[str] = free()
     protocols: dict[str, Any]
     dataset: AttentionData
-    metric: BlockMetric
+    model: AttentionModel = since(AttentionModel())
+    metric: InterLayerMetric
     training: MinibatchTraining
 
     def __post_init__(self) -> None:
@@ -51,6 +54,8 @@ class Exp5Attention(Experiment):
         one_of("experiment.resampled", self.resampled, self.protocols)
         if self.mlp_depth < 2:
             raise SettingError(f"experiment.mlp_depth: expected at least the 2 measured blocks, found {self.mlp_depth}")
+        if self.model.width != self.dataset.width:
+            raise SettingError(f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}")
         if self.metric.examples > self.dataset.validation:
             found = f"{self.dataset.validation} validation samples, found {self.metric.examples}"
             raise SettingError(f"metric.examples: expected at most the {found}")
@@ -84,7 +89,7 @@ class Exp5Attention(Experiment):
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
         if network == "attention":
-            return {"builder": "attention_regressor", "width": self.dataset.width}
+            return self.model.network()
         shape = {"width": self.dataset.width, "depth": self.mlp_depth, "activation": "relu"}
         return {"builder": "positionwise_mlp", **shape}
 

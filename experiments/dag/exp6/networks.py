@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from experiments.dag.protocol.training import build, load_images, origin_of, train_images
+from experiments.dag.protocol.training import build, origin_of, train_images
 from runner.contract.experiment import Cell, Context
 from runner.data.images import DataError, ImageData, Split
+from runner.data.loading import load_images
 from runner.models import Network
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class AtCheckpoint:
 def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
     """The network of a cell. At init nothing is trained; with `folder` set, weights are read from there."""
     settings, checkpoint = experiment.network_settings(cell), str(cell.params["checkpoint"])
-    data = load_images(experiment.dataset, ctx.seed, flat=False)
+    data = load_images(experiment.dataset, ctx, flat=False)
     origin = origin_of(settings, experiment.training, data, ctx.seed)
     if experiment.folder:
         network = build(settings, ctx.seed)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner.contract.experiment import Analysis, Cell, Context, Table, Tables, free, grid, one_of, positive
+from runner.models.kinds.initial import INITIAL, initial_setting
 
 ARCHITECTURES = ("resnet18", "plain_resnet18")
 CHECKPOINTS = ("init", "mid", "final")
@@ -40,7 +41,7 @@ class Exp6ResNet18(InterLayer):
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.arch", self.arch, ARCHITECTURES)
         one_of("experiment.checkpoint", self.checkpoint, CHECKPOINTS)
-        one_of("experiment.initial", self.initial, ("named", "published"))
+        one_of("experiment.initial", self.initial, INITIAL)
         for name in ("probes", "power_steps", "relative_error", "calibration"):
             positive(f"experiment.{name}", getattr(self, name))
 

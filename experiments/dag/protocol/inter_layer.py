@@ -7,40 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.contract.experiment import (
-    BlockMetric,
-    Cell,
-    CifarData,
-    Context,
-    Experiment,
-    MinibatchTraining,
-    MlpModel,
-    SettingError,
-    Table,
-)
+from runner.contract.experiment import Cell, Context, Experiment, SettingError, Table
+from runner.data.images import ImageSettings
+from runner.metrics.inter_layer import InterLayerMetric
+from runner.models import activations
+from runner.models.kinds.chain import BlockChain
+from runner.training.kinds.minibatch import MinibatchTraining
 
-ARCHITECTURES = ("plain", "residual", "plain_sn")
-ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh")
+ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 
 
-def initial_setting(initial: str) -> dict[str, str]:
-    """The entry of the network settings for published initial networks; none for named ones, whose keys are older."""
-    return {} if initial == "named" else {"initial": initial}
-
-
-def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, activation: str) -> dict[str, Any]:
-    """Settings of `runner.models.mlp`: plain, residual, or plain with spectral norm instead of LayerNorm."""
-    return {
-        **initial_setting(model.initial),
-        "builder": "mlp",
-        "outputs": dataset.classes,
-        "depth": depth,
-        "width": model.width,
-        "activation": activation,
-        "residual": arch == "residual",
-        "norm": model.norm and arch != "plain_sn",
-        "spectral": arch == "plain_sn",
-    }
+def mlp_settings(
+    model: BlockChain, dataset: ImageSettings, *, depth: int, arch: str, activation: str
+) -> dict[str, Any]:
+    """Builder and arguments of a chain of blocks with an output for each class of the data."""
+    return model.network(outputs=dataset.classes, depth=depth, arch=arch, activation=activation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +31,8 @@ class InterLayer(Experiment):
     A subclass says which network a cell is (`network_settings`).
     """
 
-    dataset: CifarData
-    metric: BlockMetric
+    dataset: ImageSettings
+    metric: InterLayerMetric
     training: MinibatchTraining
 
     def __post_init__(self) -> None:

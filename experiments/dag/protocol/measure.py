@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature import Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.inter_layer import Columns, block_metrics
+from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
 from runner.curvature.metrics.jacobians import (
     block_jacobians,
     lyapunov_exponents,
@@ -35,6 +35,7 @@ from runner.curvature.metrics.jacobians import (
     spectral_radius,
 )
 from runner.data.images import Split
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Block, Network
 from runner.training import CHECKPOINTS
 
@@ -47,7 +48,7 @@ IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
 
-def image_sets(test: Split, metric: BlockMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
+def image_sets(test: Split, metric: InterLayerMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
     """(number, inputs, targets) of every set of `metric.examples` test images, on `device`."""
     for number in range(metric.subsamples + 1):
         if number == 0 and metric.subsample == "first":
@@ -81,7 +82,7 @@ class Point:
 
 
 def at_every_point(
-    trained: Trained, metric: BlockMetric, ctx: Context, read: Callable[[Point], Mapping[str, list[Row]]]
+    trained: Trained, metric: InterLayerMetric, ctx: Context, read: Callable[[Point], Mapping[str, list[Row]]]
 ) -> dict[str, Table]:
     """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and `history`.
 
@@ -106,7 +107,9 @@ def at_every_point(
     return {**tables, "history": trained.training.history, **trained.origin_table()}
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Distance | None = None) -> dict[str, Table]:
+def measure(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
+) -> dict[str, Table]:
     """All tables of one training. distance: default |i − j| in the order of the measured nodes."""
 
     def read(at: Point) -> dict[str, list[Row]]:
@@ -120,7 +123,7 @@ def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Dista
     return at_every_point(trained, metric, ctx, read)
 
 
-def first_pairs(at: Point, columns: Columns, metric: BlockMetric) -> list[Row]:
+def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[Row]:
     """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other images."""
     if not at.first:
         return []
@@ -129,7 +132,7 @@ def first_pairs(at: Point, columns: Columns, metric: BlockMetric) -> list[Row]:
 
 
 def measure_blocks(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric, distance: Distance | None = None
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric, distance: Distance | None = None
 ) -> Columns:
     """Metrics of the batch-mean blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
     budget = int(metric.memory_gib * 2**30)
@@ -140,7 +143,13 @@ def measure_blocks(
         found = distance(v, w)
         return -1 if found is None else found
 
-    return block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    columns = block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    return columns | metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+
+
+def own(columns: Columns) -> list[str]:
+    """Names of the columns that the metric's kind added to those of block_metrics."""
+    return [name for name in columns if name not in (*COLUMNS, "R_examples")]
 
 
 def by_distance(columns: Columns) -> list[dict[str, Any]]:
@@ -155,7 +164,7 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
         row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")}
+        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D", *own(columns))}
         row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
         row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
         if "R_examples" in columns:
@@ -168,14 +177,14 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
 
 def pair_rows(columns: Columns) -> list[dict[str, Any]]:
     """The columns of block_metrics that cannot be had from the others, one row per pair."""
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor")
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *own(columns))
     return [
         {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
         for i in range(len(columns["v"]))
     ]
 
 
-def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric) -> list[float]:
+def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> list[float]:
     """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     sums = dict.fromkeys(pairs, 0.0)

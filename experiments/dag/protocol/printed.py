@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.report import figures
+from experiments.dag.protocol.looks import LOOKS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, label: str) -> None:
         x,
         rows["mean"],
         yerr=rows["std"].fillna(0),
-        marker=figures.style(label)["marker"],
+        marker=LOOKS.style(label)["marker"],
         markerfacecolor="none",
         markeredgecolor="black",
         ecolor="black",

@@ -10,14 +10,15 @@ import torch
 
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 
-def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
+def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
     """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
 
     Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and

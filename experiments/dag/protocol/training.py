@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 
 from experiments.dag.protocol.published import published_network, streams_of
-from runner import models
-from runner.contract.experiment import AttentionData, CifarData, Context, MinibatchTraining, Table
+from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature.graph.losses import LossSpec
-from runner.data import cifar
-from runner.data.attention import RegressionData, token_regression
-from runner.data.images import ImageData
-from runner.data.surrogate import surrogate_images
-from runner.models import Network
+from runner.data.attention import AttentionData, RegressionData
+from runner.data.images import ImageData, ImageSettings
+from runner.data.loading import load, load_images
+from runner.models import Network, builder
+from runner.training.kinds.minibatch import MinibatchTraining
 from runner.training.minibatch import Training, train
 from runner.training.order import LoaderAugment, LoaderOrder
 
@@ -70,49 +69,15 @@ def build(settings: NetworkSettings, seed: int) -> Network:
 def build_with_stream(settings: NetworkSettings, seed: int) -> tuple[Network, torch.Generator]:
     """The network, and torch's global stream as it stands after the published network of these settings was built."""
     arguments = {name: value for name, value in settings.items() if name not in ("builder", "initial")}
-    make = partial(getattr(models, settings["builder"]), **arguments)
+    make = partial(builder(settings["builder"]), **arguments)
     network, stream = published_network(lambda: make(generator=None), seed)
     if streams_of(settings.get("initial", "named"), seed) == "named":
         network = make(generator=torch_generator(seed, "init"))
     return network, stream
 
 
-def load_images(dataset: CifarData, seed: int, *, flat: bool = True) -> ImageData:
-    """The pixels a configuration asks for, read once per process."""
-    return _load(
-        dataset.kind,
-        seed if dataset.kind == "surrogate" else 0,
-        tuple(dataset.mean),
-        tuple(dataset.std),
-        classes=dataset.classes,
-        train=dataset.train,
-        test=dataset.test,
-        flat=flat,
-    )
-
-
-@lru_cache(maxsize=1)
-def _load(
-    kind: str,
-    seed: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    *,
-    classes: int,
-    train: int,
-    test: int,
-    flat: bool,
-) -> ImageData:
-    if kind == "surrogate":
-        generator = torch_generator(seed, "images")
-        return surrogate_images(
-            train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat
-        )
-    return cifar.load(kind, train=train, test=test, mean=mean, std=std, flat=flat)
-
-
 def training_key(
-    settings: NetworkSettings, dataset: CifarData, fingerprint: str, training: MinibatchTraining
+    settings: NetworkSettings, dataset: ImageSettings, fingerprint: str, training: MinibatchTraining
 ) -> dict[str, Any]:
     """Everything that the result of a training depends on, but for the seed."""
     pixels = {name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")}
@@ -136,7 +101,7 @@ def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
 
 def train_images(
     settings: NetworkSettings,
-    dataset: CifarData,
+    dataset: ImageSettings,
     training: MinibatchTraining,
     ctx: Context,
     *,
@@ -148,7 +113,7 @@ def train_images(
     Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
     see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
     """
-    data = load_images(dataset, ctx.seed, flat=flat)
+    data = load_images(dataset, ctx, flat=flat)
     network, stream = build_with_stream(settings, ctx.seed)
     published = streams_of(training.order, ctx.seed) == "published"
     augment = LoaderAugment(stream) if published else ctx.torch_generator("augment")
@@ -181,21 +146,11 @@ def origin_of(settings: NetworkSettings, training: MinibatchTraining, data: Imag
     }
 
 
-def load_tokens(dataset: AttentionData, seed: int) -> RegressionData:
-    """Sequences from the stream "inputs" of the seed, targets from the teacher of `teacher_seed`, the same for all."""
-    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset")
-    return token_regression(
-        generator=torch_generator(seed, "inputs"),
-        teacher=torch_generator(dataset.teacher_seed, "teacher"),
-        **{name: getattr(dataset, name) for name in names},
-    )
-
-
 def train_regression(
     settings: NetworkSettings, dataset: AttentionData, training: MinibatchTraining, ctx: Context
 ) -> Trained:
     """Train the network on token sequences with the squared error, or load the training if it is there."""
-    data = load_tokens(dataset, ctx.seed)
+    data: RegressionData = load(dataset, ctx)
     key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
     result = train(
         build(settings, ctx.seed).to(ctx.device),

@@ -1,27 +1,37 @@
 """Flat training as an honest contest: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation.
 
-Two experiments share the trainings. `hsr_flat_tuning` runs the same number of settings of every method and names, by
-validation data alone, the most accurate and the flattest that is still accurate. `hsr_flat_training` runs those choices
-at seeds that the search never saw, with equal steps and with equal cost.
+`hsr_flat_tuning` is the first half: it runs the same number of settings of every method and names, by validation data
+alone, the most accurate and the flattest that is still accurate. The contest of these choices at seeds that the search
+never saw is not here yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.hsr.flat_training.names import METHODS
-from runner.contract.experiment import Cell, Context, Experiment, SettingError, Table, grid, one_of, positive
+from runner.contract.experiment import (
+    Analysis,
+    Cell,
+    Context,
+    Experiment,
+    SettingError,
+    Table,
+    Tables,
+    grid,
+    one_of,
+    positive,
+    report_only,
+)
 
-BUDGETS = ("steps", "cost")
-CHOICES = ("accurate", "flat")
 STEP_SECONDS = {"sgd": 0.0008, "sam": 0.002, "asam": 0.002, "asam_all": 0.002, "trace": 0.012, "hsr": 0.014}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatTraining(Experiment):
-    """What both experiments set; each setting is explained in conf/experiment/hsr_flat_training.yaml."""
+    """What both experiments set; each setting is explained in conf/experiment/hsr_flat_tuning.yaml."""
 
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
@@ -65,6 +75,7 @@ class FlatTuning(FlatTraining):
     title: ClassVar[str] = "Tuning of seven ways to train flat: the same number of settings for each"
 
     trials: int
+    accuracy_margin: float = report_only(0.005)
 
     def cells(self) -> Iterable[Cell]:
         return [
@@ -78,34 +89,7 @@ class FlatTuning(FlatTraining):
 
         return measure(self, str(cell.params["method"]), int(cell.params["trial"]), "steps", ctx)
 
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.hsr.flat_training.report import TuningAnalysis
 
-@dataclass(frozen=True, kw_only=True)
-class FlatContest(FlatTraining):
-    """The contest: the chosen settings at new seeds. chosen: method -> numbers of the trials of `CHOICES`."""
-
-    version: ClassVar[int] = 1
-    title: ClassVar[str] = "Flat training: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation"
-
-    budget: list[str] = grid()
-    chosen: dict[str, list[int]] = field(metadata={"report": True})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("experiment.budget", self.budget, BUDGETS)
-        for method in self.method:
-            if len(self.chosen.get(method, ())) != len(CHOICES):
-                raise SettingError(f"experiment.chosen.{method}: expected two trials ({', '.join(CHOICES)})")
-
-    def cells(self) -> Iterable[Cell]:
-        return [
-            Cell({"method": method, "trial": number, "budget": budget}, self._seconds(method, budget), 0.5)
-            for method in self.method
-            for number in dict.fromkeys(self.chosen[method])
-            for budget in self.budget
-        ]
-
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.hsr.flat_training.measure import measure
-
-        method, budget = str(cell.params["method"]), str(cell.params["budget"])
-        return measure(self, method, int(cell.params["trial"]), budget, ctx)
+        return TuningAnalysis(self, tables)

@@ -56,7 +56,8 @@ def _pooled_images() -> Part:
     """CIFAR-10's training images, averaged to 8 × 8 pixels of three colours, in [−1, 1]."""
     from runner.data import cifar
 
-    train = cifar.load("cifar10", test=1, flat=False).train
+    part = cifar.load(cifar.CifarData(test=1)).train
+    train = part.as_images(part.mean, part.std, flat=False)
     pooled = [F.avg_pool2d(train.normalised(part), POOL).flatten(1) for part in train.inputs.split(5000)]
     return torch.cat(pooled), train.targets
 
@@ -163,7 +164,7 @@ class _Record:
 
     def largest(self, role: str) -> float:
         """λ₁ of the Hessian of the training loss, by Lanczos."""
-        operator = ParameterHessian(self._training_loss(), list(self.model.parameters()))
+        operator: Any = ParameterHessian(self._training_loss(), list(self.model.parameters()))
         steps = self.experiment.lanczos_steps
         return float(lanczos_extremes(operator, steps=steps, generator=self.ctx.torch_generator(role)).largest.value)
 

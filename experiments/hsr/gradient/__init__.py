@@ -9,12 +9,11 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
     Analysis,
     Cell,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
     SettingError,
     Table,
     Tables,
@@ -23,7 +22,12 @@ from runner.contract.experiment import (
     one_of,
     positive,
     report_only,
+    since,
 )
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 SECONDS = {"timing": 12.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
 
@@ -67,13 +71,15 @@ class HsrGradient(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("experiment.part", self.part, SECONDS)
         one_of("experiment.covariance_activation", self.covariance_activation, ("linear", "sigmoid"))
-        skipped = ("part", "covariance", "covariance_activation", "dataset", "training", "fixed_sample")
+        skipped = ("part", "covariance", "covariance_activation", "fixed_sample", *GROUPS)
         for field in fields(self):
             if field.name not in skipped:
                 positive(f"experiment.{field.name}", getattr(self, field.name))

@@ -10,12 +10,11 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
     Analysis,
     Cell,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
     SettingError,
     Table,
     Tables,
@@ -24,7 +23,12 @@ from runner.contract.experiment import (
     one_of,
     positive,
     report_only,
+    since,
 )
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
 READINGS = ("every_step", "second_half")
@@ -69,6 +73,8 @@ class HsrRegularization(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
@@ -77,7 +83,7 @@ class HsrRegularization(Experiment):
         one_of("experiment.reading", self.reading, READINGS)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "reading", "activation", "dataset", "training"):
+            if field.name not in ("protocol", "reading", "activation", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("group_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:

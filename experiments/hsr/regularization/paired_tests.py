@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.regularization.analysis import (
     FIGURES,
@@ -42,7 +42,7 @@ def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
             tables = {seed: wide(part, quantity) for seed, part in by_seed(rows[rows["group"] == group])}
             for a, b in PAIRS:
                 name = f"{quantity}, {a} - {b}, {group} seeds"
-                about = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
+                about: dict[str, Any] = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
                 about["figure"] = f"{figure} {variant.group}"
                 medians = []
                 for seed, table in tables.items():

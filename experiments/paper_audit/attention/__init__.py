@@ -1,6 +1,4 @@
-"""Every statement of the attention paper that numbers can check, in the order of its sections."""
-
-from __future__ import annotations
+"""The attention paper: Hessian of softmax-attention regression with respect to its input, bounds, Newton recovery."""
 
 from experiments.paper_audit.attention.bounds import BOUND_FORMULAS, PROOF_STEPS, THEOREM
 from experiments.paper_audit.attention.case_one import BASIC, REMAINING
@@ -8,9 +6,9 @@ from experiments.paper_audit.attention.case_two import SECOND_CASE
 from experiments.paper_audit.attention.gradients import DEFINITIONS, FIRST_DERIVATIVES, LOSS
 from experiments.paper_audit.attention.matrix import MATRIX_FORMS
 from experiments.paper_audit.attention.tables import FIRST_CASE
-from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.papers import read
 
-FORMULAS: tuple[Formula, ...] = (
+FORMULAS = (
     *DEFINITIONS,
     *FIRST_DERIVATIVES,
     *BASIC,
@@ -23,3 +21,4 @@ FORMULAS: tuple[Formula, ...] = (
     *PROOF_STEPS,
     *THEOREM,
 )
+PAPER = read(__file__, FORMULAS)

@@ -5,11 +5,6 @@ from __future__ import annotations
 from experiments.paper_audit.attention.terms import all_same, derivative_lemma, same_then_other
 from experiments.paper_audit.formula import Formula
 
-TRIPLE = (
-    "W_{j2,*} + W_{*,j2} in place of W_{j2,*}, W_{*,j2}: the bracket with three entries is taken as the sum of their "
-    "products where the formula is checked as printed"
-)
-
 BASIC: tuple[Formula, ...] = (
     derivative_lemma(
         "Lemma C.1, Part 1", "d w_{i0,j1}/dx_{i2,j2} = w_{j1,j2}", lambda t: t.w1, all_same, lambda t: t.w12
@@ -66,20 +61,18 @@ BASIC: tuple[Formula, ...] = (
         same_then_other,
         lambda t: -t.z1 * t.f00 * t.w2 + t.f00 * t.w2 * t.y10 + t.f00 * t.w21,
         lambda t: -t.z1 * t.f02 * t.w2 + t.f02 * t.w2 * t.y12 + t.f02 * t.w21,
-        "wrong statement",
+        "attention.c.5.2",
         "f_{i0,i2} for f_{i0,i0} in all three terms and X_{*,i2} for X_{*,i0}: the proof applies Part 1 of Lemma B.14, "
         "which is for i2 = i0",
     ),
     derivative_lemma(
         "Lemma C.6, Part 1",
         "d (f_{i0,i0} h_{j0,i0})/dx_{i2,j2} = (-f_{i0,i0} (f_{i0,i0} w2 + z2) "
-        "+ f_{i0,i0} <W_{j2,*}, W_{*,j2}, X_{*,i0}>) h_{j0,i0} + f_{i0,i0} v_{j2,j0}",
+        "+ f_{i0,i0} <W_{j2,*} + W_{*,j2}, X_{*,i0}>) h_{j0,i0} + f_{i0,i0} v_{j2,j0}, the comma read as +",
         lambda t: t.f00 * t.h0,
         all_same,
-        lambda t: (-t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * t.triple2) * t.h0 + t.f00 * t.v2,
         lambda t: (-t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * (t.w2 + t.y20)) * t.h0 + t.f00 * t.v2,
-        "misprint",
-        TRIPLE,
+        root="attention.comma",
     ),
     derivative_lemma(
         "Lemma C.6, Part 2",
@@ -90,14 +83,14 @@ BASIC: tuple[Formula, ...] = (
     ),
     derivative_lemma(
         "Lemma C.7, Part 1",
-        "d (f_{i0,i0} w1)/dx_{i2,j2} = (f_{i0,i0} (f_{i0,i0} w2 + z2) + f_{i0,i0} <W_{j2,*}, W_{*,j2}, X_{*,i0}>) w1 "
-        "+ f_{i0,i0} w_{j1,j2}",
+        "d (f_{i0,i0} w1)/dx_{i2,j2} = (f_{i0,i0} (f_{i0,i0} w2 + z2) + f_{i0,i0} <W_{j2,*} + W_{*,j2}, X_{*,i0}>) w1 "
+        "+ f_{i0,i0} w_{j1,j2}, the comma read as +",
         lambda t: t.f00 * t.w1,
         all_same,
-        lambda t: (t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * t.triple2) * t.w1 + t.f00 * t.w12,
+        lambda t: (t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * (t.w2 + t.y20)) * t.w1 + t.f00 * t.w12,
         lambda t: (-t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * (t.w2 + t.y20)) * t.w1 + t.f00 * t.w12,
-        "misprint",
-        "a minus sign before the first term (it is there in the proof), and " + TRIPLE,
+        "attention.c.7.1",
+        "a minus sign before the first term",
     ),
     derivative_lemma(
         "Lemma C.7, Part 2",
@@ -156,7 +149,7 @@ REMAINING: tuple[Formula, ...] = (
             - t.s * t.f02 * t.y12 * t.w2
             - t.s * t.f02 * t.w21
         ),
-        "wrong statement",
+        "attention.c.5.2",
         "f_{i0,i2} for f_{i0,i0} and X_{*,i2} for X_{*,i0} in the last three terms (inherited from Lemma C.5, Part 2)",
     ),
     derivative_lemma(

@@ -69,7 +69,7 @@ H4 = (
     "f_{i0,i1} (delta - f_{i0,i2}) w2 (w1 (h_{j0,i1} - s) + v_{j1,j0}) "
     "+ f_{i0,i1} w1 (delta v_{j2,j0} - f_{i0,i2} ((h_{j0,i2} - s) w2 + v_{j2,j0})), delta = 1 if i1 = i2 else 0"
 )
-EMPTY = "the right-hand side is empty; what the end of the proof shows is checked. "
+EMPTY = "the right-hand side is blank in our text; what the end of the proof shows is checked. "
 
 SECOND_CASE: tuple[Formula, ...] = (
     derivative_lemma(
@@ -79,7 +79,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other,
         lambda t: -t.f01 * t.f02 * t.w2 + t.f01 * t.w2,
         df01,
-        "wrong statement",
+        "attention.d.1",
         "f_{i0,i1} (delta_{i1,i2} - f_{i0,i2}) w2: " + DELTA,
     ),
     derivative_lemma(
@@ -103,7 +103,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other,
         _d3,
         ds,
-        "misprint",
+        "attention.d.1",
         "e_{i2} for e_{i1}: f_{i0,i2} ((h_{j0,i2} - s) w2 + v_{j2,j0}). As printed it is right for i1 = i2 only",
     ),
     derivative_lemma(
@@ -113,7 +113,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other,
         lambda t: (-t.f02 * t.f01 + t.f01) * t.w2 * t.w1,
         lambda t: df01(t) * t.w1,
-        "wrong statement",
+        "attention.d.1",
         "f_{i0,i1} (delta_{i1,i2} - f_{i0,i2}) w2 w1: " + DELTA,
     ),
     derivative_lemma(
@@ -123,7 +123,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other_equal,
         lambda t: (-t.f02 + 1 + t.v2) * t.f01 * t.w2 * t.h1,
         lambda t: df01(t) * t.h1 + t.f01 * t.v2,
-        "wrong statement",
+        "attention.d.5.1",
         "((1 - f_{i0,i2}) w2 h_{j0,i1} + v_{j2,j0}) f_{i0,i1}: v_{j2,j0} is not multiplied by w2 h_{j0,i1}",
     ),
     derivative_lemma(
@@ -133,7 +133,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         all_different,
         lambda t: (-t.f02 * t.f01 + t.f01) * t.w2 * t.h1,
         lambda t: df01(t) * t.h1,
-        "wrong statement",
+        "attention.d.1",
         "-f_{i0,i2} f_{i0,i1} w2 h_{j0,i1} (and the left-hand side is printed with i0 for i1): " + DELTA,
     ),
     derivative_lemma(
@@ -144,7 +144,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other,
         _d6,
         lambda t: -ds(t) * t.f01 * t.w1 - t.s * df01(t) * t.w1,
-        "wrong statement",
+        "attention.d.6",
         "-(ds/dx_{i2,j2}) f_{i0,i1} w1 - s (d f_{i0,i1}/dx_{i2,j2}) w1: the minus sign of C_6 and the bracket around "
         "ds are lost, and Lemmas D.3 and D.4 are used as printed",
     ),
@@ -155,7 +155,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other_equal,
         _d7,
         lambda t: (df01(t) * t.h1 + t.f01 * t.v2) * t.w1,
-        "wrong statement",
+        "attention.d.5.1",
         "((1 - f_{i0,i2}) w2 h_{j0,i1} + v_{j2,j0}) f_{i0,i1} w1, as in Lemma D.5",
     ),
     derivative_lemma(
@@ -165,7 +165,7 @@ SECOND_CASE: tuple[Formula, ...] = (
         all_different,
         _d7,
         lambda t: df01(t) * t.h1 * t.w1,
-        "wrong statement",
+        "attention.d.1",
         "-f_{i0,i2} f_{i0,i1} w2 h_{j0,i1} w1: " + DELTA,
     ),
     derivative_lemma(
@@ -175,23 +175,23 @@ SECOND_CASE: tuple[Formula, ...] = (
         both_other,
         _d8,
         lambda t: df01(t) * t.v1,
-        "wrong statement",
+        "attention.d.1",
         "f_{i0,i1} (delta_{i1,i2} - f_{i0,i2}) w2 v_{j1,j0}: " + DELTA,
     ),
     formula(
         "Lemma D.9, Part 1",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 != i1 = i2: (empty); the proof ends with D.6 + D.7 + D.8",
+        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 != i1 = i2 (blank in our text): the proof ends on D.6 + D.7 + D.8",
         lambda: compare(points(both_other_equal), second_derivative, lambda t: _d6(t) + _d7(t) + _d8(t), _dc),
         True,
-        "wrong statement",
+        "attention.d.6",
         EMPTY + H4,
     ),
     formula(
         "Lemma D.9, Part 2",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0, i1, i2 all different: (empty); the proof ends with D.6 + D.7 + D.8",
+        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0, i1, i2 all different (blank in our text): the proof ends on D.6 + D.7 + D.8",
         lambda: compare(points(all_different), second_derivative, lambda t: _d6(t) + _d7(t) + _d8(t), _dc),
         True,
-        "wrong statement",
+        "attention.d.1",
         EMPTY + H4,
     ),
 )

@@ -12,6 +12,7 @@ from experiments.paper_audit.attention.terms import (
     SIZES,
     Index,
     Terms,
+    by_hand,
     compare,
     derivative_lemma,
     formula,
@@ -27,7 +28,9 @@ ORIGIN = Index(0, 0, 0, 0, 0, 0)
 
 
 def origins() -> Iterator[tuple[str, Terms]]:
-    """One set of terms per size, for statements without indices."""
+    """One set of terms per instance, for statements without indices, those to recompute by hand first."""
+    for text, values in by_hand():
+        yield text, Terms(*values, ORIGIN)
     for n, d in SIZES:
         yield f"n = {n}, d = {d}", Terms(*instance(n, d), ORIGIN)
 
@@ -40,6 +43,33 @@ def _algebra() -> Outcome:
         triple = (first * second * third).sum()
         errors.append(relative_error((first * second) @ third, triple))
         errors.append(relative_error(first @ torch.diag(second) @ third, triple))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _calculus() -> Outcome:
+    """Fact B.2: product rules, power rule, exp, unit vectors, against autodiff at random points."""
+    errors = []
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        a, b, c = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+        time = torch.randn((), generator=generator, dtype=torch.float64)
+        slope = torch.func.jacfwd
+
+        def f(t: Tensor, a: Tensor = a, b: Tensor = b) -> Tensor:
+            return torch.sin(a * t + b)
+
+        def g(t: Tensor, c: Tensor = c) -> Tensor:
+            return torch.cos(c * t)
+
+        inner = slope(f)(time) @ g(time) + f(time) @ slope(g)(time)
+        errors.append(relative_error(inner, slope(lambda t: f(t) @ g(t))(time)))
+        power = 3 * (f(time)[0]) ** 2 * slope(f)(time)[0]
+        errors.append(relative_error(power, slope(lambda t: f(t)[0] ** 3)(time)))
+        errors.append(relative_error(torch.exp(f(time)) * slope(f)(time), slope(lambda t: torch.exp(f(t)))(time)))
+        scalars = slope(f)(time)[0] * g(time)[1] + f(time)[0] * slope(g)(time)[1]
+        errors.append(relative_error(scalars, slope(lambda t: f(t)[0] * g(t)[1])(time)))
+        errors.append(relative_error(torch.eye(4, dtype=torch.float64), slope(lambda x: x * 1)(a)))
+        errors.append(relative_error(torch.zeros(4, dtype=torch.float64), slope(lambda y, a=a: a + 0 * y)(time)))
     return Outcome(max(errors), instances=len(errors))
 
 
@@ -97,11 +127,11 @@ def _loss_gradient() -> Outcome:
     )
 
 
-def _loss_hessian(swapped: bool) -> Outcome:
+def _loss_hessian(factor: float, swapped: bool = False) -> Outcome:
     return compare(
         origins(),
         lambda t: torch.func.hessian(lambda x: loss(t, x))(t.x),
-        lambda t: _second(t, 1.0, swapped),
+        lambda t: _second(t, factor, swapped),
         lambda t: _second(t, 2.0),
     )
 
@@ -123,12 +153,13 @@ def _layout() -> Outcome:
 
 DEFINITIONS: tuple[Formula, ...] = (
     formula("Fact B.1", "<u o v, w> = <u o v o w, 1_n> and u^T (v o w) = u^T diag(v) w", _algebra),
+    formula("Fact B.2", "product rules, power rule, d exp(f)/dt = exp(f) o df/dt, dx/dx_j = e_j, dx/dy = 0", _calculus),
     formula(
         "Theorem J.1, loss",
         "L(X) = |D(X)^-1 exp(X^T W X) X^T V - B|_F^2 is the loss of Definition B.9",
         lambda: _matrix_form(True),
         True,
-        "misprint",
+        "attention.j.1.loss",
         "|D(X)^-1 exp(X^T W^T X) X^T V - B|_F^2: row i0 of Definition B.4 is exp(X^T W X_{*,i0})^T. The two agree "
         "for symmetric W only. (The minimum is over X in R^{d x n}, not R^{n x d}.)",
     ),
@@ -247,24 +278,31 @@ LOSS: tuple[Formula, ...] = (
         "dL/dx = sum c dc/dx",
         _loss_gradient,
         True,
-        "wrong statement",
+        "attention.b.17",
         "dL/dx = 2 sum c dc/dx: L is the sum of c^2 without a factor 1/2",
     ),
     formula(
         "Lemma F.1",
-        "d2L/dx_{i1,j1} dx_{i2,j2} = sum dc/dx_{i1,j1} dc/dx_{i1,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}",
-        lambda: _loss_hessian(True),
+        "d2L/dx_{i1,j1} dx_{i2,j2} = sum dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}",
+        lambda: _loss_hessian(1.0),
         True,
-        "wrong statement",
-        "2 sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}): a factor 2 (from Lemma B.17), and the "
-        "second factor is the derivative in x_{i2,j2}",
+        "attention.b.17",
+        "2 sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2})",
+    ),
+    formula(
+        "Lemma F.1, index",
+        "the second factor is dc/dx_{i1,j2} (read with the factor 2)",
+        lambda: _loss_hessian(2.0, True),
+        True,
+        "attention.f.1",
+        "dc/dx_{i2,j2}",
     ),
     formula(
         "Lemma F.2",
         "grad^2 L = sum grad c grad c^T + c grad^2 c",
-        lambda: _loss_hessian(False),
+        lambda: _loss_hessian(1.0),
         True,
-        "wrong statement",
+        "attention.b.17",
         "grad^2 L = 2 sum (grad c grad c^T + c grad^2 c)",
     ),
     formula(

@@ -22,7 +22,7 @@ from experiments.paper_audit.attention.terms import (
     points,
     second_derivative,
 )
-from experiments.paper_audit.formula import Difference, Formula, Outcome
+from experiments.paper_audit.formula import Formula, Outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,26 +86,28 @@ CORRECT: tuple[tuple[str, Form], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Slip:
-    """A matrix that is printed differently: its form (None where the factors do not multiply), kind and correction."""
+    """A matrix that is printed differently: its form (None where the factors do not multiply), root and correction."""
 
     form: Form | None
-    difference: Difference
+    root: str
     correction: str
 
 
 SIGN = Slip(
-    lambda b: b.s * b.f * (b.t.w.T - b.t.w), "misprint", "-s f_{i0,i0} (W + W^T): printed s f_{i0,i0} (W^T - W)"
+    lambda b: b.s * b.f * (b.t.w.T - b.t.w), "attention.e.4.d8", "-s f_{i0,i0} (W + W^T): printed s f_{i0,i0} (W^T - W)"
 )
 EXTRA = Slip(
-    lambda b: b.s * b.f * square(b.z), "wrong statement", "z s z^T without f_{i0,i0} (inherited from Lemma C.10)"
+    lambda b: b.s * b.f * square(b.z), "attention.c.10.1", "z s z^T without f_{i0,i0} (inherited from Lemma C.10)"
 )
-TRANSPOSE = Slip(None, "misprint", "w(X)_{i0,*}^T at the end: the transpose is missing and the factors do not multiply")
+TRANSPOSE = Slip(
+    None, "attention.e.4.d17", "w(X)_{i0,*}^T at the end: the transpose is missing and the factors do not multiply"
+)
 FREE = Slip(
     lambda b: b.f * both(b.w, b.t.v.diagonal()),
-    "misprint",
+    "attention.e.4.d18",
     "f_{i0,i0} (w V_{*,j0}^T + V_{*,j0} w^T): printed with V_{j1,*} and V_{j2,*}, entry indices in a matrix",
 )
-INDEX = Slip(lambda b: b.f * b.t.hbad * b.wide, "misprint", "h_{j0,i0} for h_{i0,i0}")
+INDEX = Slip(lambda b: b.f * b.t.hbad * b.wide, "attention.h_index", "h_{j0,i0} for h_{i0,i0}")
 
 SLIPS: dict[str, dict[int, Slip]] = {
     "E.4": {8: SIGN, 13: EXTRA, 17: TRANSPOSE, 18: FREE, 19: INDEX},
@@ -113,7 +115,7 @@ SLIPS: dict[str, dict[int, Slip]] = {
         8: SIGN,
         12: Slip(
             lambda b: b.f * (torch.outer(b.v, b.z) - torch.outer(b.z, b.v)),
-            "misprint",
+            "attention.e.5.b12",
             "-z f_{i0,i0} V_{*,j0}^T - V_{*,j0} f_{i0,i0} z^T: a minus sign is printed as plus",
         ),
         13: EXTRA,
@@ -122,7 +124,7 @@ SLIPS: dict[str, dict[int, Slip]] = {
         19: INDEX,
         20: Slip(
             lambda b: b.xw.T @ torch.diag(b.t.f * b.t.h) @ b.t.x.T,
-            "misprint",
+            "attention.e.5.b20",
             "W^T X diag(f) diag(h) X^T W: the last factor W is missing",
         ),
     },
@@ -162,7 +164,7 @@ def _form(place: str, letter: str, i: int) -> Formula:
         f"{letter}_{i}(X) = {CORRECT[i - 1][0]}" + (", printed otherwise" if slip else ""),
         lambda: _form_check(i, slip),
         slip is not None,
-        slip.difference if slip else "",
+        slip.root if slip else "",
         slip.correction if slip else "",
     )
 
@@ -195,7 +197,7 @@ MATRIX_FORMS: tuple[Formula, ...] = (
         "z(X)_{i0} = W X f(X)_{i0} has the entries z(X)_{i0,j1} = <f, X^T W_{*,j1}>",
         _z_definition,
         True,
-        "misprint",
+        "attention.e.4.z",
         "z(X)_{i0} = W^T X f(X)_{i0}, also in Definition E.5. It enters matrices 2, 9, 10, 11, 12 and 13, which are "
         "checked below with the corrected z",
     ),
@@ -206,7 +208,7 @@ MATRIX_FORMS: tuple[Formula, ...] = (
         "H_1^{(i0,i0)} = sum of B_1..B_21 (z corrected; B_17 and B_18 too, as their factors do not multiply)",
         lambda: compare(points(all_same), entries(second_derivative), _block_sum(True), _block_sum(False)),
         True,
-        "misprint",
+        "attention.c.10.1",
         "the sum of the corrected B_i",
     ),
 )

@@ -24,7 +24,7 @@ from experiments.paper_audit.attention.terms import (
     same_then_other,
     second_derivative,
 )
-from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.formula import Formula, Outcome, Witness
 
 TABLES: dict[int, tuple[Expression, ...]] = {
     1: (
@@ -162,7 +162,8 @@ def _pairs() -> Outcome:
         for place, partner in PARTNERS.items():
             corrected = max(corrected, relative_error(term(t, place), term(swapped, partner)))
         count += 1
-    return Outcome(worst, corrected, count, "Table 2: 1 is paired with Table 1: 9, which does not exist")
+    witness = Witness("partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0")
+    return Outcome(worst, corrected, count, witness)
 
 
 H2 = (
@@ -186,7 +187,7 @@ FIRST_CASE: tuple[Formula, ...] = (
         all_same,
         table_sum(2, True),
         table_sum(2, False),
-        "wrong statement",
+        "attention.c.10.1",
         "the sixth term is s z1 z2, without f_{i0,i0}",
     ),
     derivative_lemma(
@@ -196,7 +197,7 @@ FIRST_CASE: tuple[Formula, ...] = (
         all_same,
         table_sum(3, True),
         table_sum(3, False),
-        "misprint",
+        "attention.h_index",
         "h_{j0,i0} for h_{i0,i0} in the last term",
     ),
     derivative_lemma(
@@ -218,23 +219,23 @@ FIRST_CASE: tuple[Formula, ...] = (
         "which terms are symmetric in (j1, j2), and which are each other's transpose",
         _pairs,
         True,
-        "misprint",
+        "attention.tables",
         "Table 2: 1 is the transpose of Table 1: 8 (not 9), and Table 3: 6 has h_{j0,i0}; all other pairs are right",
     ),
     formula(
         "Lemma C.14, Part 1",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 = i2: (empty), D_1..D_21 defined below it",
+        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 = i2: the sum of D_1..D_21 (the right-hand side is blank in our text)",
         lambda: compare(points(all_same), second_derivative, _d_sum(True), _d_sum(False)),
         True,
-        "wrong statement",
-        "the sum of D_1..D_21 (the right-hand side is empty) with D_13 = s z1 z2 and, in D_19, h_{j0,i0} for h_{i0,i0}",
+        "attention.c.10.1",
+        "the sum of D_1..D_21 with D_13 = s z1 z2 and, in D_19, h_{j0,i0} for h_{i0,i0}",
     ),
     formula(
         "Lemma C.14, Part 2",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 != i2: (empty)",
+        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 != i2: blank in our text",
         lambda: compare(points(same_then_other), second_derivative, None, _h2),
         True,
-        "scan artefact",
+        "attention.blank",
         "nothing is printed, here or in the proof: " + H2,
     ),
 )

@@ -1,10 +1,14 @@
-"""Formulas of the paper on inter-layer Hessian blocks over a graph ("DAG"), each checked against automatic
-differentiation."""
+"""The DAG paper: inter-layer Hessian blocks over a graph."""
 
-from experiments.paper_audit.dag.blocks import FORMULAS as BLOCKS
-from experiments.paper_audit.dag.bounds import FORMULAS as BOUNDS
+from experiments.paper_audit.dag.blocks_of_attention import FORMULAS as ATTENTION
+from experiments.paper_audit.dag.canonical import FORMULAS as CANONICAL
+from experiments.paper_audit.dag.norms import FORMULAS as NORMS
 from experiments.paper_audit.dag.parameters import FORMULAS as PARAMETERS
 from experiments.paper_audit.dag.ranks import FORMULAS as RANKS
-from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.dag.recursion import FORMULAS as RECURSION
+from experiments.paper_audit.dag.residual import FORMULAS as RESIDUAL
+from experiments.paper_audit.dag.saddles import FORMULAS as SADDLES
+from experiments.paper_audit.papers import read
 
-FORMULAS: tuple[Formula, ...] = (*BLOCKS, *PARAMETERS, *BOUNDS, *RANKS)
+FORMULAS = (*RECURSION, *CANONICAL, *PARAMETERS, *NORMS, *RESIDUAL, *RANKS, *SADDLES, *ATTENTION)
+PAPER = read(__file__, FORMULAS)

@@ -1,5 +1,4 @@
-"""Small random networks on which the formulas of the DAG paper are tried, with their blocks by automatic
-differentiation."""
+"""Small networks on which the formulas of the DAG paper are tried: by hand, and random ones of every graph."""
 
 from __future__ import annotations
 
@@ -11,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
-from runner.curvature.exact.derivatives import evaluate
-from runner.curvature.exact.routing import Blocks, Reach, Router
 
 Act = Callable[[], nn.Module]
+Blocks = dict[tuple[str, str], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +24,8 @@ class Instance:
     x: Tensor
     y: Tensor
 
-    def router(self) -> Router:
-        """Per-example local derivatives of every node."""
-        with torch.no_grad():
-            router = Router(self.dag, evaluate(self.dag, self.x), self.y, Reach(self.dag, self.dag.order))
-            router.derive_all()
-        return router
+    def __str__(self) -> str:
+        return self.name
 
 
 def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
@@ -103,7 +97,10 @@ def attention(seed: int, tokens: int = 3, width: int = 2) -> Instance:
 
 
 def scalar_nodes(
-    nodes: Sequence[tuple[str, tuple[str, ...], Callable[..., Tensor]]], x: Sequence[float], square: bool = False
+    nodes: Sequence[tuple[str, tuple[str, ...], Callable[..., Tensor]]],
+    x: Sequence[float],
+    square: bool = False,
+    name: str = "by hand",
 ) -> Instance:
     """Nodes given by functions of (1, d) tensors, with the loss sum(out), or sum(out^2) / 2: counter-examples by
     hand."""
@@ -112,7 +109,7 @@ def scalar_nodes(
         return output.square().sum(1) / 2 if square else output.sum(1)
 
     data = torch.tensor([list(x)], dtype=torch.float64)
-    return Instance("by hand", Dag([Node(*node) for node in nodes], loss=loss), data, data)
+    return Instance(name, Dag([Node(*node) for node in nodes], loss=loss), data, data)
 
 
 def _with_data(name: str, dag: Dag, width: int, batch: int) -> Instance:
@@ -120,6 +117,15 @@ def _with_data(name: str, dag: Dag, width: int, batch: int) -> Instance:
     with torch.no_grad():
         classes = dag.forward(x)[dag.output].shape[1]
     return Instance(name, dag, x, torch.randint(0, classes, (batch,)))
+
+
+def pooled(seed: int) -> Instance:
+    """Max-pooling over pairs of four units."""
+    torch.manual_seed(seed)
+    pool = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()).double()
+    nodes = [Node("h1", ("input",), pool), Node("h2", ("h1",), layer(2, 3, nn.ReLU))]
+    nodes.append(Node("out", ("h2",), nn.Linear(3, 3).double()))
+    return _with_data("max-pooling and ReLU", Dag(nodes), 3, 2)
 
 
 @cache
@@ -150,31 +156,38 @@ def piecewise_linear() -> tuple[Instance, ...]:
     )
 
 
-@cache
-def autodiff_blocks(case: Instance) -> Blocks:
-    """Mean over the batch of d2 L / de_v de_w for all pairs, by differentiating the perturbed network twice."""
-    with torch.no_grad():
-        values = case.dag.forward(case.x)
-    nodes = case.dag.order
-    sizes = [values[v][0].numel() for v in nodes]
-
-    def loss(flat: Tensor) -> Tensor:
-        pieces = flat.split(sizes)
-        shifts = {v: piece.view(values[v].shape[1:]) for v, piece in zip(nodes, pieces, strict=True)}
-        return case.dag.mean_loss(case.x, case.y, shifts)
-
-    dense = torch.autograd.functional.hessian(loss, torch.zeros(sum(sizes), dtype=torch.float64))
-    rows = zip(nodes, dense.split(sizes, 0), strict=True)
-    return {(v, w): block for v, row in rows for w, block in zip(nodes, row.split(sizes, 1), strict=True)}
-
-
 def relative_error(found: Blocks, expected: Blocks) -> float:
     """Largest error of a block of `found` relative to that block of `expected`, in the largest entries.
 
     Blocks far smaller than the largest one are measured against 1e-4 of it, as rounding is.
     """
-    floor = 1e-4 * max(float(block.abs().max()) for block in expected.values())
+    floor = 1e-4 * max(float(block.abs().max()) for block in expected.values()) or 1.0
     return max(
         float((block - expected[pair]).abs().max()) / max(float(expected[pair].abs().max()), floor)
         for pair, block in found.items()
     )
+
+
+def identity(*parts: Tensor) -> Tensor:
+    return 1 * parts[0]
+
+
+def square_after_identity() -> Instance:
+    nodes = [("v", ("input",), identity), ("u", ("v",), identity), ("out", ("u",), lambda h: h * h)]
+    return scalar_nodes(nodes, [1.0], name="v = x, u = v, out = u², loss = out, at x = 1")
+
+
+def product_with_a_skip() -> Instance:
+    nodes = [("v", ("input",), identity), ("w", ("v",), identity), ("out", ("v", "w"), lambda a, b: a * b)]
+    return scalar_nodes(nodes, [1.0], name="v = x, w = v, out = v w, loss = out, at x = 1")
+
+
+def linear_chain() -> Instance:
+    nodes = [("v", ("input",), identity), ("u", ("v",), identity), ("out", ("u",), identity)]
+    return scalar_nodes(nodes, [1.0], square=True, name="v = x, u = v, out = u, loss = out²/2, at x = 1")
+
+
+@cache
+def by_hand() -> tuple[Instance, ...]:
+    """Three networks of one number a node."""
+    return (square_after_identity(), product_with_a_skip(), linear_chain())

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import torch
 
+from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.formula import Formula, Outcome
-from experiments.paper_audit.hsr import pair_terms as t
 from experiments.paper_audit.hsr.derivatives import PAIRS, SINGLE, Pair, cases
-from experiments.paper_audit.hsr.pair_terms import kron
-from experiments.paper_audit.three_layer_oracle import Sample, relative_error
+from experiments.paper_audit.three_layer import pair_terms as t
+from experiments.paper_audit.three_layer.oracle import Sample
+from experiments.paper_audit.three_layer.pair_terms import kron
 
 
 def _product_rule(matrix: Pair) -> Callable[[], Outcome]:

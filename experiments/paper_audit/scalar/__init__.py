@@ -1,8 +1,9 @@
-"""Every formula of the scalar-spectrum paper that was checked, in the order of the paper."""
+"""The scalar-spectrum paper: every Hessian eigenvalue and eigenvector of one-hidden-layer scalar networks."""
 
-from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.papers import read
 from experiments.paper_audit.scalar.bias import FORMULAS as BIAS
 from experiments.paper_audit.scalar.linear import FORMULAS as LINEAR
 from experiments.paper_audit.scalar.relu import FORMULAS as RELU
 
-FORMULAS: tuple[Formula, ...] = LINEAR + RELU + BIAS
+FORMULAS = (*LINEAR, *RELU, *BIAS)
+PAPER = read(__file__, FORMULAS)

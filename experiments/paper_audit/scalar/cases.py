@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import TOLERANCE, Outcome
+from experiments.paper_audit import checks
+from experiments.paper_audit.formula import Outcome
 from experiments.paper_audit.scalar import oracle
 
 Case = TypeVar("Case", "Linear", "Relu", "Bias")
@@ -143,10 +144,19 @@ def numbers(**vectors: Tensor) -> str:
     return ", ".join(f"{k}=({', '.join(f'{e:.4g}' for e in t.tolist())})" for k, t in vectors.items() if len(t) <= 3)
 
 
+def vector(*entries: float) -> Tensor:
+    return torch.tensor(entries, dtype=torch.float64)
+
+
+def hand_cases() -> list[Linear]:
+    """w = (1, 2), v = (1, −1), one sample x = 1, y = 1 or −3: ⟨w, v⟩ = −1, mean xδ = −2 or 2."""
+    return [Linear(vector(1, 2), vector(1, -1), vector(1), vector(y)) for y in (1.0, -3.0)]
+
+
 @lru_cache
 def linear_cases(sign: int = 0) -> tuple[Linear, ...]:
-    """Random linear networks, each also with −y; sign = ±1 keeps those with θ* of that sign."""
-    cases = []
+    """Two networks by hand, then random ones, each also with −y; sign = ±1 keeps those with θ* of that sign."""
+    cases = [c for c in hand_cases() if sign in (0, int(torch.sign(c.yx)))]
     for seed, (m, n) in enumerate(SIZES):
         for flip in (1.0, -1.0):
             (w, v), x, y = oracle.random_instance(seed, m, n)
@@ -164,8 +174,9 @@ def covariance_cases(sign: int) -> tuple[Linear, ...]:
 
 @lru_cache
 def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
-    """Random ReLU networks with neurons and samples in both cells; samples > 0 fixes n (the appendix has n = 1)."""
-    cases = []
+    """One by hand, then random ReLU networks with neurons and samples in both cells; samples > 0 fixes n."""
+    by_hand = Relu(vector(1, 2, 1), vector(1, -1, 2), vector(1, -1), vector(0, 1))
+    cases = [] if samples else [by_hand]
     for seed, (m, n) in enumerate(((2, 4), (3, 6), (5, 8), (10, 12))):
         (w, v), x, y = oracle.random_instance(40 + seed, m, samples or n)
         v = torch.cat([v[:1].abs(), -v[1:2].abs(), v[2:]])
@@ -177,8 +188,8 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
 
 @lru_cache
 def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
-    """Random networks with bias; centred: mean x = 0; unit: mean x² = 1 as well."""
-    cases = []
+    """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as well."""
+    cases = [Bias(vector(1, 2), vector(1, 0), vector(1, 1), vector(1, -1), vector(0, 1))]
     for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
         (w, v, b), x, y = oracle.random_instance(80 + seed, m, n, layers=3)
         x = x - x.mean() if centred else x
@@ -212,19 +223,8 @@ def theorem6_cases() -> tuple[Bias, ...]:
 def worst(
     cases: Sequence[Case], printed: Callable[[Case], float], corrected: Callable[[Case], float] | None = None
 ) -> Outcome:
-    """Outcome of an error function over the cases; the counter-example is the first case that fails."""
-    errors = [printed(case) for case in cases]
-    failing = [
-        f"{case.describe()}: off by {error:.3g}"
-        for case, error in zip(cases, errors, strict=True)
-        if not error <= TOLERANCE
-    ]
-    return Outcome(
-        max(errors),
-        None if corrected is None else max(corrected(case) for case in cases),
-        len(cases),
-        failing[0] if failing else "",
-    )
+    """Outcome of an error function over the cases."""
+    return checks.worst(cases, printed, corrected, lambda case: case.describe())
 
 
 def compare(
@@ -234,11 +234,7 @@ def compare(
     corrected: Callable[[Case], Tensor] | None = None,
 ) -> Outcome:
     """Largest relative error of `printed` (and `corrected`) against `expected`."""
-    return worst(
-        cases,
-        lambda c: oracle.relative_error(printed(c), expected(c)),
-        None if corrected is None else lambda c: oracle.relative_error(corrected(c), expected(c)),
-    )
+    return checks.equality(cases, expected, printed, corrected, describe=lambda case: case.describe())
 
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:

@@ -30,6 +30,22 @@ FORMULAS: tuple[Formula, ...] = (
         ),
     ),
     Formula(
+        "scalar.centre",
+        "Section 3",
+        "for one input the pair is centred at tr H / 2",
+        lambda: compare(linear_cases(), lambda c: c.hessian.trace(), lambda c: terms.outliers(c).sum()),
+    ),
+    Formula(
+        "scalar.product_form",
+        "Section 1; after Eq. 33",
+        "−λ1 λ2 = d² + 2σ² d ⟨w,v⟩ = d (d + 2σ² ⟨w,v⟩)",
+        lambda: compare(
+            linear_cases(),
+            lambda c: -terms.product_of_outliers(c),
+            lambda c: c.d**2 + 2 * c.a * c.d * c.wv,
+        ),
+    ),
+    Formula(
         "scalar.product",
         "Section 1",
         "−λ1 λ2 = (⟨w,v⟩σ² − yx)(3⟨w,v⟩σ² − yx)",
@@ -49,7 +65,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: terms.product_sign_error(c, True),
         ),
         "holds after correction",
-        "missing assumption",
+        "scalar.phases",
         "needs θ* > 0; for θ* < 0 the interval is [θ*, θ*/3]. In general 1/3 <= ⟨w,v⟩/θ* <= 1",
     ),
     Formula(
@@ -62,7 +78,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: terms.phase_violation(c, terms.right_phase(c)),
         ),
         "holds after correction",
-        "missing assumption",
+        "scalar.phases",
         "needs θ* > 0; in general early ⟨w,v⟩/θ* <= 1/3, late up to 1, divergent beyond 1",
     ),
     Formula(
@@ -82,7 +98,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: terms.scaled(c, 3.0, True),
         ),
         "holds after correction",
-        "missing assumption",
+        "scalar.scaling",
         "the targets must be scaled with the inputs: mean xy, and so mean xδ, scales like xy, not like x²",
     ),
     Formula(
@@ -100,17 +116,15 @@ FORMULAS: tuple[Formula, ...] = (
     Formula(
         "scalar.thm2_degenerate",
         "Theorem 2, Eq. 3",
-        "the same for w = ±v or zero residual",
+        "the same for w = −v or zero residual (w = v is excluded in Appendix C.1)",
         lambda: worst(
             terms.degenerate_cases(),
             terms.outlier_vectors_error,
             terms.repaired_vector_error,
         ),
         "holds after correction",
-        "missing assumption",
-        "needs w ≠ ±v and d ≠ 0: for w = v (λ = −d), w = −v (λ = d), d = 0 (λ = 0) it gives the zero vector. "
-        "Always right: (p̂ cos φ + r̂ sin φ, p̂ cos φ − r̂ sin φ), p̂, r̂ the directions of w+v, w−v, "
-        "2φ = atan2(σ²|w+v||w−v|, 2σ²⟨w,v⟩ + 2d)",
+        "scalar.thm2",
+        "needs w ≠ −v and d ≠ 0, too: for w = −v (λ = d) and d = 0 (λ = 0) it gives the zero vector",
     ),
     Formula(
         "scalar.thm2_gradient",
@@ -134,7 +148,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: terms.bulk_error(c, True),
         ),
         "holds after correction",
-        "wrong statement",
+        "scalar.thm3",
         "right for d > 0 only; the sign is that of λ·d, as cases (a) and (b) of Appendix C.1 say",
     ),
     Formula(
@@ -175,7 +189,7 @@ FORMULAS: tuple[Formula, ...] = (
         "H = [[σ² w wᵀ, σ² v wᵀ + d I], [σ² v wᵀ + d I, σ² v vᵀ]]",
         lambda: compare(linear_cases(), lambda c: c.hessian, terms.printed_matrix, terms.right_matrix),
         "holds after correction",
-        "misprint",
+        "scalar.eq12",
         "upper right block is σ² w vᵀ + d I, as in Eq. 45",
     ),
     Formula(
@@ -189,7 +203,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: terms.determinant(terms.right_matrix(c)),
         ),
         "holds after correction",
-        "misprint",
+        "scalar.eq12",
         "inherits Eq. 12's upper right block: σ² w vᵀ + d I",
     ),
     Formula(
@@ -198,7 +212,7 @@ FORMULAS: tuple[Formula, ...] = (
         "Schur complement A − (σ² v wᵀ + d I)(D − λ)⁻¹(σ² v wᵀ + d I) of H − λI",
         lambda: compare(linear_cases(), terms.schur_of_hessian, terms.printed_schur, terms.right_schur),
         "holds after correction",
-        "misprint",
+        "scalar.eq12",
         "left factor is σ² w vᵀ + d I",
     ),
     Formula(
@@ -217,7 +231,7 @@ FORMULAS: tuple[Formula, ...] = (
         "σ² w wᵀ − λ + (σ² w wᵀ + d)(I/λ + …)(σ² v vᵀ + d) is the Schur complement",
         lambda: compare(linear_cases(), terms.schur_of_hessian, terms.eq16, terms.right_schur),
         "holds after correction",
-        "misprint",
+        "scalar.eq16",
         "the outer factors are σ² w vᵀ + d I and σ² v wᵀ + d I",
     ),
     Formula(
@@ -257,7 +271,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: (-1.0) ** (c.m - 1) * terms.eq28(c),
         ),
         "holds after correction",
-        "misprint",
+        "scalar.eq28",
         "factor (−1)^(m−1) left out; the roots are the same",
     ),
     Formula(
@@ -266,7 +280,7 @@ FORMULAS: tuple[Formula, ...] = (
         "σ²‖z‖² − ν written out",
         lambda: compare(linear_cases(), terms.cubic, lambda c: terms.eq30(c, False), lambda c: terms.eq30(c, True)),
         "holds after correction",
-        "misprint",
+        "scalar.eq30",
         "fifth and sixth term are σ²‖v‖²λ² and d²λ, as Eq. 31 needs",
     ),
     Formula(
@@ -299,7 +313,7 @@ FORMULAS: tuple[Formula, ...] = (
         "λ_min = −d",
         lambda: compare(terms.several(), lambda c: c.eigenvalues[0], lambda c: -c.d, lambda c: -c.d.abs()),
         "holds after correction",
-        "wrong statement",
+        "scalar.lambda_min",
         "λ_min = −|d| (m >= 2); for d < 0 the printed value is a positive eigenvalue of the bulk",
     ),
     Formula(

@@ -60,12 +60,3 @@ def random_instance(seed: int, m: int, n: int, layers: int = 2) -> tuple[list[Te
     x = 1.3 * torch.randn(n, generator=generator, dtype=torch.float64) + 0.4
     y = 2.0 * torch.randn(n, generator=generator, dtype=torch.float64) - 0.3
     return weights, x, y
-
-
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """max |found − expected| over the largest |expected| (over 1 where everything expected is zero); NaN is inf."""
-    if found.shape != expected.shape:
-        raise ValueError(f"expected shape {tuple(expected.shape)}, found {tuple(found.shape)}")
-    scale = (float(expected.abs().max()) if expected.numel() else 0.0) or 1.0
-    error = float((found - expected).abs().max()) / scale if expected.numel() else 0.0
-    return error if error == error else float("inf")

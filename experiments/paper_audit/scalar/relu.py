@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.formula import Formula
 from experiments.paper_audit.scalar import linear_terms as linear
 from experiments.paper_audit.scalar import oracle
@@ -143,6 +144,16 @@ def output(c: Relu) -> Tensor:
     return torch.where(c.x > 0, plus.wv * c.x, minus.wv * c.x)
 
 
+def covariance(c: Relu, over_all: bool) -> Tensor:
+    """Input-output covariances of the cells; over_all=False: the sums up to n_± that Section 2 prints."""
+    sums = []
+    for mask in (c.x > 0, c.x <= 0):
+        count = int(mask.sum())
+        terms = c.y * c.x * mask
+        sums.append((terms if over_all else terms[:count]).sum() / count)
+    return torch.stack(sums)
+
+
 def network(c: Relu) -> Tensor:
     return oracle.relu_network(c.x, c.v, c.w)
 
@@ -170,8 +181,22 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: (torch.outer(c.x, c.v) * (torch.outer(c.x, c.v) > 0)) @ c.w,
         ),
         "holds after correction",
-        "misprint",
+        "scalar.relu_definition",
         "(a)_+ = a 1{a > 0}, as in Appendix B",
+    ),
+    Formula(
+        "scalar.relu_covariance",
+        "Section 2, covariances",
+        "mean_± yx = 1/n_± times the sum of y_i x_i 1{...} over i = 1..n_±",
+        lambda: compare(
+            relu_cases(),
+            lambda c: torch.stack([c.cell(1)[0].yx, c.cell(-1)[0].yx]),
+            lambda c: covariance(c, False),
+            lambda c: covariance(c, True),
+        ),
+        "holds after correction",
+        "scalar.covariance",
+        "the sum runs to n, as Appendix B has it",
     ),
     Formula(
         "scalar.relu_output",
@@ -203,7 +228,7 @@ FORMULAS: tuple[Formula, ...] = (
         "scalar.thm4",
         "Theorem 4, Eq. 4",
         "H = blockdiag(n_+/n H_+, n_-/n H_-) up to order; zero between the cells",
-        lambda: worst(relu_cases(), lambda c: max(off_diagonal(c), oracle.relative_error(cell_matrix(c), c.hessian))),
+        lambda: worst(relu_cases(), lambda c: max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))),
     ),
     Formula(
         "scalar.thm4_zero_neuron",
@@ -211,7 +236,7 @@ FORMULAS: tuple[Formula, ...] = (
         "neurons with v_j = 0 belong to the negative cell (1{v <= 0})",
         lambda: compare(zero_neuron_cases(), lambda c: c.hessian, cell_matrix, without_dead),
         "holds after correction",
-        "missing assumption",
+        "scalar.zero_neuron",
         "needs v_j ≠ 0: at v_j = 0 the loss is not twice differentiable; with ReLU'(0) = 0, as automatic "
         "differentiation has it, the neuron is in no cell and adds two zero eigenvalues",
     ),
@@ -238,7 +263,7 @@ FORMULAS: tuple[Formula, ...] = (
             lambda c: relu_spectrum(c.w, c.v, c.x, c.y).expanded().flip(0),
         ),
         "holds after correction",
-        "missing assumption",
+        "scalar.empty_cell",
         "needs neurons and samples in both cells: without neurons the cell contributes nothing (the formula gives "
         "±|d| and q−1 = −1), without samples 2q zeros (the formula gives 0/0)",
     ),
@@ -250,7 +275,7 @@ FORMULAS: tuple[Formula, ...] = (
             relu_cases(), lambda c: outlier_vector_error(c, 1, False), lambda c: outlier_vector_error(c, 1, True)
         ),
         "holds after correction",
-        "wrong statement",
+        "scalar.eq64",
         "λ^+ carries the factor n_+/n, so mean_+ xδ must carry it too: (n_+/n) mean_+ xδ",
     ),
     Formula(
@@ -261,7 +286,7 @@ FORMULAS: tuple[Formula, ...] = (
             relu_cases(), lambda c: outlier_vector_error(c, -1, False), lambda c: outlier_vector_error(c, -1, True)
         ),
         "holds after correction",
-        "wrong statement",
+        "scalar.eq64",
         "λ^- carries the factor n_-/n, so mean_- xδ must carry it too: (n_-/n) mean_- xδ",
     ),
     Formula(
@@ -270,7 +295,7 @@ FORMULAS: tuple[Formula, ...] = (
         "bulk λ_bulk^± = ± mean_± xδ with eigenvectors (z, ±z), z ⟂ w ± v",
         lambda: worst(relu_cases(), lambda c: bulk_vector_error(c, False), lambda c: bulk_vector_error(c, True)),
         "holds after correction",
-        "misprint",
+        "scalar.eq64",
         "λ_bulk^± = ± (n±/n) mean_± xδ, as in Corollary 5",
     ),
 )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Formula, Outcome
-from experiments.paper_audit.three_layer_oracle import Instance, derivative, relative_error
+from experiments.paper_audit.checks import relative_error
+from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.three_layer.oracle import derivative
 
 GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
 FINE = torch.linspace(-9, 9, 18001, dtype=torch.float64)
@@ -103,30 +104,12 @@ def gelu_slope() -> float:
     return float(cumulative(root) + root * density(root))
 
 
-def _gelu_constant() -> Outcome:
-    """Theorem 4 on one GELU unit at its steepest point: how far the trace exceeds the bound with ζ_1 = 1.273 (every
-    number that begins 1.272 is smaller) and with the square of the exact maximum, relative to the trace.
-    """
-    weight = 4000.0
-    root = math.sqrt(2)
-    f = float(derivative("gelu", 0)(torch.tensor([root], dtype=torch.float64)))
-    theta = torch.tensor([root, 0.0, -weight * f, weight], dtype=torch.float64)
-    instance = Instance("gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-    trace = float(instance.hessian[:2, :2].trace())
-    bend = math.sqrt(2 / math.pi)
-    excess = [(trace - (zeta / 4 * weight**2 + bend * weight)) / trace for zeta in (1.273, gelu_slope() ** 2)]
-    text = (
-        f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0: tr H(w, w) = {trace:.0f}, the bound with 1.273 is "
-        f"{1.273 / 4 * weight**2 + bend * weight:.0f}"
-    )
-    return Outcome(excess[0], excess[1], 1, text)
-
-
 def _tanh_condition() -> Outcome:
     """f''(±1/√3 in f) is not zero, f''' is."""
     y = torch.atanh(torch.tensor([1 / math.sqrt(3)], dtype=torch.float64))
     second, third = (float(derivative("tanh", order)(y).abs()) for order in (2, 3))
-    return Outcome(second, third, 1, f"f''(artanh(1/√3)) = −{second:.4f}, its minimum; f''' = 0 there")
+    witness = Witness("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
+    return Outcome(second, third, 1, witness)
 
 
 ROOT3, ROOT2 = math.sqrt(3), math.sqrt(2)
@@ -174,7 +157,7 @@ ACTIVATION_FORMULAS: tuple[Formula, ...] = (
         "tanh: f''(y) = 0 at f(y) = ±1/√3",
         _tanh_condition,
         "holds after correction",
-        "misprint",
+        "ws.tanh",
         "f'''(y) = 0 at f(y) = ±1/√3: that is where f'' has its extremes",
     ),
     Formula(
@@ -216,14 +199,5 @@ ACTIVATION_FORMULAS: tuple[Formula, ...] = (
             Extreme("gelu", 2, True, math.sqrt(2 / math.pi), "0.797"),
             Extreme("gelu", 2, False, -2 * math.exp(-2) / math.sqrt(2 * math.pi), "-0.107"),
         ),
-    ),
-    Formula(
-        "ws.theorem4.gelu",
-        "Theorem 4, Eq. 23",
-        "GELU: ζ_1 = 1.272...",
-        _gelu_constant,
-        "holds after correction",
-        "misprint",
-        "ζ_1 = (max f')² = (G(√2) + √2 g(√2))² = 1.27443...; 1.272... is the square of 1.128 cut short: too small",
     ),
 )

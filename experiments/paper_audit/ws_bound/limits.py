@@ -7,8 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Formula, Outcome
-from experiments.paper_audit.three_layer_oracle import Instance, instances
+from experiments.paper_audit.checks import attack
+from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.three_layer.checks import inequality
+from experiments.paper_audit.three_layer.oracle import Instance, derivative, instances
+from experiments.paper_audit.ws_bound.activations import gelu_slope
+from experiments.paper_audit.ws_bound.traces import excess_ww
 
 
 def bound(hessian: Tensor) -> float:
@@ -25,7 +29,7 @@ def at_its_label(instance: Instance) -> Instance:
 def _proposition_one() -> Outcome:
     """One sample with delta = 0: H = s' j jᵀ has one eigenvalue other than zero."""
     errors = []
-    for instance in instances(sizes=((1, 1, 1), (2, 3, 1), (4, 6, 1))):
+    for instance in (i for i in instances(sizes=((1, 1, 1), (2, 3, 1), (4, 6, 1))) if len(i.x) == 1):
         hessian = at_its_label(instance).hessian
         largest = float(torch.linalg.eigvalsh(hessian)[-1])
         errors.append(abs(bound(hessian) - largest) / largest)
@@ -54,15 +58,22 @@ def _proposition_six() -> Outcome:
     """The largest ||J + XᵀX||² over inputs in [0, 1], reached at ones: I²(1 + M) as scanned, I²(1 + M)²."""
     scanned: list[float] = []
     right: list[float] = []
-    text = ""
+    witness = None
     generator = torch.Generator().manual_seed(0)
     for samples, width in ((1, 1), (5, 2), (3, 4)):
         values = [_gram(x) for x in torch.rand(20, samples, width, generator=generator, dtype=torch.float64)]
+        start = torch.full((samples, width), 0.5, dtype=torch.float64)
+        values.append(attack(lambda z: _gram(z.clamp(0, 1)), start)[0])
         largest = max(*values, _gram(torch.ones(samples, width, dtype=torch.float64)))
         for errors, limit in ((scanned, samples**2 * (1 + width)), (right, samples**2 * (1 + width) ** 2)):
             errors.append(abs(largest - limit) / limit)
-        text = text or f"I = M = 1, x = 1: ||J + XᵀX||² = {largest:.0f}, the scan has {samples**2 * (1 + width)}"
-    return Outcome(max(scanned), max(right), len(right), text)
+        witness = witness or Witness(
+            "I = M = 1, x = 1: ||J + XᵀX||²",
+            str(samples**2 * (1 + width)),
+            str(samples**2 * (1 + width) ** 2),
+            f"{largest:.5g}",
+        )
+    return Outcome(max(scanned), max(right), len(right), witness)
 
 
 def _proposition_seven() -> Outcome:
@@ -78,26 +89,67 @@ def _proposition_seven() -> Outcome:
     return Outcome(max(worst), instances=len(worst))
 
 
-def _theorem_seven() -> Outcome:
-    """δ → 0 along two paths, I = 2 samples of both classes.
-
-    A ray, theta = a theta_0 with theta_0 separating the samples: λ_sup falls. Weights that grow as fast as δ falls: two
-    equal hidden units with Ṽ = (K, −K) leave z alone, a third unit separates with |z| = log K: λ_sup grows like K.
-    """
+def _steep(k: float) -> Instance:
+    """Linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): two units that cancel, one that separates."""
     x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    q = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    theta = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)], dtype=torch.float64)
+    return Instance("linear", theta, x, torch.tensor([1.0, 0.0], dtype=torch.float64))
 
-    def value(weights: tuple[float, ...]) -> tuple[float, float]:
-        instance = Instance("linear", torch.tensor(weights, dtype=torch.float64), x, q)
-        return bound(instance.hessian), max(abs(float(i.delta)) for i in instance.samples)
 
-    ray = [value((0.0, 0.0, 0.0, a, a, a, 0.0, a, a, a)) for a in (1.0, 3.5)]
-    steep = [value((0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k))) for k in (1e2, 1e8)]
-    text = (
-        f"linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): max|δ| falls from {steep[0][1]:.2g} to "
-        f"{steep[1][1]:.2g}, λ_sup grows from {steep[0][0]:.3g} to {steep[1][0]:.3g}"
+def _excess_seven(instance: Instance) -> float:
+    """λ_sup over Σ_i |δ_i| (1 + |r|² + (1 + |x|²)(|F'Ṽᵀ|² + |Ṽ ⊙ f''|) + √(2 (1 + |x|²)) |f'|), less 1.
+
+    λ_sup <= ||H||_F by Cauchy–Schwarz, and with labels 0 and 1, s' <= |δ|.
+    """
+    total = 0.0
+    for i in instance.samples:
+        slope, bend = i.d(1) * i.V, i.d(2) * i.V
+        size = 1 + i.f @ i.f + i.norm * (slope @ slope + bend.norm()) + (2 * i.norm).sqrt() * i.d(1).norm()
+        total += abs(float(i.delta)) * float(size)
+    return bound(instance.hessian) / total - 1 if total else -1.0  # every delta 0 in float64
+
+
+def _theorem_seven() -> Outcome:
+    """δ → 0 while λ_sup grows: weights that cancel in z. Corrected: the explicit bound of `_excess_seven`, attacked."""
+    steep = [(k, _steep(k)) for k in (1e2, 1e4, 1e8)]
+    values = [bound(case.hessian) for _, case in steep]
+    deltas = [max(abs(float(i.delta)) for i in case.samples) for _, case in steep]
+    corrected = inequality(_excess_seven)()
+    own = max(_excess_seven(case) for _, case in steep)
+    witness = Witness(
+        "linear, x = ±1, q = 1, 0, hidden weights 1, Ṽ = (K, −K, log K)",
+        "λ_sup → 0 as K → ∞",
+        "λ_sup <= Σ |δ_i| (1 + |r_i|² + ...)",
+        f"max|δ| = {deltas[0]:.2g}, {deltas[-1]:.2g}; λ_sup = {values[0]:.3g}, {values[-1]:.3g} at K = 1e2, 1e8",
     )
-    return Outcome(steep[1][0] / steep[0][0], ray[1][0] / ray[0][0], 2, text)
+    printed = values[-1] / values[0] if values[-1] > values[0] and deltas[-1] < deltas[0] else 0.0
+    return Outcome(printed, max(corrected.printed, own), corrected.instances + len(steep), witness)
+
+
+def _gelu_unit(weight: float) -> Instance:
+    """One GELU unit at its steepest point y = √2, x = 0, with z = 0, q = 1."""
+    root = math.sqrt(2)
+    f = float(derivative("gelu", 0)(torch.tensor([root], dtype=torch.float64)))
+    theta = torch.tensor([root, 0.0, -weight * f, weight], dtype=torch.float64)
+    return Instance("gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+
+
+def _gelu_constant() -> Outcome:
+    """Theorem 4 with ζ_1 = 1.273 (every number that begins 1.272 is smaller); corrected: the square of the maximum,
+    on that instance and on random GELU networks, attacked."""
+    weight = 4000.0
+    instance = _gelu_unit(weight)
+    trace = float(instance.hessian[:2, :2].trace())
+    limits = [zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight for zeta in (1.273, gelu_slope() ** 2)]
+    searched = inequality(excess_ww, ("gelu",))()
+    witness = Witness(
+        f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0, q = 1: bound of tr H(w, w)",
+        f"{limits[0]:.0f} with ζ_1 = 1.273, {1.272 / 4 * weight**2 + math.sqrt(2 / math.pi) * weight:.0f} with 1.272",
+        f"{limits[1]:.0f} with ζ_1 = {gelu_slope() ** 2:.6f}",
+        f"tr H(w, w) = {trace:.0f}",
+    )
+    right = max((trace - limits[1]) / trace, searched.printed)
+    return Outcome((trace - limits[0]) / trace, right, 1 + searched.instances, witness)
 
 
 def _proposition_eight() -> Outcome:
@@ -112,6 +164,37 @@ def _proposition_eight() -> Outcome:
     return Outcome(max(worst), instances=len(worst))
 
 
+def _omega_range() -> Outcome:
+    """ω_ij = s'(z_i) s'(z_j) in (0, 1/16]: violation of either end, attacked."""
+
+    def excess(z: Tensor) -> float:
+        p = torch.sigmoid(z)
+        omega = float((p * (1 - p)).prod())
+        return max(-omega, omega - 1 / 16)
+
+    found = max(attack(excess, torch.tensor(z, dtype=torch.float64))[0] for z in ((0.1, -0.2), (2.0, -3.0)))
+    return Outcome(found, instances=160)
+
+
+def _more_eigenvalues() -> Outcome:
+    """Proposition 1 without its hypothesis: two samples, so that two eigenvalues are positive."""
+    errors = []
+    for instance in instances(sizes=((2, 3, 2),)):
+        hessian = at_its_label(instance).hessian
+        largest = float(torch.linalg.eigvalsh(hessian)[-1])
+        errors.append(abs(bound(hessian) - largest) / largest)
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _indefinite() -> Outcome:
+    """Proposition 8 without H >= 0: the right half on networks as they come."""
+    worst = []
+    for instance in instances():
+        trace, square = float(instance.hessian.trace()), float(instance.hessian.square().sum())
+        worst.append((square - trace**2) / square)
+    return Outcome(max(worst), instances=len(worst))
+
+
 def _variance_limit() -> Outcome:
     """max p(1 − p) = 1/4 at p = 1/2."""
     p = torch.linspace(0, 1, 1001, dtype=torch.float64)
@@ -120,7 +203,11 @@ def _variance_limit() -> Outcome:
 
 LIMIT_FORMULAS: tuple[Formula, ...] = (
     Formula(
-        "ws.proposition1", "Proposition 1, Eq. 10", "λ_1 >= 0 and λ_2 = ... = λ_D = 0 ⇒ λ_sup = λ_1", _proposition_one
+        "ws.proposition1",
+        "Proposition 1, Eq. 10",
+        "λ_1 >= 0 and λ_2 = ... = λ_D = 0 ⇒ λ_sup = λ_1",
+        _proposition_one,
+        dropped=(("other eigenvalues not zero", _more_eigenvalues),),
     ),
     Formula(
         "ws.proposition5",
@@ -134,8 +221,8 @@ LIMIT_FORMULAS: tuple[Formula, ...] = (
         "max over inputs in [0, 1] of ||J + XᵀX||² = I²(1 + M)",
         _proposition_six,
         "holds after correction",
-        "scan artefact",
-        "I²(1 + M)²: the scan lost the last square",
+        "ws.proposition6",
+        "I²(1 + M)²",
     ),
     Formula(
         "ws.proposition7",
@@ -149,12 +236,25 @@ LIMIT_FORMULAS: tuple[Formula, ...] = (
         "δ → 0 ⇒ λ_sup → 0",
         _theorem_seven,
         "holds after correction",
-        "missing assumption",
-        "|δ_i| (||Ṽ||² + ||r_i||²) must vanish too: δ → 0 needs growing weights, and along rays theta = a θ_0 it does, "
-        "since |δ| falls exponentially; weights that cancel in z can grow faster than δ falls",
+        "ws.theorem7",
+        "if |δ_i| (1 + ||Ṽ||² + ||r_i||²) vanishes, too",
     ),
     Formula(
-        "ws.proposition8", "Proposition 8, Eqs. 34, 96, 97", "H >= 0 ⇒ tr(H)²/D <= tr H² <= tr(H)²", _proposition_eight
+        "ws.theorem4.gelu",
+        "Theorem 4, Eq. 23, GELU; proof, Appendix B-J",
+        "ζ_1 = (1.128...)² = 1.272...",
+        _gelu_constant,
+        "holds after correction",
+        "ws.zeta1",
+        "ζ_1 = 1.27443...",
+    ),
+    Formula("ws.omega", "Eq. 28, range", "ω_ij in (0, 1/16]", _omega_range),
+    Formula(
+        "ws.proposition8",
+        "Proposition 8, Eqs. 34, 96, 97",
+        "H >= 0 ⇒ tr(H)²/D <= tr H² <= tr(H)²",
+        _proposition_eight,
+        dropped=(("H >= 0", _indefinite),),
     ),
     Formula("ws.eq67", "Eq. 67", "max s'(z) = 1/4", _variance_limit),
 )

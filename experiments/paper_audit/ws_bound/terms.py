@@ -1,4 +1,4 @@
-"""WS-bound paper: what its checks share: equalities and inequalities on random networks, blocks of the Hessian."""
+"""WS-bound paper: blocks of the Hessian, printed and measured."""
 
 from __future__ import annotations
 
@@ -7,42 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Outcome
-from experiments.paper_audit.hsr.pair_terms import kron
-from experiments.paper_audit.three_layer_oracle import (
-    NAMES,
-    SIZES,
-    Instance,
-    Sample,
-    instances,
-    relative_error,
-)
+from experiments.paper_audit.three_layer.oracle import Instance, Sample
+from experiments.paper_audit.three_layer.pair_terms import kron
 
 PAIRED = ((1, 1, 2), (2, 3, 3))
-
-
-def equality(
-    found: Callable[[Instance], Tensor],
-    expected: Callable[[Instance], Tensor],
-    sizes: tuple[tuple[int, int, int], ...] = SIZES,
-) -> Callable[[], Outcome]:
-    """Largest relative error on random instances of every activation and size."""
-
-    def check() -> Outcome:
-        errors = [relative_error(found(instance), expected(instance)) for instance in instances(sizes=sizes)]
-        return Outcome(max(errors), instances=len(errors))
-
-    return check
-
-
-def inequality(excess: Callable[[Instance], float], names: tuple[str, ...] = NAMES) -> Callable[[], Outcome]:
-    """Largest violation on random instances with small, ordinary and large weights."""
-
-    def check() -> Outcome:
-        worst = [excess(instance) for scale in (0.1, 1.0, 5.0) for instance in instances(names, scale=scale)]
-        return Outcome(max(worst), instances=len(worst))
-
-    return check
 
 
 def ww(instance: Instance) -> Tensor:

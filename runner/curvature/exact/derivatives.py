@@ -41,6 +41,8 @@ class Evaluation:
     values: dict[str, Tensor]
     structures: dict[str, tuple[Structure, Any]]
     in_place: frozenset[str] = frozenset()
+    replica_elements: int | None = None
+    """Numbers that the replicated examples of one node may take in all; None: no limit but replicate.py's own."""
 
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
@@ -86,19 +88,27 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor]) -> None:
     """Raises ValueError for the first node that has no second derivative, found by differentiating each alone."""
     for name in dag.order:
-        node = dag.nodes[name]
-        with torch.enable_grad():
-            leaves = [values[p].detach().clone() for p in node.parents]
-            floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-            output = node(*(t.clone() for t in leaves))
-            if not floating or not output.requires_grad:
-                continue
-            first = torch.autograd.grad(output, floating, torch.ones_like(output), create_graph=True, allow_unused=True)
-            refuse_cut_backwards(first, f"node {name!r}")
-            bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
-            with second_derivatives(f"node {name!r}"):
-                if bent:
-                    torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
+        require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
+
+
+def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
+    """Raises ValueError when the node's own backward cannot be differentiated, tried on the first example.
+
+    The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only then.
+    """
+    with torch.enable_grad():
+        leaves = [t[:1].detach().clone() for t in inputs]
+        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+        output = node(*(t.clone() for t in leaves))
+        if not floating or not output.requires_grad:
+            return
+        cotangent = torch.ones_like(output, requires_grad=True)
+        first = torch.autograd.grad(output, floating, cotangent, create_graph=True, allow_unused=True)
+        refuse_cut_backwards(first, f"node {node.name!r}")
+        bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
+        with second_derivatives(f"node {node.name!r}"):
+            if bent:
+                torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
@@ -232,19 +242,22 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         if not flat.requires_grad:
             return None
         grads = torch.autograd.grad(flat, copies, _repeat(delta, repeats), create_graph=True, allow_unused=True)
-        refuse_cut_backwards(grads, f"node {node.name!r}")
         filled = [torch.zeros_like(c) if g is None else g for g, c in zip(grads, copies, strict=True)]
         return torch.cat([g.flatten(1) for g in filled], 1)
 
+    limit = None
+    if evaluation.replica_elements is not None:
+        limit = evaluation.replica_elements // _elements_of_one(node, evaluation, sum(sizes), second)
     found = Derivatives()
-    for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1]), strict=True):
+    for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1], limit), strict=True):
         found.jacobians[p] = (
             inputs[0].new_zeros(len(delta), delta.shape[1], evaluation.size(p)) if jacobian is None else jacobian
         )
     if not second:
         return found
+    require_second_derivative(node, [values[p] for p in node.parents])
     with second_derivatives(f"node {node.name!r}"):
-        columns = replicated_jacobian(gradient, inputs, sum(sizes))
+        columns = replicated_jacobian(gradient, inputs, sum(sizes), limit)
     for q, column in zip(wanted, columns, strict=True):
         # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then stays exactly zero.
         if column is None or not column.any():
@@ -252,6 +265,25 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         for p, block in zip(wanted, column.split(sizes, 1), strict=True):
             found.curvature[p, q] = block.contiguous()
     return found
+
+
+def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bool) -> int:
+    """Numbers that automatic differentiation of the node holds for one replica of one example: what it saves, and the
+    gradients that are under way beside it."""
+    saved = 0
+
+    def count(t: Tensor) -> Tensor:
+        nonlocal saved
+        saved += t.numel()
+        return t
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        leaves = [evaluation.values[p][:1].detach().clone() for p in node.parents]
+        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+        output = node(*(t.clone() for t in leaves))
+        if second and floating and output.requires_grad:
+            torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
+    return max(1, 2 * saved + 6 * inputs + 6 * output.numel())
 
 
 def not_differentiable(name: str, value: Tensor) -> MeasurementError:

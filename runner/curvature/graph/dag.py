@@ -82,6 +82,9 @@ class Dag:
     Raises ValueError for duplicate or unknown names, cycles, and nodes that never reach the output.
     """
 
+    packed = False
+    """Whether a row of x is several inputs side by side (trace_module): its columns may be indices or masks."""
+
     def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
         self.nodes: dict[str, Node] = {}
         for node in nodes:

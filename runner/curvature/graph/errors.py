@@ -14,7 +14,7 @@ class MeasurementError(ValueError):
 
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
     return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
 
@@ -28,14 +28,14 @@ def describe(value: object) -> str:
 
 def _remedy(text: str) -> str:
     low = text.lower()
+    if "positional argument" in low:
+        return ". Check Node.parents: fn takes one argument for each parent, in that order"
     if "inference tensor" in low:
         return ". Its weights were made under torch.inference_mode: make or load them outside of it"
     if "dtype" in low or "scalar type" in low:
         return ". Give inputs and weights one dtype: x.to(dtype) and Dag.to(dtype), or model.to(dtype)"
     if "shape" in low or "size" in low or "dimension" in low:
         return ". Check the widths: the node's function and the outputs of its parents do not fit"
-    if "argument" in low:
-        return ". Check Node.parents: fn takes one argument for each parent, in that order"
     return ""
 
 

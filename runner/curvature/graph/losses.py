@@ -78,6 +78,11 @@ class Loss:
         """Sum over the examples, without a loop when the callable returns the mean (used for derivatives)."""
         target = self.targets(output, target)
         value = self.value(output, target)
+        if output.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+            raise MeasurementError(
+                "the loss does not depend on the output through operations that autograd records: "
+                "remove .detach(), .item() and torch.no_grad from it"
+            )
         if value.dim() == 0:
             return value * output.shape[0]
         return self.per_example(output, target).sum()
@@ -86,13 +91,7 @@ class Loss:
         """delta_out = dL/df_out of each example, shape (B, d)."""
         with torch.enable_grad():
             leaf = output.detach().requires_grad_()
-            value = self.summed(leaf, target)
-            if not value.requires_grad:
-                raise MeasurementError(
-                    "the loss does not depend on the output through operations that autograd records: "
-                    "remove .detach(), .item() and torch.no_grad from it"
-                )
-            (gradient,) = torch.autograd.grad(value, leaf)
+            (gradient,) = torch.autograd.grad(self.summed(leaf, target), leaf)
         return gradient.flatten(1)
 
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:

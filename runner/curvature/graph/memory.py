@@ -9,9 +9,13 @@ MEMORY_BUDGET = 1 << 30
 
 
 def exact_elements(
-    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False
+    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False, kept: int = 3
 ) -> tuple[int, int]:
-    """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`."""
+    """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`.
+
+    kept: how many sets of blocks exist at once (Gauss-Newton alone 1, with the tensor part 2, both and their sum 3),
+    each half of a square matrix, since the other half are transposed views.
+    """
     routed = sum(sizes[v] for v in dag.order)
     widest = max(sizes[v] for v in dag.order)
     total = sum(sizes[v] for v in measured)
@@ -22,7 +26,8 @@ def exact_elements(
         if p != INPUT or INPUT in measured
     )
     working = 3 * routed * widest + edges + 3 * sizes[dag.output] * total
-    return working + (3 * total**2 if per_example else 0), 0 if per_example else 3 * total**2
+    result = kept * (total**2 + widest * total) // 2 + widest * total
+    return working + (result if per_example else 0), 0 if per_example else result
 
 
 def plan_chunk(
@@ -33,16 +38,18 @@ def plan_chunk(
     itemsize: int,
     budget: int,
     per_example: bool = False,
+    kept: int = 3,
+    reserved: int = 0,
 ) -> int:
-    """How many examples fit at once into `budget` bytes.
+    """How many examples fit at once into `budget` bytes, `reserved` of them set aside.
 
     Raises ValueError when not even one does (per_example: when not all do), naming the estimators to use instead.
     """
-    working, result = exact_elements(dag, sizes, measured, per_example)
-    room = budget // itemsize - result
+    working, result = exact_elements(dag, sizes, measured, per_example, kept)
+    room = (budget - reserved) // itemsize - result
     chunk = min(examples, room // working) if room > 0 else 0
     if chunk < (examples if per_example else 1):
-        need = (result + working * (examples if per_example else 1)) * itemsize
+        need = (result + working * (examples if per_example else 1)) * itemsize + reserved
         raise ValueError(
             f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
             "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "

@@ -103,12 +103,14 @@ class _Kept:
     module: nn.Module
     buffers: dict[str, tuple[Tensor, Tensor]]
     numbers: dict[str, int | float | bool]
-    requires_grad: list[tuple[Tensor, bool]]
+    requires_grad: list[tuple[nn.Parameter, bool]]
 
     @classmethod
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
-        numbers = {k: v for k, v in vars(module).items() if type(v) in (int, float, bool)}
+        numbers: dict[str, int | float | bool] = {
+            k: v for k, v in vars(module).items() if type(v) in (int, float, bool)
+        }
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         return cls(module, buffers, numbers, parameters)
 
@@ -139,8 +141,7 @@ def untouched(dag: Dag) -> Iterator[None]:
     kept: dict[int, _Kept] = {}
     found = reachable(dag)
     loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
-    for _, module in found.modules.values():
-        kept[id(module)] = _Kept.of(module)
+    kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
 
     def watch(module: nn.Module, _: Any) -> None:
         if id(module) not in kept:
@@ -152,8 +153,8 @@ def untouched(dag: Dag) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-        for module in kept.values():
-            module.restore()
+        for saved in kept.values():
+            saved.restore()
         for tensor, value in loose:
             _copy_back(tensor, value)
         if not torch.equal(torch.get_rng_state(), state):

@@ -39,6 +39,12 @@ def lanczos_extremes(
     error = beta_k |last component of the Ritz vector|, plus one rounding of the products: some eigenvalue lies within
     it. Ritz values never leave the spectrum's interval but by rounding, so that the largest is a lower bound of
     lambda_1 and the smallest an upper bound of lambda_n. Raises ValueError for unknown nodes and fewer than one step.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> round(lanczos_extremes(operator, ["out"]).largest.value, 4)
+    0.6667
     """
     names = [nodes] if isinstance(nodes, str) else list(nodes) if nodes is not None else list(operator.nodes)
     if not names or any(v not in operator.sizes for v in names):

@@ -39,6 +39,13 @@ def frobenius_norms(
     All v of one w come from the same products, `probes` per w; the probes of w depend on the generator's state and on
     w alone. error: standard error of the norm (delta method). Raises ValueError for fewer than two probes and for
     unknown nodes.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> found = frobenius_norms(operator, [("out", "out")])["out", "out"]  # the block is (2/3) I, of size 3
+    >>> round(found.value, 4), found.products
+    (1.1547, 30)
     """
     pairs = checked_pairs(operator, pairs)
     if reason := not_measurable(operator):
@@ -114,6 +121,12 @@ def spectral_norms(
     when every residual is below tolerance * sigma_1. value = |H q|; error = |H^T u - sigma q| bounds the distance of
     the value to some singular value. A power iteration never overestimates sigma_1. Raises ValueError for unknown nodes
     and fewer than one iteration.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> round(spectral_norms(operator, [("out", "out")])["out", "out"].value, 4)
+    0.6667
     """
     pairs = checked_pairs(operator, pairs)
     if iterations < 1:

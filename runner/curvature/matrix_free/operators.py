@@ -124,6 +124,11 @@ class CurvatureOperator(SymmetricOperator):
         total, gauss_newton = self.apply_parts(directions)
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
+    def single(self, example: int) -> CurvatureOperator:
+        """The operator of one example alone."""
+        part = slice(example, example + 1)
+        return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
+
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
 
@@ -138,7 +143,9 @@ class CurvatureOperator(SymmetricOperator):
             refuse_autocast((self.device.type,))
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous
-                piece = {w: r[start:end].to(self.device, self.dtype) for w, r in directions.items()}
+                piece = {
+                    w: differentiable_copy(r[start:end].to(self.device, self.dtype)) for w, r in directions.items()
+                }
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
@@ -171,6 +178,7 @@ class CurvatureOperator(SymmetricOperator):
         dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
         if not isinstance(dot, Tensor):
             return self._zero(copies)
+        self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
         curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.view(copies, len(self.x), -1)) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
@@ -219,12 +227,15 @@ class CurvatureOperator(SymmetricOperator):
                 "mode has changed): build a new CurvatureOperator"
             )
         if not self._differentiable:
-            try:
-                refuse_cut_backwards(graph.gradients.values(), "the network")
-            except MeasurementError:
-                name_missing_second_derivative(self.dag, self._values)
-                raise
+            self._require_second_derivatives(graph.gradients.values())
             self._differentiable = True
+
+    def _require_second_derivatives(self, gradients: Iterable[Tensor | None]) -> None:
+        try:
+            refuse_cut_backwards(gradients, "the network")
+        except MeasurementError:
+            name_missing_second_derivative(self.dag, self._values)
+            raise
 
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)

@@ -50,6 +50,12 @@ def stable_ranks(
     Zero is relative to the whole Hessian, the tensor part's operator included, so that it does not depend on the scale
     of the loss or on which pairs are asked for. error adds the standard error of ||H||_F^2 and the residual of
     sigma_1 in quadrature. As an estimate, D may fall below 1.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> round(stable_ranks(operator, [("out", "out")])["out", "out"].value, 3)
+    3.0
     """
     pairs = checked_pairs(operator, pairs)
     if reason := not_measurable(operator):
@@ -79,6 +85,12 @@ def couplings(
     numerically zero.
 
     error: jackknife over the probes of w, which R(v,w) and R(w,w) share, and over those of v.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> couplings(operator, [("h", "h")])["h", "h"].value
+    1.0
     """
     pairs = checked_pairs(operator, pairs)
     if reason := not_measurable(operator):
@@ -155,6 +167,11 @@ def gn_gaps(
     gn_gaps(dag, x, y, nodes, pairs), or gn_gaps(operator, pairs) with an operator of part="tensor". Common probes make
     the ratio far less noisy than its parts. Gap NaN with a reason where H^GN is numerically zero beside H. stream:
     "node" gives the probes of a node whatever else is asked for; "shared" draws them all in order from the generator.
+
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> found = gn_gaps(dag, torch.ones(2, 3), torch.zeros(2, 3), None, [("h", "h")])["h", "h"]
+    >>> round(found.gap.value, 4)  # (f^2)^2 bends by 12 f^2, of which Gauss-Newton has 8 f^2
+    0.5
     """
     operator, asked = _tensor_operator(source, x, y, nodes, pairs, memory_budget)
     if reason := not_measurable(operator):

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Operations(TorchDispatchMode):
     """`total`: 2 m n k for each product (m, k) x (k, n), and its counterpart for each convolution, inside the context.
 
+    >>> import torch
     >>> with Operations() as counted:
     ...     _ = torch.ones(3, 4) @ torch.ones(4, 5)
     >>> counted.total
@@ -22,6 +23,11 @@ class Operations(TorchDispatchMode):
     """
 
     total = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled meanwhile; asking torch to see to that would load the compiler."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

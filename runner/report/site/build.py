@@ -12,6 +12,7 @@ from runner.report.site.model import ORDER, Page, seeds_line, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLE = (TEMPLATES / "site.css").read_text()
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 QUESTIONS = {
@@ -105,7 +106,10 @@ def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping
 
     errata: entries of the audit (paper, class, …), for the table of classes.
     """
-    pages = [p for p in map(Page.read, sorted(root.glob("*/"))) if p is not None]
+    folders = sorted(path.parent for path in root.glob("*/manifest.json"))
+    pages = [p for p in map(Page.read, folders) if p is not None]
+    readable = {page.folder for page in pages}
+    broken = [folder.name for folder in folders if folder not in readable]
     papers: dict[str, list[Page]] = {}
     for page in pages:
         papers.setdefault(page.paper or "other", []).append(page)
@@ -117,7 +121,7 @@ def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping
     html = (
         _environment()
         .get_template("start.html")
-        .render(papers=papers, not_run=not_run, classes=classes, others=others, pages=pages)
+        .render(papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken)
     )
     path = root / "index.html"
     write_bytes(path, html.encode())

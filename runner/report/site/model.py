@@ -184,7 +184,10 @@ class Page:
     @property
     def cells(self) -> list[dict[str, Any]]:
         """id, parameters and seed of every cell."""
-        return [{k: cell[k] for k in ("id", "params", "seed")} for cell in self.manifest.get("cells", [])]
+        return [
+            {"id": cell.get("id", ""), "params": cell.get("params", {}), "seed": cell.get("seed")}
+            for cell in self.manifest.get("cells", [])
+        ]
 
 
 def seeds_line(seeds: Sequence[int]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed, label
+from experiments.hsr.looks import LOOKS
+from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
                 whiskerprops={"linewidth": 0.8},
                 capprops={"linewidth": 0.8},
             )
-            drawn["boxes"][0].set(facecolor=draw.colour(label(method)), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
+            drawn["boxes"][0].set(facecolor=LOOKS.colour(method), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
     ax.set_xticks(range(len(seeds)), seeds)
     ax.set_xlim(-0.6, len(seeds) - 0.4)
 
@@ -54,9 +55,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
 def _legend(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(facecolor=draw.colour(label(m)), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()
-    ]
+    handles = [Patch(facecolor=LOOKS.colour(m), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
@@ -100,7 +99,7 @@ def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Stati
             for place, (a, b) in enumerate(PAIRS):
                 name = f"{quantity}, {a} - {b}, {group} seeds"
                 found = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
-                look = draw.point_style(label(a))
+                look = LOOKS.point_style(a)
                 for slot, test in enumerate(found):
                     height = place + 0.12 * (slot - (len(found) - 1) / 2)
                     filled = test.p_holm < experiment.level

@@ -34,16 +34,8 @@ def network():
 def test_estimate_is_that_of_products_through_the_network(network):
     blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
     pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
-    through = gn_gaps(
-        network.dag,
-        network.x,
-        network.y,
-        network.nodes,
-        sorted(pairs, key=lambda p: p[1]),
-        7,
-        generator(),
-        stream="shared",
-    )
+    ordered = sorted(pairs, key=lambda p: p[1])
+    through = gn_gaps(network.dag, network.x, network.y, network.nodes, ordered, 7, generator(), stream="shared")
     expected = gn_gap_of_sums(
         [g.tensor.value for g in through.values()], [g.gauss_newton.value for g in through.values()]
     )

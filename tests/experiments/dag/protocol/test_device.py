@@ -6,9 +6,11 @@ import torch
 from experiments.dag.protocol.estimates import frobenius_estimates, spectral_estimates
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.measure import image_sets
-from experiments.dag.protocol.training import Trained, build, load_images
-from runner.contract.experiment import MlpModel
+from experiments.dag.protocol.training import Trained, build
+from runner.contract.experiment import Context
+from runner.data.loading import load_images
 from runner.models import diamond, resnet18
+from runner.models.kinds.chain import MlpModel
 from runner.training.backprop import gradient_function
 from runner.training.minibatch import Training, crop_and_flip, flatten_parameters
 from runner.training.order import LoaderAugment, LoaderOrder
@@ -33,7 +35,7 @@ NETWORKS |= {"resnet18": resnet18}
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_a_training_step_runs_where_the_network_is(name):
     flat = name != "resnet18"
-    split = load_images(DATA, 1, flat=flat).train.to(META)
+    split = load_images(DATA, Context(seed=1), flat=flat).train.to(META)
     network = NETWORKS[name]().to(META)
     assert {v.device.type for v in network.state_dict().values()} == {META}
     vector = flatten_parameters(network)
@@ -54,7 +56,7 @@ def test_crops_are_made_on_the_device_from_draws_of_the_cpu():
 
 @pytest.mark.filterwarnings("ignore:for stages")  # nothing is copied to a meta tensor
 def test_images_blocks_and_checkpoints_go_to_the_device():
-    data = load_images(DATA, 1)
+    data = load_images(DATA, Context(seed=1))
     for _, x, y in image_sets(data.test, METRIC, META):
         assert x.device.type == y.device.type == META
     settings = published("plain_sn")

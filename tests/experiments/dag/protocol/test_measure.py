@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from experiments.dag.protocol.measure import by_distance, image_sets, measure, second_derivative
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context
+from runner.contract.experiment import Context
+from runner.metrics.inter_layer import InterLayerMetric
 from tests.experiments.dag.protocol.conftest import METRIC
 
 
@@ -98,7 +99,7 @@ def test_the_first_set_is_the_papers_and_the_others_are_the_same_for_all(trained
     assert not torch.equal(sets[1][1], sets[2][1])
     again = list(image_sets(test, METRIC))
     assert all(torch.equal(a[1], b[1]) for a, b in zip(sets, again, strict=True))
-    drawn = next(image_sets(test, BlockMetric(examples=6, subsamples=0, subsample="random")))
+    drawn = next(image_sets(test, InterLayerMetric(examples=6, subsamples=0, subsample="random")))
     assert not torch.equal(drawn[1], sets[0][1])
 
 
@@ -115,7 +116,7 @@ def test_pairs_without_a_distance_stay_out(trained):
     def across(v: str, w: str) -> int | None:
         return None if v == w else 1
 
-    tables = measure(trained, BlockMetric(examples=4, subsamples=0), Context(seed=42), across)
+    tables = measure(trained, InterLayerMetric(examples=4, subsamples=0), Context(seed=42), across)
     assert {row["distance"] for row in tables["distances"]} == {1}
     assert {row["pairs"] for row in tables["distances"]} == {3}
 
@@ -145,5 +146,5 @@ def test_a_numerically_zero_block_is_counted_not_averaged():
 def test_progress_is_reported(trained):
     seen = []
     context = Context(seed=42, progress=lambda done, total, note="": seen.append((done, total)))
-    measure(trained, BlockMetric(examples=4, subsamples=1), context)
+    measure(trained, InterLayerMetric(examples=4, subsamples=1), context)
     assert seen == [(i, 6) for i in range(1, 7)]

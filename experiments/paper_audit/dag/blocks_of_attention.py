@@ -1,0 +1,316 @@
+"""DAG paper, Appendices M, I and J: the attention block, HVP and complexity counts."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments.paper_audit.checks import equality, relative_error, worst
+from experiments.paper_audit.dag.networks import Instance, attention, linear_chain, smooth
+from experiments.paper_audit.dag.oracle import Example, examples
+from experiments.paper_audit.formula import Formula, Outcome, Witness
+from runner.curvature import Dag, Node
+
+
+def softmax_second(z: Tensor) -> Tensor:
+    """M.2 for all i, j, k."""
+    s, eye = torch.softmax(z, 0), torch.eye(len(z), dtype=z.dtype)
+    found = torch.einsum("ij,ik->ijk", eye, eye) - torch.einsum("ij,k->ijk", eye, s)
+    found = found - torch.einsum("ik,j->ijk", eye, s) - torch.einsum("jk,j->jk", eye, s).unsqueeze(0)
+    return s[:, None, None] * (found + 2 * s[None, :, None] * s[None, None, :])
+
+
+def logits() -> list[Tensor]:
+    return [torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (2, 3, 4, 7)]
+
+
+def soft(z: Tensor) -> Tensor:
+    return torch.softmax(z, 0)
+
+
+def softmax_first() -> Outcome:
+    return equality(logits(), torch.func.jacrev(soft), lambda z: torch.diag(soft(z)) - torch.outer(soft(z), soft(z)))
+
+
+def softmax_dense() -> Outcome:
+    """Remark 101: S and T dense since all σ_i > 0? n = 2 with equal logits: T = 0; corrected: generically dense."""
+    z = torch.zeros(2, dtype=torch.float64)
+    second = torch.func.hessian(soft)(z)
+    generic = [torch.func.hessian(soft)(w).abs().min() / torch.func.hessian(soft)(w).abs().max() for w in logits()]
+    generic += [torch.func.jacrev(soft)(w).abs().min() for w in logits()]
+    witness = Witness(
+        "two equal logits, σ = (1/2, 1/2): T_σ;z",
+        "dense",
+        "dense for other logits",
+        f"largest entry {float(second.abs().max()):g}",
+    )
+    return Outcome(
+        1.0 if float(second.abs().max()) < 1e-12 else 0.0, 0.0 if float(min(generic)) > 1e-6 else 1.0, 5, witness
+    )
+
+
+def positions(block: Tensor, tokens: int, width: int) -> Tensor:
+    """Norms of the token-by-token sub-blocks."""
+    return block.view(tokens, width, tokens, width).permute(0, 2, 1, 3).flatten(2).norm(dim=2)
+
+
+def dense(pair: tuple[str, str]) -> Outcome:
+    """1 if a token pair's sub-block vanishes, over sizes; also counts n² non-zero pairs (Remark 103.3)."""
+
+    def empty(size: tuple[int, int]) -> float:
+        tokens, width = size
+        found = positions(examples(attention(tokens, tokens, width))[0].blocks[pair], tokens, width)
+        return float(int((found > 1e-12 * found.max()).sum()) != tokens**2)
+
+    return worst(((2, 2), (3, 2), (4, 3), (5, 1)), empty)
+
+
+def products() -> Outcome:
+    """Proposition 102.1: H[q,v] from first derivatives: O = A V is bilinear, so H[v,v] has no tensor part, and H[q,v]
+    = J_q^T d2 loss J_v + the derivative of A contracted with delta."""
+    errors = []
+    for seed in range(3):
+        e = examples(attention(seed))[0]
+        errors.append(float(e.tensor("out")["v", "v"].abs().max() / e.blocks["v", "v"].abs().max()))
+        found = e.total["out", "q"].T @ e.base @ e.total["out", "v"] + e.curvature["out"]["q", "v"]
+        errors.append(relative_error(found, e.blocks["q", "v"]))
+    return Outcome(max(errors), instances=3)
+
+
+@cache
+def sources() -> tuple[float, float, str]:
+    """(share of 60 random attention blocks in which (q,k) has the largest tensor norm, largest ratio against it,
+    which)."""
+    won, largest, text = 0, 0.0, ""
+    for seed in range(60):
+        e: Example = examples(attention(seed, 3, 2))[0]
+        tensor = e.tensor("out")
+        norms = {p: float(tensor[p].norm()) for p in (("q", "k"), ("q", "v"), ("k", "v"))}
+        main = norms.pop(("q", "k"))
+        pair, other = max(norms.items(), key=lambda item: item[1])
+        won += main >= other
+        if other / main > largest:
+            largest, text = other / main, f"seed {seed}: ‖H^T[{','.join(pair)}]‖ = {other:.3g}, (q,k) {main:.3g}"
+    return won / 60, largest, text
+
+
+def main_source() -> Outcome:
+    share, largest, text = sources()
+    witness = Witness(
+        "3 tokens of width 2, Gaussian weights and inputs",
+        "(q,k) has the largest H^T",
+        "",
+        f"in {60 * share:.0f} of 60; {text}",
+    )
+    return Outcome(largest - 1, None, 60, witness)
+
+
+def two_heads() -> Outcome:
+    """M.4, 'reduces to block diagonalization by heads': H of (q of head 1, q of head 2); corrected: T of the
+    concatenated output is block diagonal."""
+    torch.manual_seed(0)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(1, 2), 2) @ v
+
+    mix = torch.randn(4, 4, dtype=torch.float64)
+    names = [f"{letter}{h}" for h in (1, 2) for letter in "qkv"]
+    nodes = [Node(name, ("input",), nn.Linear(2, 2, bias=False).double()) for name in names]
+    heads = lambda a, b, c, d, e, f: torch.cat([attend(a, b, c), attend(d, e, f)], 2) @ mix  # noqa: E731
+    dag = Dag([*nodes, Node("out", tuple(names), heads)], loss="mse")
+    x = torch.randn(1, 3, 2, dtype=torch.float64)
+    example = examples(Instance("two heads", dag, x, torch.randn(1, 3, 4, dtype=torch.float64)))[0]
+    cross = float(example.blocks["q1", "q2"].norm() / example.blocks["q1", "q1"].norm())
+    local = float(example.curvature["out"]["q1", "q2"].norm() / example.curvature["out"]["q1", "q1"].norm())
+    witness = Witness("two heads and an output projection: ‖H[q1,q2]‖ / ‖H[q1,q1]‖", "0", "0 for T", f"{cross:.3g}")
+    return Outcome(cross, local, 1, witness)
+
+
+def flops(width: int) -> tuple[float, float]:
+    """Floating-point operations of a backward pass and of an HVP of a fully connected network of this width."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(width, width), nn.Tanh())))
+    x, parameters = torch.randn(8, width), list(net.parameters())
+    counts = []
+    for twice in (False, True):
+        with FlopCounterMode(display=False) as counter:
+            grads = torch.autograd.grad(net(x).square().sum(), parameters, create_graph=twice)
+            if twice:
+                torch.autograd.grad(sum((g * torch.ones_like(g)).sum() for g in grads), parameters)
+        counts.append(float(counter.get_total_flops()))
+    return counts[0], counts[1]
+
+
+def hvp_cost() -> Outcome:
+    """Corollary 21, Eq. I.1: HVP over gradient, the same multiple (at most 4) at every width; both linear in P."""
+    ratios = [(lambda f: f[1] / f[0])(flops(width)) for width in (8, 32, 128)]
+    linear = flops(128)[1] / flops(32)[1] / 16 - 1
+    return Outcome(max(max(ratios) / 4 - 1, max(ratios) - min(ratios) - 0.01, abs(linear) - 0.01), instances=3)
+
+
+def propagated() -> Outcome:
+    """Definition 20: Σ_w H[v,w] r_w with r propagated by Eq. 6, against the derivative of δ_v along e_in = r.
+
+    Corrected: with r_w the increments e_w themselves (nothing propagated).
+    """
+    wrong, right, witness = 0.0, 0.0, None
+    for case in (linear_chain(), *smooth()[:3]):
+        e, order = examples(case)[0], case.dag.order
+        first = order[0]
+        r = torch.ones(len(e.delta[first]), dtype=torch.float64)
+        moved = {w: e.total[w, first] @ r for w in order if (w, first) in e.total}
+        truth = e.blocks[first, first] @ r
+        found = torch.stack([e.blocks[first, w] @ moved[w] for w in moved]).sum(0)
+        wrong = max(wrong, relative_error(found, truth))
+        free = torch.stack(
+            [e.blocks[first, w] @ (r if w == first else torch.zeros(len(e.delta[w])).double()) for w in order]
+        ).sum(0)
+        right = max(right, relative_error(free, truth))
+        witness = witness or Witness(
+            f"{case}, r = 1 at v: HVP at v",
+            f"{float(found):g} (each node counts once more)",
+            f"{float(free):g}",
+            f"{float(truth):g}",
+        )
+    return Outcome(wrong, right, 4, witness)
+
+
+def pair_count() -> Outcome:
+    """Proposition 89, proof: pairs with non-empty Ch(v) ∪ Ch(w) are at most O(ns)? a chain of n = 100, s = 2."""
+    n = 100
+    pairs = n * n - 1  # all but (out, out)
+    witness = Witness(
+        "a chain of 100 nodes, s = 2: pairs (v, w) with a child", "at most O(n s), 200", "n² − 1", str(pairs)
+    )
+    return Outcome(
+        pairs / (n * 2) - 1,
+        0.0 if pairs == sum(1 for v, w in itertools.product(range(n), repeat=2) if (v, w) != (n - 1, n - 1)) else 1.0,
+        1,
+        witness,
+    )
+
+
+def radius_count() -> Outcome:
+    """Definition 79: pairs within distance k on a chain of n nodes, over n (2k + 1)."""
+    found = [
+        sum(abs(a - b) <= k for a, b in itertools.product(range(n), repeat=2)) / (n * (2 * k + 1)) - 1
+        for n, k in ((10, 2), (50, 5))
+    ]
+    return Outcome(max(found), instances=2)
+
+
+def batch_norm() -> Outcome:
+    """Theorem 87, batch normalisation: the node function and its Jacobians in γ and β."""
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    module = nn.BatchNorm1d(3, eps=1e-5).double()
+    mean, var = x.mean(0), x.var(0, correction=0)
+    found = 1.3 * (x - mean) / (var + 1e-5).sqrt() + 0.2
+    with torch.no_grad():
+        module.weight.fill_(1.3)
+        module.bias.fill_(0.2)
+    return Outcome(relative_error(found, module(x).detach()))
+
+
+def reparametrised() -> Outcome:
+    """Remark 88: with f = μ + σ ε the Hessian of E[L] is the mean of the Hessians, over a finite noise."""
+    noise = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def loss(p: Tensor, eps: Tensor) -> Tensor:
+        return torch.log1p(torch.exp(p[0] + p[1] * eps)) ** 2
+
+    p = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    whole = torch.func.hessian(lambda q: torch.stack([loss(q, e) for e in noise]).mean())(p)
+    parts = torch.stack([torch.func.hessian(loss)(p, e) for e in noise]).mean(0)
+    return Outcome(relative_error(parts, whole), instances=5)
+
+
+FORMULAS: tuple[Formula, ...] = (
+    Formula("dag.m1", "Eq. M.1", "softmax Jacobian diag(s) - s s^T", softmax_first),
+    Formula(
+        "dag.m2",
+        "Eq. M.2",
+        "d2 s_i/dz_j dz_k = s_i (d_ij d_ik - d_ij s_k - d_ik s_j - d_jk s_j + 2 s_j s_k)",
+        lambda: equality(logits(), torch.func.hessian(soft), softmax_second),
+    ),
+    Formula(
+        "dag.remark101",
+        "Remark 101",
+        "S and T_sigma;z are dense since all s_i > 0",
+        softmax_dense,
+        "holds after correction",
+        "dag.remark101",
+        "for generic logits",
+    ),
+    Formula(
+        "dag.prop102.1",
+        "Proposition 102.1; Example 37; Remark 103.1",
+        "H[q,v] is dense along the positions",
+        lambda: dense(("q", "v")),
+    ),
+    Formula(
+        "dag.prop102.2",
+        "Proposition 102.2, density; Remark 103.3",
+        "H[q,k] is dense along the positions, n^2 entries",
+        lambda: dense(("q", "k")),
+    ),
+    Formula(
+        "dag.prop102.3",
+        "Proposition 102.3",
+        "H[k,v] is dense along the positions, as H[q,v]",
+        lambda: dense(("k", "v")),
+    ),
+    Formula(
+        "dag.prop102.form",
+        "Proposition 102.1, structure",
+        "O = A V: no tensor part for (v,v); H[q,v] passes through A",
+        products,
+    ),
+    Formula(
+        "dag.prop102.source",
+        "Proposition 102.2, last sentence; Remark 103.2",
+        "the pair (q,k) is the main source of H^T in the attention block",
+        main_source,
+        "fails",
+        "dag.prop102",
+    ),
+    Formula(
+        "dag.heads",
+        "Appendix M.4, last paragraph; Theorem 87, note",
+        "multi-head attention reduces to block diagonalization by heads",
+        two_heads,
+        "holds after correction",
+        "dag.heads",
+        "for the tensors T; H couples heads through d2 loss and the projection",
+    ),
+    Formula(
+        "dag.cor21",
+        "Corollary 21; Corollary 90 (3); Appendix I.1, cost",
+        "an HVP costs a constant multiple of a backward pass, O(P)",
+        hvp_cost,
+    ),
+    Formula(
+        "dag.def20",
+        "Definition 20, Eq. 6",
+        "HVP_v(r) = sum_w H[v,w] r_w with r propagated forward",
+        propagated,
+        "holds after correction",
+        "dag.def20",
+        "with r_w the increments e_w themselves",
+    ),
+    Formula(
+        "dag.prop89",
+        "Proposition 89, proof",
+        "pairs with non-empty Ch(v) u Ch(w) are at most O(ns)",
+        pair_count,
+        "holds after correction",
+        "dag.prop89",
+        "n^2",
+    ),
+    Formula("dag.def79", "Definition 79; Remark 95", "within distance k a chain has O(n k) blocks", radius_count),
+    Formula("dag.thm87.bn", "Theorem 87.1", "batch normalisation as a node", batch_norm),
+    Formula("dag.remark88", "Remark 88", "after reparametrisation the formulas apply to E[L]", reparametrised),
+)

@@ -1,0 +1,442 @@
+"""DAG paper, Theorems 33, 34, 65, 69, 71 and what hangs on them: paths, skip connections, stability."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.checks import attack, exists, relative_error, worst
+from experiments.paper_audit.dag import printed
+from experiments.paper_audit.dag.graphs import WIDTH, Linear, line
+from experiments.paper_audit.dag.networks import Instance, by_hand, chain, diamond, skip
+from experiments.paper_audit.dag.oracle import examples
+from experiments.paper_audit.formula import Formula, Outcome, Witness
+
+
+def path_cases() -> tuple[Instance, ...]:
+    return (by_hand()[2], by_hand()[0], chain(0), diamond(0), skip(0))
+
+
+def theorem_33() -> Outcome:
+    """Eq. 11 with exact H[c,c]; corrected: every source of curvature once, over pairs of paths."""
+    wrong, right, witness = 0.0, 0.0, None
+    for case in path_cases():
+        for e in examples(case):
+            for v, w in itertools.product(case.dag.order[:2], case.dag.order[:3]):
+                truth = e.blocks[v, w]
+                if not bool(truth.abs().max() > 1e-12):
+                    continue
+                found = printed.equation_11(case.dag, e, v, w)
+                right = max(right, relative_error(torch.stack(printed.sources(case.dag, e, v, w)).sum(0), truth))
+                error = relative_error(found, truth)
+                if error > 1e-9 and witness is None:
+                    text = f"{case}: H[{v},{w}]"
+                    witness = Witness(
+                        text, f"{float(found):g} (once for each descendant)", f"{float(truth):g}", f"{float(truth):g}"
+                    )
+                wrong = max(wrong, error)
+    return Outcome(wrong, right, len(path_cases()), witness)
+
+
+def resonances(case: Instance) -> tuple[float, float]:
+    """(R(v,v), sum of the resonances of the right path contributions) of the first node."""
+    e, v = examples(case)[0], case.dag.order[0]
+    terms = printed.sources(case.dag, e, v, v)
+    return float(torch.stack(terms).sum(0).norm()), sum(float(t.norm()) for t in terms)
+
+
+def additive() -> Outcome:
+    """Theorem 33, last sentence: R(v,w) as the sum over pairs of paths; corrected: at most that (Corollary 67)."""
+    values = [resonances(case) for case in (diamond(0), skip(0), skip(1))]
+    printed_error = max(abs(total - whole) / total for whole, total in values)
+    excess = max((whole - total) / total for whole, total in values)
+    whole, total = values[0]
+    witness = Witness(
+        f"{diamond(0)}: R(stem, stem)", f"sum over pairs of paths {total:.4g}", "<= that sum", f"{whole:.4g}"
+    )
+    return Outcome(printed_error, excess, 3, witness)
+
+
+def corollary_67() -> Outcome:
+    return worst((diamond(0), skip(0), skip(1), diamond(2)), lambda c: (lambda r: (r[0] - r[1]) / r[1])(resonances(c)))
+
+
+def sign_aligned() -> Outcome:
+    """Corollary 67, equality: contributions of one sign, A = diag(1, 0) and B = diag(0, 1); corrected: multiples."""
+    a, b = (torch.diag(torch.tensor(v).double()) for v in ([1.0, 0.0], [0.0, 1.0]))
+    gap = 1 - float((a + b).norm() / (a.norm() + b.norm()))
+    multiples = max(abs(1 - float((a + k * a).norm() / (a.norm() + k * a.norm()))) for k in (0.5, 3.0))
+    witness = Witness(
+        "contributions diag(1, 0) and diag(0, 1)",
+        "R = 1 + 1",
+        "equality for non-negative multiples",
+        f"R = {float((a + b).norm()):.4f}",
+    )
+    return Outcome(gap, multiples, 3, witness)
+
+
+def partial_cancel() -> Outcome:
+    """Remark 72: |sum of path terms| >= |each| fails in general."""
+    return exists("paths with Jacobians +1 and −0.9", 1 - abs(1 - 0.9), "cancellation is wanted")
+
+
+def total_of_paths() -> Outcome:
+    """Remark 72: J_out,v0 = sum over paths of D_p, so that H^GN[v0,out] = sum_p D_p^T d2 loss."""
+    errors = []
+    for case in path_cases():
+        e, out = examples(case)[0], case.dag.output
+        for v in case.dag.order:
+            found = torch.stack([printed.path_jacobian(e, p) for p in printed.paths(case.dag, v, out)]).sum(0)
+            errors.append(relative_error(found, e.total[out, v]))
+    return Outcome(max(errors), instances=len(errors))
+
+
+def branches(z: Tensor, count: int, size: float) -> list[Tensor]:
+    """`count` matrices of spectral norm `size`, and the rest of z makes ∇²ℓ."""
+    raw = z[: count * WIDTH**2].view(count, WIDTH, WIDTH)
+    return [size * m / torch.linalg.matrix_norm(m, 2).clamp_min(1e-300) for m in raw]
+
+
+def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
+    """R(v0,vL) / ‖∇²ℓ‖_F of L = depth layers of norm rho, identity skips over every k of them."""
+    layers = branches(z, depth, rho)
+    base = z[depth * WIDTH**2 :].view(WIDTH, WIDTH)
+    base = base @ base.T
+    total = torch.eye(WIDTH, dtype=torch.float64)
+    for start in range(0, depth, k):
+        block = torch.eye(WIDTH, dtype=torch.float64)
+        for m in layers[start : start + k]:
+            block = m @ block
+        total = (block + torch.eye(WIDTH, dtype=torch.float64) if skips else block) @ total
+    return float((total.T @ base).norm() / base.norm().clamp_min(1e-300))
+
+
+def _search(depth: int, k: int, rho: float, sign: float, bound: float, skips: bool = True) -> float:
+    """Largest sign (R/bound − 1) that a search finds."""
+    start = torch.randn((depth + 1) * WIDTH**2, generator=torch.Generator().manual_seed(depth), dtype=torch.float64)
+    return attack(lambda z: sign * (ratio(z, depth, k, rho, skips) / bound - 1), start, 60)[0]
+
+
+SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
+
+
+def vanilla() -> Outcome:
+    found = [_search(depth, depth, 0.8, 1, 0.8**depth, False) for depth in (1, 3, 6)]
+    return Outcome(max(found), instances=180)
+
+
+def skip_upper() -> Outcome:
+    """(b): R <= C rho^k with C = ‖∇²ℓ‖_F; corrected: C (1 + rho^k)^(L/k), attacked."""
+    wrong = max(_search(depth, k, 0.8, 1, 0.8**k) for depth, k in SHAPES)
+    right = max(_search(depth, k, 0.8, 1, (1 + 0.8**k) ** (depth // k)) for depth, k in SHAPES)
+    witness = Witness(
+        "f(h) = h + h/2 twice, loss = out²/2, k = 1, L = 2: R(v0,v2)",
+        "at most C rho = 0.5",
+        "at most C (1 + rho)² = 2.25",
+        "2.25",
+    )
+    return Outcome(wrong, right, 120 * len(SHAPES), witness)
+
+
+def skip_lower(rho: float) -> Outcome:
+    """(b'): R >= (1 − rho^k)^(L/k) ‖∇²ℓ‖_F, attacked for several k."""
+    found = [_search(depth, k, rho, -1, (1 - rho**k) ** (depth // k)) for depth, k in SHAPES]
+    return Outcome(max(found), instances=60 * len(SHAPES))
+
+
+def scaling() -> Outcome:
+    """Limit of (1 − (alpha rho)^k)^(L/k), alpha = c/L: printed 1 for every k; for k = 1 it is exp(−c rho)."""
+    wrong = right = 0.0
+    depth = 10**9
+    for k, c, rho in itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9)):
+        value = math.exp(depth / k * math.log1p(-((c * rho / depth) ** k)))
+        wrong = max(wrong, abs(value - 1))
+        right = max(right, abs(value - (math.exp(-c * rho) if k == 1 else 1.0)))
+    witness = Witness(
+        "k = 1, c = 1, rho = 0.9: limit of (1 − 0.9/L)^L",
+        "1",
+        "exp(−0.9) = 0.4066",
+        f"{math.exp(10**9 * math.log1p(-0.9e-9)):.4f}",
+    )
+    return Outcome(wrong, right, 24, witness, tolerance=1e-8)
+
+
+def unscaled() -> Outcome:
+    """Remark 81: skips guarantee R >= C > 0 independently of L? the lower bound at L = 200, k = 1, rho = 0.5, without
+    residual scaling, and a network that attains it; corrected: with alpha = 1/L the bound stays above exp(−rho)/2."""
+    bound = 0.5**200
+    attained = abs((1 - 0.5) ** 200 / bound - 1)
+    scaled = min((1 - 0.5 / L) ** L for L in (10, 100, 10**6))
+    witness = Witness(
+        "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)", ">= C > 0 for all L", "with alpha = c/L", f"{bound:.1e}"
+    )
+    return Outcome(1.0 if bound < 1e-6 and attained < 1e-6 else 0.0, math.exp(-0.5) / 2 - scaled, 4, witness)
+
+
+def rates() -> Outcome:
+    """Rate of the lower bound, −log(1 − rho^k)/k, over rho^k/k for rho^k ≪ 1."""
+    found = [abs(-math.log1p(-(r**k)) / r**k - 1) for r, k in ((0.1, 3), (0.2, 5), (0.05, 3))]
+    return Outcome(max(found), instances=3, tolerance=1e-3)
+
+
+def footnote_2() -> Outcome:
+    """alpha = L^(−1/2), k = 1: log of the lower bound over −rho √L tends to 1."""
+    found = [
+        abs(depth * math.log1p(-0.8 / math.sqrt(depth)) / (-0.8 * math.sqrt(depth)) - 1) for depth in (10**8, 10**10)
+    ]
+    return Outcome(max(found), instances=2, tolerance=1e-4)
+
+
+def summands_psd() -> Outcome:
+    """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0, 0)), d2 loss = I."""
+    d = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    term = d.T
+    witness = Witness(
+        "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
+        ">= 0",
+        "σ_min of the product, as Appendix G has it",
+        "−0.5",
+    )
+    return Outcome(float(-torch.linalg.eigvalsh((term + term.T) / 2)[0]), skip_lower(0.8).printed, 1, witness)
+
+
+def stability_criterion() -> Outcome:
+    """Corollary 73 both ways: paths +1 and −1 (norm 1, R = 0); two edges of 1/2 at each of L layers (R = C, each path
+    2^-L). Corrected: R = ‖J_wv^T H‖ stays away from zero iff the *sum* over paths does."""
+    cancel = abs(1.0 - 1.0)
+    many, each = 2**20 * 0.5**20, 0.5**20
+    wrong = float(cancel == 0.0) + float(many == 1.0 and each < 1e-5)
+    witness = Witness(
+        "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
+        "R > 0; R → 0",
+        "‖sum over paths‖ decides",
+        f"R = {cancel:g}; R = {many:g} C, paths {each:.1e}",
+    )
+    return Outcome(wrong, total_of_paths().printed, 2, witness)
+
+
+def skip_placement() -> Outcome:
+    """Proposition 75: min R >= C rho^(L/B) with uniform skips: four scalar layers, skips over 1-2 and 3-4."""
+
+    def smallest(d: tuple[float, ...]) -> float:
+        reach = [0.0, 0.0, d[3] * d[2] + 1, d[3], 1.0]
+        reach[1] = d[1] * reach[2]
+        reach[0] = (d[1] * d[0] + 1) * reach[2]
+        return min(abs(reach[v] * reach[w]) for v in range(5) for w in range(5))
+
+    found = smallest((0.8, 0.0, 0.8, 0.8))
+    where = "four scalar layers with |D| <= rho = 0.8, D_2 = 0, skips over 1-2 and 3-4: min R(v,w), at (v0, v1)"
+    witness = Witness(where, "at least C rho² = 0.64", "no lower bound follows from one above", f"{found:g}")
+    return Outcome(0.64 - found, None, 1, witness)
+
+
+def identity_skip(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """[H^GN] of a chain of `count` free layers, and with identity skips over random spans; all nodes, out included."""
+    layers = branches(z, count, 1.0)
+    base = z[count * WIDTH**2 :].view(WIDTH, WIDTH)
+    base = base @ base.T
+    eye = torch.eye(WIDTH, dtype=torch.float64)
+    plain = [eye] * (count + 1)
+    for k in reversed(range(count)):
+        plain[k] = plain[k + 1] @ layers[k]
+    res = list(plain)
+    for k in reversed(range(count)):
+        res[k] = res[k + 1] @ layers[k] + (res[k + 2] if k + 2 <= count and k % 2 == 0 else 0)
+    wide = [torch.cat(j, 1) for j in (plain, res)]
+    return wide[0].T @ base @ wide[0], wide[1].T @ base @ wide[1]
+
+
+def hypothesis_of_69() -> Outcome:
+    """The largest λ_min(B) / ‖B‖ that a search finds over chains with identity skips, less what B >= 0 with B != 0
+    would need; the block of B at the head of the last skip is zero, so B >= 0 forces B = 0 there."""
+
+    def smallest(z: Tensor, count: int) -> float:
+        base, res = identity_skip(z, count)
+        b = res - base
+        return float(torch.linalg.eigvalsh(b)[0] / b.norm().clamp_min(1e-300))
+
+    found = []
+    for count in (2, 3, 4):
+        start = torch.randn((count + 1) * WIDTH**2, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+        found.append(attack(lambda z, c=count: smallest(z, c), start, 150)[0])
+    base, res = identity_skip(torch.ones(3 * WIDTH**2, dtype=torch.float64), 2)
+    head = float((res - base)[-WIDTH:, -WIDTH:].norm())
+    witness = Witness(
+        "v → w → out = w, f_w = D f_v, skip v → out: B",
+        "B >= 0",
+        "never, unless B = 0",
+        f"B[out,out] = {head:g}, B[v,out] = ∇²ℓ; best λ_min(B)/|B| found {max(found):.3f}",
+    )
+    met = 0.0 if max(found) >= 0 else 1.0
+    return Outcome(met, head, 450, witness)
+
+
+def total_norm() -> Outcome:
+    """Remark 70: the total Frobenius norm does not decrease with identity skips. w = −v, skip: w = −v + v = 0."""
+    base, res = torch.tensor([-1.0, 1.0]).double(), torch.tensor([0.0, 1.0]).double()
+    norms = [float(torch.outer(j, j).norm()) for j in (base, res)]
+    witness = Witness(
+        "f_out = −f_v, loss = out²/2; with an identity skip f_out = −f_v + f_v: ‖[H^GN]‖_F",
+        f">= {norms[0]:g}",
+        "only where B >= 0",
+        f"{norms[1]:g}",
+    )
+    return Outcome(1 - norms[1] / norms[0], None, 1, witness)
+
+
+def unstable() -> Outcome:
+    """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1, nineteen of 0.1."""
+    size = 1.1 * 0.1**19
+    witness = Witness(
+        "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
+        "explodes (rho = 1.1 > 1)",
+        "only the upper bound grows",
+        f"{size:.1e}",
+    )
+    return Outcome(1.0 if size < 1 else 0.0, decayed(), 1, witness)
+
+
+def decayed() -> float:
+    """For s = 1 and rho < 1, R(v0,vL) / C at 60 layers of norm 0.9, less 0.9^60."""
+    z = Linear.start(line(6), 3)
+    return ratio(torch.cat([z.repeat(9)[: 60 * WIDTH**2], z[-(WIDTH**2) :]]), 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
+
+
+FORMULAS: tuple[Formula, ...] = (
+    Formula(
+        "dag.thm33",
+        "Theorem 33, Eq. 11; Theorem 65",
+        "H[v,w] = sum over common descendants c and pairs of paths of D^T H[c,c] D + H^T[v,w]",
+        theorem_33,
+        "holds after correction",
+        "dag.thm33",
+        "each source of curvature once: pairs of paths to out with d2 loss, and paths v -> p, w -> q with C_u;p,q",
+    ),
+    Formula(
+        "dag.thm33.additive",
+        "Theorem 33, last sentence",
+        "each pair of paths contributes additively to R(v,w)",
+        additive,
+        "holds after correction",
+        "dag.additive",
+        "to the block; R is at most the sum",
+    ),
+    Formula("dag.remark72", "Remark 72; Theorem 65, proof", "J_out,v = sum over paths of D_p", total_of_paths),
+    Formula("dag.remark72.cancel", "Remark 72", "path contributions may cancel", partial_cancel),
+    Formula(
+        "dag.cor67", "Corollary 67; Definition 66", "R(v,w) <= sum over pairs of paths of R(p_v, p_w)", corollary_67
+    ),
+    Formula(
+        "dag.cor67.equality",
+        "Corollary 67, equality",
+        "equality holds when all path contributions are sign-aligned",
+        sign_aligned,
+        "holds after correction",
+        "dag.additive",
+        "when they are non-negative multiples of one matrix",
+    ),
+    Formula("dag.thm34a", "Theorem 34(a); Theorem 71(a)", "R(v0,vL) <= C rho^L for a chain", vanilla),
+    Formula(
+        "dag.thm34b",
+        "Theorem 34(b); Theorem 71(b); footnote 2; Remark 74 (1)",
+        "R(v0,vL) <= C rho^k for identity skips every k layers, independent of L",
+        skip_upper,
+        "holds after correction",
+        "dag.thm34b",
+        "R(v0,vL) <= C (1 + rho^k)^(L/k), which grows with L",
+    ),
+    Formula(
+        "dag.thm34b.lower",
+        "Theorem 34(b'); Theorem 71(b'), Appendix G.4",
+        "R(v0,vL) >= (1 - rho^k)^(L/k) ||d2 loss||_F when H^T = 0 and the loss is convex",
+        lambda: skip_lower(0.8),
+        dropped=(("rho < 1", lambda: skip_lower(2.2)),),
+    ),
+    Formula(
+        "dag.thm34.scaling",
+        "Theorem 34, scaling; Theorem 71, scaling; Remark 35",
+        "with alpha = c/L, (1 - (alpha rho)^k)^(L/k) -> 1",
+        scaling,
+        "holds after correction",
+        "dag.thm34.scaling",
+        "for k >= 2; for k = 1 the limit is exp(-c rho)",
+    ),
+    Formula(
+        "dag.thm34.rate",
+        "Theorem 34, rate; Theorem 71, rate",
+        "the lower bound decays at rate rho^k / k when rho^k << 1",
+        rates,
+    ),
+    Formula(
+        "dag.footnote2",
+        "Section 5.1, footnote 2",
+        "with alpha = L^(-1/2) the lower bound decays as exp(-rho sqrt(L))",
+        footnote_2,
+    ),
+    Formula(
+        "dag.thm34.sketch",
+        "Theorem 34, proof sketch of (b')",
+        "the skip-path summands are individually PSD",
+        summands_psd,
+        "holds after correction",
+        "dag.sketch",
+        "the full proof multiplies smallest singular values",
+    ),
+    Formula(
+        "dag.remark81.skips",
+        "Remark 81, last sentences; Remark 74 (1)",
+        "skips guarantee R(v0,vL) >= C > 0 independently of L",
+        unscaled,
+        "holds after correction",
+        "dag.thm34.scaling",
+        "with residual scaling alpha = c/L",
+    ),
+    Formula(
+        "dag.remark81",
+        "Remark 81",
+        "for rho slightly above 1 or s > 1 path contributions explode",
+        unstable,
+        "holds after correction",
+        "dag.remark81",
+        "the upper bound grows; for s rho < 1 curvature decays",
+    ),
+    Formula(
+        "dag.thm69",
+        "Theorem 69, Appendix G.3",
+        "some network with identity skips meets B >= 0 with B != 0",
+        hypothesis_of_69,
+        "holds after correction",
+        "dag.thm69",
+        "none does: B's block at the head of the last skip is zero",
+    ),
+    Formula(
+        "dag.remark70",
+        "Remark 70",
+        "on average over the graph the total Frobenius norm does not decrease",
+        total_norm,
+        "fails",
+        "dag.thm69",
+        "only where B >= 0, which is empty",
+    ),
+    Formula(
+        "dag.cor73",
+        "Corollary 73",
+        "stable iff every distant pair has one path with ||D_p|| >= c > 0",
+        stability_criterion,
+        "holds after correction",
+        "dag.cor73",
+        "the sum over paths decides",
+    ),
+    Formula(
+        "dag.prop75",
+        "Proposition 75",
+        "uniform skips ensure min R(v,w) >= C rho^(L/B)",
+        skip_placement,
+        "fails",
+        "dag.prop75",
+        "no lower bound follows from ||D|| <= rho",
+    ),
+)

@@ -1,0 +1,345 @@
+"""HSR paper, Sections III to V: traces, bounds, their gradients, and the two propositions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from experiments.paper_audit.checks import attack, equality
+from experiments.paper_audit.formula import Check, Formula, Outcome, Witness
+from experiments.paper_audit.hsr.derivatives import outer
+from experiments.paper_audit.three_layer import pair_terms as t
+from experiments.paper_audit.three_layer.checks import inequality
+from experiments.paper_audit.three_layer.oracle import (
+    Instance,
+    Sample,
+    instances,
+    loss,
+    opposed_gelu,
+)
+
+SMALL = ((1, 1, 1), (2, 3, 2))
+
+
+def moments(hessian: Tensor) -> tuple[Tensor, Tensor, int]:
+    """(μ, σ, D) from the eigenvalues themselves, their population mean and standard deviation."""
+    eigenvalues = torch.linalg.eigvalsh(hessian)
+    return eigenvalues.mean(), eigenvalues.std(correction=0), len(eigenvalues)
+
+
+def gradient_of(instance: Instance, scalar: Callable[[Tensor], Tensor]) -> Tensor:
+    """d scalar(H(θ)) / dθ by autodiff of the autodiff Hessian."""
+
+    def function(theta: Tensor) -> Tensor:
+        return scalar(torch.func.jacrev(grad(loss))(theta, instance.x, instance.q, instance.name))
+
+    return grad(function)(instance.theta)
+
+
+def squared(hessian: Tensor) -> Tensor:
+    return (hessian @ hessian).trace()
+
+
+def pairs(samples: list[Sample]) -> Iterator[tuple[Sample, Sample]]:
+    return ((i, j) for i in samples for j in samples)
+
+
+def _check(found: Callable[[Instance], Tensor], expected: Callable[[Instance], Tensor]) -> Check:
+    """An equality on random instances of every activation."""
+    return lambda: equality(instances(sizes=SMALL), expected, found)
+
+
+def _upper(instance: Instance) -> float:
+    """Violation of Eq. 1, relative to the largest eigenvalue in modulus."""
+    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
+    mean, std, dimension = moments(instance.hessian)
+    return float((eigenvalues[-1] - mean - math.sqrt(dimension - 1) * std) / eigenvalues.abs().max())
+
+
+def _lower(instance: Instance) -> float:
+    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
+    mean, std, dimension = moments(instance.hessian)
+    return float((mean - math.sqrt(dimension - 1) * std - eigenvalues[0]) / eigenvalues.abs().max())
+
+
+def _moments_from_traces(instance: Instance) -> Tensor:
+    hessian = instance.hessian
+    mean = hessian.trace() / len(hessian)
+    return torch.stack([mean, squared(hessian) / len(hessian) - mean**2])
+
+
+def _trace(instance: Instance) -> Tensor:
+    """Eq. 3."""
+    total = torch.zeros((), dtype=instance.x.dtype)
+    for i in instance.samples:
+        slope = (i.F(1) @ i.V).square().sum()
+        total = total + i.s1 * (1 + i.f @ i.f) + i.norm * (i.s1 * slope + i.delta * (i.V @ i.d(2)))
+    return total
+
+
+def _square(instance: Instance) -> Tensor:
+    """Eqs. 4–16."""
+    total = torch.zeros((), dtype=instance.x.dtype)
+    for i, j in pairs(instance.samples):
+        kernel = t.inputs(i, j)
+        total = total + kernel**2 * t.phi(i, j) + 2 * kernel * t.psi(i, j) + t.hidden(i, j) ** 2 * t.omega(i, j)
+    return total
+
+
+def _by_w(i: Sample) -> Tensor:
+    """W^I + W^II + W^III (Eqs. 21–23), (N,)."""
+    a = i.F(1) @ i.V
+    first = (i.s2 * torch.outer(a, a) + 2 * i.s1 * torch.diag(i.V) @ i.F(2)) @ a
+    second = i.s1 * a * (i.V @ i.d(2)) + i.delta * i.F(3) @ i.V
+    third = i.s2 * (1 + i.f @ i.f) * a + 2 * i.s1 * (i.F(1) @ i.f)
+    return i.norm * (first + second) + third
+
+
+def _by_v(i: Sample) -> Tensor:
+    """V^I + V^II + V^III (Eqs. 25–27), (N+1,)."""
+    a = i.F(1) @ i.V
+    first = (i.s2 * torch.outer(i.hr, a) + 2 * i.s1 * i.F0(1)) @ a
+    second = i.s1 * i.hr * (i.V @ i.d(2)) + i.delta * i.f0(2)
+    return i.norm * (first + second) + i.s2 * (1 + i.f @ i.f) * i.hr
+
+
+def _summed(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)
+
+
+def trace_gradient(instance: Instance) -> Tensor:
+    """Theorems 2 and 3."""
+    by_w = _summed(outer(i.hx, _by_w(i)) for i in instance.samples)
+    return torch.cat([by_w, _summed(_by_v(i) for i in instance.samples)])
+
+
+def square_gradient(instance: Instance) -> Tensor:
+    """Theorems 4 and 5."""
+    by_w = [outer(i.hx, t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j)) for i, j in pairs(instance.samples)]
+    by_v = [t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j) for i, j in pairs(instance.samples)]
+    return 2 * torch.cat([_summed(by_w), _summed(by_v)])
+
+
+def _theorems_two_three(part: str) -> Check:
+    return lambda: equality(
+        instances(sizes=SMALL),
+        lambda c: _part(gradient_of(c, torch.trace), c, part),
+        lambda c: _part(trace_gradient(c), c, part),
+    )
+
+
+def _part(vector: Tensor, instance: Instance, part: str) -> Tensor:
+    return vector[: instance.count] if part == "w" else vector[instance.count :]
+
+
+def _theorems_four_five(part: str) -> Check:
+    """Every activation, and GELU where f' changes sign between the samples."""
+    return lambda: equality(
+        [*instances(sizes=SMALL), opposed_gelu()],
+        lambda c: _part(gradient_of(c, squared), c, part),
+        lambda c: _part(square_gradient(c), c, part),
+    )
+
+
+def _bound_of(hessian: Tensor) -> Tensor:
+    mean, std, dimension = moments(hessian)
+    return mean + math.sqrt(dimension - 1) * std
+
+
+def theorem_one(instance: Instance) -> Tensor:
+    """Eqs. 17–19 with the traces' gradients from autodiff."""
+    mean, std, dimension = moments(instance.hessian)
+    by_mean = gradient_of(instance, torch.trace) / dimension
+    by_std = gradient_of(instance, squared) / (2 * std * dimension) - mean / std * by_mean
+    return -by_mean - math.sqrt(dimension - 1) * by_std
+
+
+def _theorem_one() -> Outcome:
+    """Against autodiff of μ + √(D−1) σ of the eigenvalues."""
+    return equality(instances(sizes=((2, 3, 2),)), lambda c: -gradient_of(c, _bound_of), theorem_one)
+
+
+def _part_sum(quantity: t.Pair, printed: t.Pair, part: str) -> Check:
+    """Σ_ij of printed_ij + printed_ji against autodiff of Σ_ij quantity_ij."""
+
+    def expected(instance: Instance) -> Tensor:
+        indices = range(len(instance.x))
+        whole = _summed(instance.jacobian(quantity, i, j) for i in indices for j in indices)
+        return _part(whole, instance, part)
+
+    def found(instance: Instance) -> Tensor:
+        samples = pairs(instance.samples)
+        if part == "v":
+            return _summed(printed(i, j) + printed(j, i) for i, j in samples)
+        return _summed(outer(i.hx, printed(i, j)) + outer(j.hx, printed(j, i)) for i, j in samples)
+
+    return lambda: equality([*instances(sizes=((2, 3, 2),)), opposed_gelu()], expected, found)
+
+
+def weighted_phi(i: Sample, j: Sample) -> Tensor:
+    return t.inputs(i, j) ** 2 * t.phi(i, j)
+
+
+def weighted_psi(i: Sample, j: Sample) -> Tensor:
+    return 2 * t.inputs(i, j) * t.psi(i, j)
+
+
+def weighted_omega(i: Sample, j: Sample) -> Tensor:
+    return t.hidden(i, j) ** 2 * t.omega(i, j)
+
+
+def _sums() -> tuple[Formula, ...]:
+    cases = (
+        ("109", "Lemma 14", "w", "Φ", weighted_phi, t.w_phi),
+        ("124", "Lemma 18", "w", "Ψ", weighted_psi, t.w_psi),
+        ("129", "Lemma 20", "w", "Ω", weighted_omega, t.w_omega),
+        ("135", "Lemma 25", "v", "Φ", weighted_phi, t.v_phi),
+        ("140", "Lemma 29", "v", "Ψ", weighted_psi, t.v_psi),
+        ("141", "Lemma 30", "v", "Ω", weighted_omega, t.v_omega),
+    )
+    form = {"w": "Σ_ij h(x_i)⊗(A_ij + B_ij) + h(x_j)⊗(A_ji + B_ji)", "v": "Σ_ij C_ij + D_ij + C_ji + D_ji"}
+    return tuple(
+        Formula(
+            f"hsr.eq{number}",
+            f"{lemma}, Eq. {number}",
+            f"[d tr H²/d{part}]_{letter} = {form[part]}",
+            _part_sum(quantity, printed, part),
+            root="hsr.root" if letter == "Φ" else "",
+        )
+        for number, lemma, part, letter, quantity, printed in cases
+    )
+
+
+def _gradient_share(theta: Tensor, x: Tensor, q: Tensor) -> float:
+    """Largest entry of the first sample's share of the four gradients (Eqs. 20, 24; 28, 46 with the second), tanh."""
+    i, j = Instance("tanh", theta, x, q).samples
+    by_w = t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j)
+    by_v = t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j)
+    shares = (outer(i.hx, _by_w(i)), _by_v(i), outer(i.hx, by_w), by_v)
+    return float(torch.cat(shares).abs().max())
+
+
+def _walk(thetas: Iterable[list[float]]) -> tuple[list[float], list[float]]:
+    """|delta_1| and the share of sample 1 along a path of tanh networks with two units, q_1 = 1."""
+    x, q = torch.tensor([[0.5], [-0.3]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    errors, shares = [], []
+    for values in thetas:
+        theta = torch.tensor(values, dtype=torch.float64)
+        errors.append(abs(float(Instance("tanh", theta, x, q).samples[0].delta)))
+        shares.append(_gradient_share(theta, x, q))
+    return errors, shares
+
+
+def _proposition_one() -> Outcome:
+    """p_1 → q_1 along three paths of parameters: weights that grow as fast as delta falls; fixed weights; a ray.
+
+    Ṽ = (K, −K) on two equal units leaves z alone, and c = log K takes p_1 to 1: the share grows like K. Corrected: with
+    fixed weights (c alone grows) the share falls as |delta_1| does, and along theta = a theta_0 it falls, too.
+    """
+    steps = (1e2, 1e5, 1e8, 1e11)
+    errors, shares = _walk([0.3, 0.3, 0.7, 0.7, math.log(k), k, -k] for k in steps)
+    falling, vanishing = _walk([0.3, 0.3, 0.7, 0.7, math.log(k), 1.0, -1.0] for k in steps)
+    _, ray = _walk([a * v for v in (0.3, 0.3, 0.7, 0.7, 0.5, 1.0, 1.0)] for a in (1.0, 2.0, 4.0, 8.0))
+    slowest = vanishing[-1] / vanishing[0] / (10 * falling[-1] / falling[0]) - 1
+    witness = Witness(
+        "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x_1 = 1/2, q_1 = 1: p_1 = K/(1 + K)",
+        "share of sample 1 → 0 as K → ∞",
+        f"with Ṽ fixed: share {vanishing[0]:.2g}, {vanishing[-1]:.2g}",
+        f"|delta_1| = {errors[0]:.2g}, {errors[-1]:.2g}; share {shares[0]:.3g}, {shares[-1]:.3g} at K = 1e2, 1e11",
+    )
+    grown = shares[-1] / shares[0]
+    return Outcome(grown if grown > 1 else 0.0, max(slowest, ray[-1] / ray[0] - 1e-3), 12, witness)
+
+
+def ends(hessian: Tensor) -> tuple[float, float]:
+    """(λ_sup, λ_inf) of Eqs. 1, 2 and 61, from the traces of H and H²."""
+    dimension = len(hessian)
+    mean = float(hessian.trace()) / dimension
+    reach = math.sqrt((dimension - 1) * max(float(hessian.square().sum()) / dimension - mean**2, 0.0))
+    return mean + reach, mean - reach
+
+
+def _proposition_two() -> Outcome:
+    """The move of λ_sup and λ_inf between random symmetric matrices of equal mean, the one with smaller σ second."""
+    generator = torch.Generator().manual_seed(0)
+    moves = []
+    for dimension in (2, 5, 13):
+        for _ in range(60):
+            pair = torch.randn(2, dimension, dimension, generator=generator, dtype=torch.float64)
+            pair = pair + pair.mT
+            level = torch.randn((), generator=generator, dtype=torch.float64)
+            centre = pair.diagonal(dim1=-2, dim2=-1).mean(-1) - level
+            pair = pair - centre[:, None, None] * torch.eye(dimension, dtype=torch.float64)
+            wide, narrow = sorted(pair, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))
+            (high, low), (new_high, new_low) = ends(wide), ends(narrow)
+            moves.append(max(new_high - high, low - new_low))
+    return Outcome(max(moves), instances=len(moves))
+
+
+def _omega_range() -> Outcome:
+    """ω_ij in (0, 1/16]: violation of either end, by a search from random networks."""
+
+    def excess(z: Tensor) -> float:
+        p = torch.sigmoid(z)
+        omega = float((p * (1 - p)).prod())
+        return max(-omega, omega - 1 / 16)
+
+    found = max(attack(excess, torch.tensor(z, dtype=torch.float64))[0] for z in ((0.1, -0.2), (2.0, -3.0)))
+    return Outcome(found, instances=160)
+
+
+GRADIENTS: tuple[Formula, ...] = (
+    Formula("hsr.eq1", "Eq. 1", "λ_1 <= μ + √(D−1) σ", inequality(_upper)),
+    Formula(
+        "hsr.eq2",
+        "Eq. 2",
+        "μ = tr H / D and σ² = tr H² / D − μ² are mean and variance of the eigenvalues",
+        _check(_moments_from_traces, lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2])),
+    ),
+    Formula("hsr.eq3", "Eq. 3", "tr H as a sum over samples", _check(_trace, lambda c: c.hessian.trace())),
+    Formula("hsr.eq4", "Eqs. 4-16", "tr H² as a double sum of φ, ψ, ω", _check(_square, lambda c: squared(c.hessian))),
+    Formula("hsr.theorem1", "Theorem 1, Eqs. 17-19", "∇λ_sup = ∇μ + √(D−1) ∇σ, where σ > 0", _theorem_one),
+    Formula(
+        "hsr.theorem2",
+        "Theorem 2, Eqs. 20-23",
+        "d tr H/dw = Σ_i h(x_i) ⊗ (W^I + W^II + W^III)",
+        _theorems_two_three("w"),
+    ),
+    Formula("hsr.theorem3", "Theorem 3, Eqs. 24-27", "d tr H/dv = Σ_i V^I + V^II + V^III", _theorems_two_three("v")),
+    Formula(
+        "hsr.theorem4",
+        "Theorem 4, Eqs. 28-45",
+        "d tr H²/dw = 2 Σ_ij h(x_i) ⊗ (A_ij + B_ij)",
+        _theorems_four_five("w"),
+        root="hsr.root",
+    ),
+    Formula(
+        "hsr.theorem5",
+        "Theorem 5, Eqs. 46-59",
+        "d tr H²/dv = 2 Σ_ij (C_ij + D_ij)",
+        _theorems_four_five("v"),
+        root="hsr.root",
+    ),
+    Formula("hsr.omega", "Eq. 16, range", "ω_ij in (0, 1/16]", _omega_range),
+    Formula(
+        "hsr.proposition1",
+        "Proposition 1, Eq. 60",
+        "p_i → q_i makes the share of sample i in the four gradients vanish",
+        _proposition_one,
+        "holds after correction",
+        "hsr.proposition1",
+        "if the other factors stay bounded, or grow slower than 1/|delta_i|",
+    ),
+    Formula("hsr.eq61", "Eq. 61", "λ_D >= μ − √(D−1) σ", inequality(_lower)),
+    Formula(
+        "hsr.proposition2",
+        "Proposition 2, Eq. 62",
+        "σ falls at equal μ ⇒ λ_sup falls and λ_inf rises",
+        _proposition_two,
+    ),
+    *_sums(),
+)

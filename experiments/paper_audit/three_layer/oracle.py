@@ -1,0 +1,214 @@
+"""What the WS-bound and HSR papers are checked against: the three-layer network in plain torch, with autograd.
+
+Nothing here comes from the closed forms: the network is written from Eqs. 1–5 of the WS-bound paper for one sample, its
+activation derivatives are nested `torch.func.grad`, and Jacobians with respect to theta are `torch.func.jacrev`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacrev, vmap
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda y: 1.0 * y,
+    "sigmoid": lambda y: 1 / (1 + torch.exp(-y)),
+    "tanh": torch.tanh,
+    "softplus": lambda y: torch.log1p(torch.exp(y)),
+    "gelu": lambda y: 0.5 * y * (1 + torch.erf(y / math.sqrt(2))),
+}
+NAMES = tuple(FUNCTIONS)
+INCREASING = tuple(name for name in NAMES if name != "gelu")
+SIZES = ((1, 1, 1), (2, 3, 5), (3, 2, 4))
+
+
+@lru_cache
+def derivative(name: str, order: int) -> Callable[[Tensor], Tensor]:
+    """f^(order) of a named activation, elementwise over a vector."""
+    function = FUNCTIONS[name]
+    for _ in range(order):
+        function = grad(function)
+    return vmap(function)
+
+
+def logistic(order: int) -> Callable[[Tensor], Tensor]:
+    """s^(order) of a 0-d argument."""
+    function: Callable[[Tensor], Tensor] = FUNCTIONS["sigmoid"]
+    for _ in range(order):
+        function = grad(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The network on one sample: hx = h(x) (M+1,), y (N,), V = Ṽ (N,), full = [c, Ṽ] (N+1,), z and q 0-d.
+
+    The other letters are the paper's: f, p, delta, o, F^(k), with s1 = s'(z), s2 = s''(z).
+    """
+
+    hx: Tensor
+    y: Tensor
+    V: Tensor
+    full: Tensor
+    z: Tensor
+    q: Tensor
+    name: str
+    known: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def d(self, order: int) -> Tensor:
+        """f^(order)(y), (N,)."""
+        if order not in self.known:
+            self.known[order] = derivative(self.name, order)(self.y)
+        return self.known[order]
+
+    @property
+    def f(self) -> Tensor:
+        return self.d(0)
+
+    @property
+    def hr(self) -> Tensor:
+        """h(r), (N+1,)."""
+        return torch.cat([torch.ones(1, dtype=self.y.dtype), self.f])
+
+    def F(self, order: int) -> Tensor:
+        """F^(order)(y) = diag f^(order)(y), (N, N)."""
+        return torch.diag(self.d(order))
+
+    def f0(self, order: int) -> Tensor:
+        """f_0^(order)(y): a leading zero, (N+1,)."""
+        return torch.cat([torch.zeros(1, dtype=self.y.dtype), self.d(order)])
+
+    def F0(self, order: int) -> Tensor:
+        """F_0^(order)(y): a leading zero row, (N+1, N)."""
+        return torch.cat([torch.zeros(1, len(self.y), dtype=self.y.dtype), self.F(order)])
+
+    @property
+    def p(self) -> Tensor:
+        return logistic(0)(self.z)
+
+    @property
+    def delta(self) -> Tensor:
+        return self.p - self.q
+
+    @property
+    def s1(self) -> Tensor:
+        return logistic(1)(self.z)
+
+    @property
+    def s2(self) -> Tensor:
+        return logistic(2)(self.z)
+
+    @property
+    def o(self) -> Tensor:
+        return torch.stack([self.s1, self.delta])
+
+    @property
+    def s21(self) -> Tensor:
+        """s''/'(z) = [s'' s'], (2,)."""
+        return torch.stack([self.s2, self.s1])
+
+    @property
+    def norm(self) -> Tensor:
+        """1 + xᵀx."""
+        return self.hx @ self.hx
+
+
+def evaluate(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Sample:
+    """The network with parameters theta (D,) on one sample x (M,) with label q; differentiable in theta."""
+    columns = len(x) + 1
+    units = (len(theta) - 1) // (columns + 1)
+    hx = torch.cat([torch.ones(1, dtype=x.dtype), x])
+    weights = theta[: units * columns].reshape(columns, units)
+    full = theta[units * columns :]
+    y = (hx[:, None] * weights).sum(0)
+    z = full[0] + full[1:] @ derivative(name, 0)(y)
+    return Sample(hx, y, full[1:], full, z, q, name)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A network and its data: theta (D,), x (I, M), q (I,)."""
+
+    name: str
+    theta: Tensor
+    x: Tensor
+    q: Tensor
+
+    @property
+    def units(self) -> int:
+        return (len(self.theta) - 1) // (self.x.shape[1] + 2)
+
+    @property
+    def count(self) -> int:
+        """How many of theta's entries are w."""
+        return self.units * (self.x.shape[1] + 1)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [evaluate(self.theta, x, q, self.name) for x, q in zip(self.x, self.q, strict=True)]
+
+    @property
+    def sizes(self) -> str:
+        return f"(M, N, I) = ({self.x.shape[1]}, {self.units}, {len(self.x)}), {self.name}"
+
+    def __str__(self) -> str:
+        shown = "" if len(self.theta) > 4 else f", theta = (b, W, c, V) = {self.theta.tolist()}, x = {self.x.tolist()}"
+        return self.sizes + shown
+
+    @property
+    def gradient(self) -> Tensor:
+        return grad(loss)(self.theta, self.x, self.q, self.name)
+
+    @property
+    def hessian(self) -> Tensor:
+        return jacrev(grad(loss))(self.theta, self.x, self.q, self.name)
+
+    def jacobian(self, quantity: Callable[[Sample, Sample], Tensor], i: int, j: int) -> Tensor:
+        """d quantity(sample i, sample j) / d theta in denominator layout: (D, *shape of the quantity)."""
+
+        def function(theta: Tensor) -> Tensor:
+            first, second = (evaluate(theta, self.x[k], self.q[k], self.name) for k in (i, j))
+            return quantity(first, second)
+
+        return jacrev(function)(self.theta).movedim(-1, 0)
+
+
+def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
+    """L(theta) = Σ_i −q log p − (1 − q) log(1 − p)."""
+    z = vmap(lambda row: evaluate(theta, row, q[0], name).z)(x)
+    return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
+
+
+def by_hand(name: str) -> Instance:
+    """M = N = 1 with b = 0, W = 1, c = 1/2, V = 1, at x = 1 with label 0 and x = −1 with label 1."""
+    theta = torch.tensor([0.0, 1.0, 0.5, 1.0], dtype=torch.float64)
+    x, q = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    return Instance(name, theta, x, q)
+
+
+def instances(
+    names: Sequence[str] = NAMES, sizes: Iterable[tuple[int, int, int]] = SIZES, scale: float = 1.0
+) -> Iterator[Instance]:
+    """One unit by hand, then one random instance per activation and size, N(0, scale²) parameters, N(0, 1) inputs."""
+    if scale == 1.0:
+        for name in names:
+            yield by_hand(name)
+    for k, (inputs, units, samples) in enumerate(sizes):
+        generator = torch.Generator().manual_seed(k)
+        theta = scale * torch.randn(inputs * units + 2 * units + 1, generator=generator, dtype=torch.float64)
+        x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+        q = (torch.arange(samples) % 2).double()
+        for name in names:
+            yield Instance(name, theta, x, q)
+
+
+def opposed_gelu() -> Instance:
+    """One GELU unit seeing y = −1 and y = +1.5, where f' has opposite signs."""
+    theta = torch.tensor([0.0, 1.0, 0.2, 1.5], dtype=torch.float64)
+    x = torch.tensor([[-1.0], [1.5]], dtype=torch.float64)
+    return Instance("gelu", theta, x, torch.tensor([0.0, 1.0], dtype=torch.float64))
