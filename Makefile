@@ -3,6 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if 
 JOBS ?= 2
 RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
+DEVICE ?= cpu
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,7 +15,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo run test lint types bench quick reproduce figures report errata clean
+.PHONY: docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -57,6 +58,9 @@ reproduce: $(READY) ## every experiment at profile=paper, seeds $(SEEDS); resume
 
 experiment-%: $(READY) ## one experiment at profile=paper, seeds $(SEEDS); resumes
 	$(BIN)/hess-run -m experiment=$* seed=$(SEEDS) jobs=$(JOBS)
+
+checkpoints: $(READY) ## train and measure the ResNets that are missing, seeds $(SEEDS) (DEVICE=cuda where there is one; resumes)
+	$(BIN)/hess-run -m experiment=exp6_resnet18 seed=$(SEEDS) device=$(DEVICE)
 
 figures: report ## figures of everything that is stored
 
