@@ -55,8 +55,8 @@ class LoaderAugment:
         for _ in range(count):
             top, left = (int(torch.randint(span, (1,), generator=g)) for _ in range(2))
             rows.append((top, left, bool(torch.rand(1, generator=g) < 0.5)))
-        top, left, flip = zip(*rows, strict=True)
-        return torch.tensor(top), torch.tensor(left), torch.tensor(flip)
+        tops, lefts, flips = zip(*rows, strict=True)
+        return torch.tensor(tops), torch.tensor(lefts), torch.tensor(flips)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""

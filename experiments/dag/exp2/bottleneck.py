@@ -68,8 +68,8 @@ class Exp2Bottleneck(InterLayer):
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
-        shape |= {"outputs": self.dataset.classes, "activation": self.activation}
-        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape}
+        ends = {"outputs": self.dataset.classes, "activation": self.activation}
+        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp2.measure import measure

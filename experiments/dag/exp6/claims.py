@@ -108,12 +108,14 @@ def piecewise_linear(distances: pd.DataFrame) -> Iterator[Claim]:
     relu = gaps(distances)[lambda t: t["activation"] == "relu"]
     for (arch, checkpoint), part in groups(relu, ["arch", "checkpoint"]):
         largest = list(part.groupby("seed")["gap"].max())
-        about = {"group": f"{arch} {checkpoint}", "where": f"{TEXT} (H6.1)", "known": 1}
+        group, where = f"{arch} {checkpoint}", f"{TEXT} (H6.1)"
         statement = "the gap of ReLU networks stays below 1e-5 at every distance and checkpoint"
-        yield judge.bound("gap of ReLU", largest, high=1e-5, statement=statement, **about)
+        yield judge.bound("gap of ReLU", largest, high=1e-5, group=group, where=where, statement=statement)
         if checkpoint == "final":
             statement = "the gap of ReLU networks is below 2e-6 at all distances at the end"
-            yield judge.bound("gap of ReLU, final", largest, high=2e-6, statement=statement, **about)
+            yield judge.bound(
+                "gap of ReLU, final", largest, high=2e-6, group=group, where=where, statement=statement
+            )
 
 
 def smooth(distances: pd.DataFrame) -> Iterator[Claim]:

@@ -59,8 +59,13 @@ class Exp6ResNet18(InterLayer):
         return cells
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
-        shape = {"activation": str(cell.params["activation"]), "skip": cell.params["arch"] == "resnet18"}
-        return {**initial_setting(self.initial), "builder": "resnet18", "outputs": self.dataset.classes, **shape}
+        return {
+            **initial_setting(self.initial),
+            "builder": "resnet18",
+            "outputs": self.dataset.classes,
+            "activation": str(cell.params["activation"]),
+            "skip": cell.params["arch"] == "resnet18",
+        }
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp6.measure import measure

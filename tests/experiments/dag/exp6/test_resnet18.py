@@ -144,12 +144,12 @@ def test_weights_of_a_folder_with_either_names(tmp_path):
         load_weights(other, tmp_path / "missing.pt")
 
 
-def tables(decay=1.0, gap=0.3, relu_gap=1e-7):
+def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False):
     """R = e^(−decay d), C the same, a gap of the same kind at every distance but the last."""
     pairs, distances, networks = [], [], []
     for activation in ("relu", "silu"):
         for arch in ("resnet18", "plain_resnet18"):
-            for checkpoint in ("init", "mid", "final"):
+            for checkpoint in ("init", "mid", "final") if full else ("init", "final"):
                 for seed in SEEDS:
                     where = {"activation": activation, "arch": arch, "checkpoint": checkpoint, "seed": seed}
                     networks.append({**where, "statistics": "running", "test_accuracy": 0.8, "status": "ok"})
@@ -199,7 +199,7 @@ def test_claims(paper):
 
 
 def test_reference_and_measured_values_meet(paper):
-    scores = scorecard(paper.analyse(tables()).measured(), read_reference(reference_path("exp6_resnet18")))
+    scores = scorecard(paper.analyse(tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
     assert len(scores) == 168 and "not measured" not in set(scores["verdict"])
 
 
