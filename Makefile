@@ -1,18 +1,25 @@
 # Everything sets itself up: a virtual environment in .venv, made with Python 3.11 or newer.
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(p) 2>/dev/null),$(p))))
 JOBS ?= 2
-RUN_JOBS ?= 1
+RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
+DEVICE ?= cpu
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
-EXPERIMENTS = $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
+EXPERIMENT ?=
+EXPERIMENTS = $(or $(EXPERIMENT),$(basename $(notdir $(wildcard conf/experiment/*.yaml))))
+
+# $(call each,COMMAND of experiment $$e): all of them, whatever fails; then status 1 with the names, 130 at Ctrl-C.
+each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] || exit 130; failed="$$failed $$e"; }; \
+  done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench quick reproduce figures report errata clean
+.PHONY: docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
+	@echo; echo "EXPERIMENT='a b' restricts quick, reproduce and report; OUT, JOBS, RUN_JOBS, SEEDS: see the top of Makefile"
 
 setup: $(READY) ## the virtual environment, with everything in it
 
@@ -23,7 +30,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=2: faster, twice the memory)
+demo: $(READY) ## one cell measured now, its figure, and what the paper says
+	$(BIN)/hess-run demo
+
+run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=1: half the memory of 1.2 GiB)
 	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(RUN_JOBS)
 
 test: $(READY) lint types ## lint, types and all tests
@@ -41,15 +51,30 @@ bench: $(READY) ## every benchmark: two ways in one run, printed as ratios
 	  echo "== $$b"; $(BIN)/python -m tests.bench.$$b || exit 1; done
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
-	@for e in $(EXPERIMENTS); do $(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS) || exit 1; done
+	$(call each,$(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS))
 
 reproduce: $(READY) ## every experiment at profile=paper, seeds $(SEEDS); resumes
-	@for e in $(EXPERIMENTS); do $(BIN)/hess-run -m experiment=$$e seed=$(SEEDS) jobs=$(JOBS) || exit 1; done
+	$(call each,$(BIN)/hess-run -m experiment=$$e seed=$(SEEDS) jobs=$(JOBS))
+
+experiment-%: $(READY) ## one experiment at profile=paper, seeds $(SEEDS); resumes
+	$(BIN)/hess-run -m experiment=$* seed=$(SEEDS) jobs=$(JOBS)
+
+checkpoints: $(READY) ## train and measure the ResNets that are missing, seeds $(SEEDS) (DEVICE=cuda where there is one; resumes)
+	$(BIN)/hess-run -m experiment=exp6_resnet18 seed=$(SEEDS) device=$(DEVICE)
 
 figures: report ## figures of everything that is stored
 
 report: $(READY) ## tables, figures, statistics, claims and scorecards of everything that is stored
+ifeq ($(EXPERIMENT),)
 	$(BIN)/hess-run report
+else
+	$(call each,$(BIN)/hess-run report experiment=$$e)
+endif
+
+figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
+	@found=; for f in outputs/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
+	  e=$${f#outputs/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
+	  [ -n "$$found" ] || { echo "no outputs/*/figures/$*.png; ls outputs/*/figures shows the names" >&2; exit 2; }
 
 errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
@@ -57,6 +82,10 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 	mkdir -p docs/errata
 	cp outputs/paper_audit/errata.json docs/errata/errata.json
 	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
+
+docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pdoc --math --docformat markdown --output-directory docs/api runner.curvature runner.contract.experiment runner.stats
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

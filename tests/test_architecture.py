@@ -17,10 +17,11 @@ ALLOWED = {
     "models": {"curvature", "contract"},
     "data": {"curvature", "contract"},
     "training": {"curvature", "contract", "models", "data"},
+    "metrics": {"curvature", "contract"},
     "stats": {"contract"},
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
-    "run": {"contract", "curvature", "models", "data", "training", "stats", "store", "report", "diagnose"},
+    "run": {"contract", "curvature", "models", "data", "training", "metrics", "stats", "store", "report", "diagnose"},
     "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report"},
     "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},
 }
@@ -37,7 +38,7 @@ THIRD_PARTY = {
 HYDRA = {"runner/cli.py", "runner/run/config.py", "runner/run/hydra_words.py"}
 """The only files that know Hydra and OmegaConf."""
 
-NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training")
+NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "metrics")
 """Rooms below stats and report: neither pandas nor matplotlib."""
 
 

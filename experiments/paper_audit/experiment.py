@@ -5,12 +5,13 @@ The checks live in the packages beside this module, one a paper; here they are r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.paper_audit.papers import costs, keys
-from runner.contract.experiment import Cell, Claim, Context, Experiment, grid, one_of
+from runner.contract.experiment import Analysis, Cell, Claim, Context, Experiment, Tables, grid, one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,27 +42,43 @@ class PaperAudit(Experiment):
 
         source = str(cell.params["source"])
         if source == SHARPNESS:
-            return {"sharpness": _columns(sharpness.rows(self.mutants))}
-        return {"formulas": _columns(rows.check_all(papers.paper(source), ctx.progress))}
+            return {"sharpness": sharpness.rows(self.mutants)}
+        return {"formulas": rows.check_all(papers.paper(source), ctx.progress)}
 
-    def claims(self, tables: Any) -> list[Claim]:
+    def analyse(self, tables: Tables) -> Analysis:
+        return AuditAnalysis(self, tables)
+
+    @staticmethod
+    def audit(arguments: Sequence[str]) -> int:
+        """`hess-run audit PLACE`: one clause, printed and corrected, against its reference."""
+        from experiments.paper_audit.command import main
+
+        return main(arguments)
+
+
+class AuditAnalysis(Analysis):
+    """Readings of the rows of all papers, and of the errors that were injected."""
+
+    experiment: PaperAudit
+
+    @cached_property
+    def formulas(self) -> list[dict[str, Any]]:
+        return _rows(self.tables, "formulas")
+
+    def claims(self) -> list[Claim]:
         from experiments.paper_audit import report
 
-        return report.claims(_rows(tables, "formulas"))
+        return report.claims(self.formulas)
 
-    def figures(self, tables: Any) -> dict[str, Callable[[], Figure]]:
+    def figures(self) -> dict[str, Callable[[], Figure]]:
         from experiments.paper_audit import report
 
-        return {"consequences": lambda: report.consequences(_rows(tables, "formulas"))}
+        return {"consequences": lambda: report.consequences(self.formulas)}
 
-    def documents(self, tables: Any) -> dict[str, str]:
+    def documents(self) -> dict[str, str]:
         from experiments.paper_audit import report
 
-        return report.documents(_rows(tables, "formulas"), _rows(tables, "sharpness"))
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {key: [row[key] for row in rows] for key in rows[0]}
+        return report.documents(self.formulas, _rows(self.tables, "sharpness"))
 
 
 def _rows(tables: Any, name: str) -> list[dict[str, Any]]:

@@ -60,7 +60,15 @@ def consequences(rows: list[Row]) -> Figure:
     weight = np.array([1.0, 0.55, 0.3, 0.15, 0.08])[:, None] * (counts > 0)
     axis.imshow(weight, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
     for i, j in np.ndindex(counts.shape):
-        axis.text(j, i, str(counts[i, j]) if counts[i, j] else "–", ha="center", va="center", fontsize=9, color="white" if i == 0 and counts[i, j] else "black")
+        axis.text(
+            j,
+            i,
+            str(counts[i, j]) if counts[i, j] else "–",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white" if i == 0 and counts[i, j] else "black",
+        )
     axis.set_xticks(range(len(found)), [f"{of.title}\n{_clean(own)}" for of, own in found])
     axis.set_yticks(range(len(CLASSES)), [f"{k}  {text}" for k, text in CLASSES.items()])
     axis.grid(False)

@@ -7,28 +7,29 @@ stability with the closed form as sharpness meter at widths that no eigensolver 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
     Experiment,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     non_negative,
     not_empty,
     one_of,
     positive,
     report_only,
+    since,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from runner.metrics.closed_form import SpectrumMetric
+from runner.models.kinds.closed_form import ScalarModel
 
 PARTS = ("scaling", "cells", "bias", "pairs", "edge")
 NETWORKS = ("linear", "relu")
@@ -54,19 +55,19 @@ class ScalarSpectrum(Experiment):
     factor: list[float] = grid()
     wide_factor: list[float] = grid()
     wide: int = report_only(100_000)
-    samples: int
-    scales: list[float]
+    samples: int = free()
+    scales: list[float] = free()
     positive_neurons: int
     negative_neurons: int
-    copies: list[int]
+    copies: list[int] = free()
     bias_width: int
-    mix_points: int
-    pair_width: int
+    mix_points: int = free()
+    pair_width: int = free()
     momentum: float
-    pair_steps: int
-    dense_every: int
+    pair_steps: int = free()
+    dense_every: int = free()
     wedge_noise: float
-    edge_steps: int
+    edge_steps: int = free()
     edge_slope: float
     edge_noise: float
     small_scale: float
@@ -74,6 +75,8 @@ class ScalarSpectrum(Experiment):
     diverged: float
     share: float = report_only(0.8)
     runs: int = report_only(3)
+    model: ScalarModel = since(ScalarModel())
+    metric: SpectrumMetric = since(SpectrumMetric())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,22 +157,7 @@ class ScalarSpectrum(Experiment):
         }
         return parts[str(cell.params["part"])](self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.scalar_spectrum.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.scalar_spectrum.report import ScalarSpectrumAnalysis
 
-        return figures(tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.scalar_spectrum.claims import claims
-
-        return claims(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.scalar_spectrum.claims import measured
-
-        return measured(self, tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.scalar_spectrum.claims import notes
-
-        return notes(self, tables)
+        return ScalarSpectrumAnalysis(self, tables)

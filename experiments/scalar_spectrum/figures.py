@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, shared_legend
+from runner.report.figures import letter, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,25 +17,6 @@ if TYPE_CHECKING:
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
-
-
-def figures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
-    """Figures by name, for the tables at hand."""
-    makers: dict[str, tuple[str, Callable[[Mapping[str, pd.DataFrame]], Figure]]] = {
-        "fig1_data_scaling": ("scaling", data_scaling),
-        "fig2_relu_cells": ("relu_cells", relu_cells),
-        "phases": ("pairs", phases),
-        "bias_outliers": ("bias", bias_outliers),
-        "edge_of_stability": ("edge", edge_of_stability),
-        "edge_final_sharpness": ("edge", edge_final),
-    }
-    found: dict[str, Callable[[], Figure]] = {
-        name: partial(make, tables) for name, (table, make) in makers.items() if len(tables.get(table, ()))
-    }
-    for left in sorted(tables["pairs"]["left"].unique()) if len(tables.get("pairs", ())) else ():
-        name = "fig3_outlier_pairs" if left == 1 else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
-        found[name] = partial(outlier_pairs, tables, left)
-    return dict(sorted(found.items()))
 
 
 def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:
@@ -84,7 +65,7 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
         i = int(kind == "bulk")
-        look = {
+        look: dict[str, Any] = {
             "color": "black" if i else "0.55",
             "marker": MARKERS[5 + i],
             "markersize": 4,

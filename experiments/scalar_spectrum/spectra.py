@@ -48,11 +48,6 @@ def normal(m: int, ctx: Context, role: str) -> Tensor:
     return torch.randn(m, generator=ctx.torch_generator(f"scalar_spectrum.{role}"), dtype=torch.float64)
 
 
-def collect(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns."""
-    return {key: [row[key] for row in rows] for key in rows[0]}
-
-
 def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """The spectrum of one linear network while the inputs are scaled: targets left alone, or scaled with them."""
     m = int(cell.params["scaled_width"])
@@ -77,7 +72,7 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
                         "dense_error": error,
                     }
                 )
-    return {"scaling": collect(rows)}
+    return {"scaling": rows}
 
 
 def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -109,7 +104,7 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
                         "multiplicity": group.multiplicity,
                     }
                 )
-    return {"relu_cells": collect(rows), "density": collect(density)}
+    return {"relu_cells": rows, "density": density}
 
 
 def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -129,7 +124,7 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         for rank, value in enumerate(spectrum.select("outlier").expanded()):
             outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
         rows += _theorem6_rows(mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y))
-    return {"bias": collect(rows), "bias_outliers": collect(outliers)}
+    return {"bias": rows, "bias_outliers": outliers}
 
 
 def _theorem6_rows(

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from experiments.scalar_spectrum.spectra import (
-    collect,
     dense_eigenvalues,
     linear_output,
     normal,
@@ -135,7 +134,7 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
-    return {"pairs": collect(rows)}
+    return {"pairs": rows}
 
 
 def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
@@ -215,7 +214,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
             break  # every further step would repeat this one
     last = rows[-1]
     end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
-    return {"edge": collect(rows), "edge_runs": end}
+    return {"edge": rows, "edge_runs": end}
 
 
 def top_residual(network: Network, state: State) -> float:
@@ -228,5 +227,5 @@ def top_residual(network: Network, state: State) -> float:
         in_w, in_v = network.gradient(theta[m:], theta[:m])
         return torch.cat([in_v, in_w])
 
-    _, product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))
+    product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
     return float(torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness)

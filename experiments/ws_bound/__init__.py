@@ -6,30 +6,30 @@ together, and every point they reach is measured. The heavy parts are in the sib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
+    Analysis,
     Cell,
-    Claim,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
+    Scalar,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     one_of,
     positive,
     report_only,
+    since,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
 ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
@@ -55,14 +55,14 @@ class WsBound(Experiment):
     fitted_ratio: float
     printed_ratio: float
     difference_step: float
-    error_points: int
+    error_points: int = free()
     portrait_hidden: int
     portrait_rate: float
-    line_points: int
-    line_half_range: float
-    boundary_step: float
-    path_points: int
-    entry_points: int
+    line_points: int = free()
+    line_half_range: float = free()
+    boundary_step: float = free()
+    path_points: int = free()
+    entry_points: int = free()
     compared_hidden: int = report_only(10)
     low_share: float = report_only(0.9)
     level: float = report_only(0.01)
@@ -70,6 +70,8 @@ class WsBound(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
@@ -78,7 +80,7 @@ class WsBound(Experiment):
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "activation", "scanned", "dataset", "training"):
+            if field.name not in ("protocol", "activation", "scanned", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -97,7 +99,12 @@ class WsBound(Experiment):
             for activation in (a for a in self.activation if fitted or a in self.scanned):
                 for hidden in self.hidden:
                     for rate in [self.fitted_rate] if fitted else self.rate:
-                        params = {"protocol": protocol, "activation": activation, "hidden": hidden, "rate": rate}
+                        params: dict[str, Scalar] = {
+                            "protocol": protocol,
+                            "activation": activation,
+                            "hidden": hidden,
+                            "rate": rate,
+                        }
                         found.append(Cell(params, self._seconds(activation, hidden), 0.35))
         return found
 
@@ -121,40 +128,7 @@ class WsBound(Experiment):
 
         return measure(self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.ws_bound.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.ws_bound.report import WsBoundAnalysis
 
-        return figures(self, tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.ws_bound.claims import claims
-
-        return claims(self, tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.ws_bound.rank_tests import statistics
-
-        return statistics(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.ws_bound.scores import measured
-
-        return measured(self, tables)
-
-    def comparable(self) -> str:
-        paper = {
-            "training.starts": (self.training.starts, 500),
-            "training.steps": (self.training.steps, 10_000),
-            "training.half_range": (self.training.half_range, 10.0),
-            "dataset.train": (self.dataset.train, 50),
-            "dataset.inputs": (self.dataset.inputs, 2),
-            "dataset.mean": (self.dataset.mean, 1.0),
-            "dataset.variance": (self.dataset.variance, 2.0),
-        }
-        changed = [f"{key}={value} instead of {wanted}" for key, (value, wanted) in paper.items() if value != wanted]
-        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.ws_bound.scores import notes
-
-        return notes(self, tables)
+        return WsBoundAnalysis(self, tables)

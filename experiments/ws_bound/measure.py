@@ -13,7 +13,7 @@ from torch import Tensor
 from experiments.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.gaussian import gaussian_classes
+from runner.data.gaussian import load
 from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, "curvature")
     points = critical_points(search, experiment)
-    tables = {
+    tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
         "theorems": theorem_slack(search),
@@ -90,11 +90,8 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     data, training = experiment.dataset, experiment.training
     hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
 
-    def sample(count: int, role: str) -> tuple[Tensor, Tensor]:
-        mean = -data.mean  # of class 1: the paper puts class 0 at +mean
-        return gaussian_classes(count, data.inputs, mean, data.variance, ctx.torch_generator(role))
-
-    x, q = sample(data.train, "data/train")
+    splits = load(data, ctx)
+    x, q = splits.train
     generator = ctx.torch_generator(f"starts/hidden={hidden}")
     shape = (training.starts, tl.parameter_count(data.inputs, hidden))
     starts = (2 * torch.rand(shape, dtype=DTYPE, generator=generator) - 1) * training.half_range
@@ -104,8 +101,7 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     met = result.final.converged
     repeated = torch.zeros(training.starts, dtype=torch.bool)
     repeated[met] = duplicates(result.final.theta[met])
-    test = {count: sample(count, f"data/test{count}") for count in data.test}
-    return Search(activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated)
+    return Search(activation, hidden, rate, ratio, training.steps, x, q, splits.test, starts, result.final, repeated)
 
 
 def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:

@@ -6,42 +6,24 @@ times. What holds over data sets is tested on one value per data set (`… over 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
 from runner import stats
-from runner.stats import Statistic, correct
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.ws_bound import WsBound
 
-_LATEST: list[tuple[weakref.ref, WsBound, list[Statistic]]] = []
-"""The rows of the tables seen last: report, claims, scorecard and figures ask for the same ones in turn."""
 BINS = 10
 """Equal-count bins of ||RᵀR||² whose smallest bounds trace the lower edge of Fig. 12."""
 
 
-def corrected(experiment: WsBound, tables: Tables) -> dict[tuple[str, str], Statistic]:
-    """(name, group) -> the test, with Holm's correction within its figure."""
-    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}
-
-
 def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
-    """Every test of every variant."""
-    source = tables["critical_points"]
-    for table, settings, rows in _LATEST:
-        if table() is source and settings == experiment:
-            return list(rows)
-    rows = _statistics(experiment, tables)
-    _LATEST[:] = [(weakref.ref(source), experiment, rows)]
-    return list(rows)
-
-
-def _statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
+    """Every test of every variant, without Holm's correction."""
     found: list[Statistic] = []
     for variant in variants(experiment, tables):
         points = unique_points(tables, variant)
@@ -61,7 +43,7 @@ def _ratios(points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
     for hidden, rows in points.groupby("hidden", sort=True):
         for seed, part in by_seed(rows):
             group = f"{variant.group} seed={seed}"
-            about = {"where": "Fig. 2", "figure": variant.figure("fig02"), "group": group}
+            about: dict[str, Any] = {"where": "Fig. 2", "figure": variant.figure("fig02"), "group": group}
             yield stats.summary(part["lambda_sup"] / part["lambda_max"], name=f"bound / λ₁, N={hidden}", **about)
             about |= {"where": "Fig. 6", "figure": variant.figure("fig06")}
             yield stats.summary(part["lambda_sup"], name=f"bound, N={hidden}", **about)
@@ -71,7 +53,12 @@ def _generalisation(experiment: WsBound, narrow: pd.DataFrame, variant: Variant)
     """Macro F1 of the points with low against those with high λ_sup."""
     for size in experiment.dataset.test:
         column, means = f"f1_test{size}", []
-        about = {"where": "Fig. 7", "figure": variant.figure("fig07"), "label_a": "low", "label_b": "high"}
+        about: dict[str, Any] = {
+            "where": "Fig. 7",
+            "figure": variant.figure("fig07"),
+            "label_a": "low",
+            "label_b": "high",
+        }
         for seed, rows in by_seed(narrow):
             low, high = split_low_high(rows, experiment.low_share)
             means.append((low[column].mean(), high[column].mean()))
@@ -89,14 +76,23 @@ def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
         ("RtR_norm_sq", "Fig. 12", "fig12"),
     ):
         for seed, rows in by_seed(narrow):
-            about = {"where": where, "figure": variant.figure(figure), "group": f"{variant.group} seed={seed}"}
+            about: dict[str, Any] = {
+                "where": where,
+                "figure": variant.figure(figure),
+                "group": f"{variant.group} seed={seed}",
+            }
             yield stats.spearman(rows[column], rows["lambda_sup"], name=f"{column} and bound", **about)
 
 
 def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
     """λ_sup of the wider network against the narrower one; a positive shift means that the wider is sharper."""
     wide, narrow = experiment.compared_hidden, experiment.portrait_hidden
-    about = {"where": "Fig. 11", "figure": variant.figure("fig11"), "label_a": f"N={wide}", "label_b": f"N={narrow}"}
+    about: dict[str, Any] = {
+        "where": "Fig. 11",
+        "figure": variant.figure("fig11"),
+        "label_a": f"N={wide}",
+        "label_b": f"N={narrow}",
+    }
     medians = []
     for seed, rows in by_seed(points):
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
@@ -117,5 +113,9 @@ def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
         parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
         centre = [ordered["RtR_norm_sq"].iloc[p].median() for p in parts]
         edge = [ordered["lambda_sup"].iloc[p].min() for p in parts]
-        about = {"where": "Fig. 12", "figure": variant.figure("fig12"), "group": f"{variant.group} seed={seed}"}
+        about: dict[str, Any] = {
+            "where": "Fig. 12",
+            "figure": variant.figure("fig12"),
+            "group": f"{variant.group} seed={seed}",
+        }
         yield stats.spearman(centre, edge, name="lower edge of bound over RtR_norm_sq", **about)

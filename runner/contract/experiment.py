@@ -1,8 +1,9 @@
 """The contract between the runner and the experiments.
 
 An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are, measures one
-cell at a time, and reads saved tables back into figures, claims, tests and values to hold against the paper. It never
-sees a path, a CSV file, a seed loop, a progress bar or a Hydra object.
+cell at a time, and names the analysis that reads saved tables back into figures, claims, tests and values to hold
+against the paper (`runner.contract.analysis`). It never sees a path, a CSV file, a seed loop, a progress bar or a Hydra
+object.
 
     @dataclass(frozen=True, kw_only=True)
     class Ratio(Experiment):
@@ -17,6 +18,9 @@ sees a path, a CSV file, a seed loop, a progress bar or a Hydra object.
             g = ctx.torch_generator("data")
             ...
             return {"ratios": {"start": [...], "ratio": [...]}}
+
+        def analyse(self, tables):
+            return RatioAnalysis(self, tables)    # class RatioAnalysis(Analysis): def claims(self): ...
 """
 
 from __future__ import annotations
@@ -25,19 +29,15 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
+from runner.contract.analysis import Analysis, Tables
+from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
-    AttentionData,
-    BlockMetric,
-    CifarData,
-    DescentTraining,
-    GaussianData,
-    MinibatchTraining,
-    MlpModel,
     SettingError,
+    free,
     grid,
     non_negative,
     not_empty,
@@ -49,28 +49,22 @@ from runner.contract.schema import (
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     import torch
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
 
 __all__ = [
     "GROUPS",
-    "AttentionData",
-    "BlockMetric",
+    "Analysis",
     "Cell",
     "Checkpoints",
-    "CifarData",
     "Claim",
     "Context",
-    "DescentTraining",
     "Experiment",
-    "GaussianData",
-    "MinibatchTraining",
-    "MlpModel",
     "SettingError",
+    "Statement",
+    "Tables",
+    "Verdict",
     "decide",
+    "free",
     "grid",
     "non_negative",
     "not_empty",
@@ -81,10 +75,9 @@ __all__ = [
 ]
 
 Scalar = str | int | float | bool
-Table = Mapping[str, Sequence[Any]]
-"""Columns of equal length (lists, numpy arrays or 1-D tensors), in long format: one row per thing measured."""
-
-Verdict = Literal["confirmed", "refuted", "undecided"]
+Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+"""Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
+lacks a column); in long format: one row per thing measured."""
 
 
 @dataclass(frozen=True)
@@ -102,31 +95,6 @@ class Cell:
     @property
     def label(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.params.items())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, decided from tables.
-
-    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict:
-    confirmed, refuted or undecided (too few cells, or a test without power: never shown as passed); statistic: the
-    measured quantity; threshold: what it was held against; detail: n, p and effect size, or why it is undecided;
-    group: the variant it speaks of, e.g. "protocol=fitted".
-    """
-
-    name: str
-    statement: str
-    where: str
-    verdict: Verdict
-    statistic: float = float("nan")
-    threshold: str = ""
-    detail: str = ""
-    group: str = ""
-
-
-def decide(holds: bool | None) -> Verdict:
-    """confirmed for True, refuted for False, undecided for None."""
-    return "undecided" if holds is None else "confirmed" if holds else "refuted"
 
 
 class Checkpoints(Protocol):
@@ -174,9 +142,13 @@ class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line).
-    A field named dataset, model, metric or training receives that configuration group. Fields made with `grid()` are
+    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
+    cuda, mps).
+    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
+    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
+    A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
+    fields made with `free()` alone.
     Checks of values belong in `__post_init__` (call super().__post_init__()) and raise SettingError.
     """
 
@@ -184,6 +156,7 @@ class Experiment(ABC):
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -202,38 +175,16 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        """Measure one cell: table name -> columns. The only place where numbers are made.
+        """Measure one cell: table name -> columns or rows. The only place where numbers are made.
 
         A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
         parameters and the seed are added as columns by the runner.
         """
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        """Figures by name, from the merged tables alone. A function without arguments is called when its turn
-        comes, so that one figure that fails loses no other."""
-        return {}
+    def analyse(self, tables: Tables) -> Analysis:
+        """The reading of merged tables, made once for each report: figures, claims, statistics and all else.
 
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        """The paper's statements, decided from the merged tables."""
-        return []
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        """Tests and fits for stats.csv (see runner.stats)."""
-        return []
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        """Values to hold against experiments/reference/<name>.csv, in long format: the key columns of that file
-        that identify a value (metric among them), `seed` and `value`; one row per seed."""
-        return None
-
-    def comparable(self) -> str:
-        """Why this run cannot be held against the paper's numbers (surrogate data, shortened training), else ''."""
-        return ""
-
-    def documents(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-        """Text files of the report, by file name (Markdown), made from the merged tables."""
-        return {}
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Findings to print in the report in plain words, each derived from the tables."""
-        return []
+        Override it to name the experiment's own analysis, importing it inside where it stands in a module of its own
+        (listing must be quick).
+        """
+        return Analysis(self, tables)

@@ -1,11 +1,50 @@
-"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch only."""
+"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch,
+and scipy for spectra.
 
+>>> import torch
+>>> from runner.curvature import CurvatureOperator, Dag, exact_blocks, frobenius_norms, verify
+>>> _ = torch.manual_seed(0)
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).double()
+>>> x, y = torch.randn(8, 4).double(), torch.randint(0, 2, (8,))
+>>> dag = Dag.from_sequential(net, names=["hidden", "act", "out"])
+>>> blocks = exact_blocks(dag, x, y)
+>>> blocks["hidden", "out"].shape
+torch.Size([3, 2])
+>>> operator = CurvatureOperator(dag, x, y)
+>>> estimate = frobenius_norms(operator, [("hidden", "out")], probes=100)["hidden", "out"]
+>>> abs(estimate.value - float(blocks["hidden", "out"].norm())) < 5 * estimate.error
+True
+>>> verify(dag, x, y).ok
+True
+
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
+                    Concatenated
+Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
+Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
+                    lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
+Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
+Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
+Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_dimension, gn_gap, gap_by_distance,
+                    negative_curvature_mass, assemble
+Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm, interaction_radius
+Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
+Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
+Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate, as_linear_operator
+Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
+
+Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
+"""
+
+from runner.curvature.certificate import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.from_module import TracedDag, trace_module
+from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.estimators import (
     Estimate,
     couplings,
@@ -45,28 +84,51 @@ from runner.curvature.metrics.low_rank import (
     truncate,
     truncation_bound,
 )
+from runner.curvature.metrics.measure import inter_layer_metrics
+from runner.curvature.metrics.ratios import PairMetrics
+from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
+from runner.curvature.parameters.operator import ParameterBlock, ParameterOperator
+from runner.curvature.spectra.density import SpectralDensity, spectral_density
+from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.spectra.symmetric import as_linear_operator
+from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_estimate, upper_bound_estimate
 
 __all__ = [
     "BlockOperator",
     "BlockSplit",
+    "Certifiable",
+    "Certificate",
     "Composition",
     "Concatenated",
     "Contribution",
     "CurvatureOperator",
     "Dag",
+    "DiscardedCoupling",
+    "Eigenpairs",
     "Estimate",
     "GaussNewtonFactors",
     "LowRank",
+    "MeasurementError",
     "Node",
+    "PairMetrics",
+    "ParameterBlock",
+    "ParameterOperator",
     "Residual",
+    "SpectralDensity",
+    "SymmetricOperator",
+    "TraceEstimate",
+    "TracedDag",
+    "UpperBound",
     "WeightedSum",
+    "as_linear_operator",
     "assemble",
     "block_jacobians",
     "block_metrics",
     "check_before_measuring",
     "coupling",
     "couplings",
+    "discarded_coupling",
     "effective_dimension",
     "exact_blocks",
     "frobenius_norms",
@@ -76,6 +138,8 @@ __all__ = [
     "gn_gap",
     "gn_gap_of_sums",
     "gn_gaps",
+    "group_metrics",
+    "inter_layer_metrics",
     "interaction_radius",
     "lanczos_extremes",
     "lyapunov_exponents",
@@ -90,11 +154,17 @@ __all__ = [
     "pull_back",
     "rank_for_accuracy",
     "resonance",
+    "spectral_density",
     "spectral_norms",
     "spectral_radius",
     "split_blocks",
     "stable_rank",
     "stable_ranks",
+    "top_eigenpairs",
+    "trace_estimate",
+    "trace_module",
     "truncate",
     "truncation_bound",
+    "upper_bound_estimate",
+    "verify",
 ]

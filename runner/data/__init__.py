@@ -1,58 +1,40 @@
-"""Data sets of the experiments: CIFAR, surrogate images, Gaussian classes, token and scalar regression.
+"""Data sets of the experiments, one module a kind: its settings and `load(settings, ctx)`.
 
-Loading is here; downloading is in runner.data.fetch.
+Downloading is in runner.data.fetch. Nothing here loads torch before data are asked for: settings are read by listings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    from runner.data.attention import RegressionData as RegressionData
+    from runner.data.attention import token_regression as token_regression
+    from runner.data.cifar import data_root as data_root
+    from runner.data.gaussian import gaussian_classes as gaussian_classes
+    from runner.data.images import DataError as DataError
+    from runner.data.images import ImageData as ImageData
+    from runner.data.images import Split as Split
+    from runner.data.loading import load as load
+    from runner.data.loading import load_images as load_images
+    from runner.data.surrogate import surrogate_images as surrogate_images
 
-from runner.data.attention import RegressionData, token_regression
-from runner.data.cifar import ARCHIVES, data_root, load
-from runner.data.gaussian import gaussian_classes
-from runner.data.images import DataError, ImageData, Split
-from runner.data.surrogate import surrogate_images
-
-__all__ = [
-    "DataError",
-    "ImageData",
-    "RegressionData",
-    "Split",
-    "data_root",
-    "gaussian_classes",
-    "load_images",
-    "surrogate_images",
-    "token_regression",
-]
+_PLACES = {
+    "DataError": "images",
+    "ImageData": "images",
+    "RegressionData": "attention",
+    "Split": "images",
+    "data_root": "cifar",
+    "gaussian_classes": "gaussian",
+    "load": "loading",
+    "load_images": "loading",
+    "surrogate_images": "surrogate",
+    "token_regression": "attention",
+}
 
 
-def load_images(
-    kind: str,
-    *,
-    classes: int,
-    train: int,
-    test: int,
-    generator: torch.Generator,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.5, 0.5, 0.5),
-    flat: bool = True,
-    root: str | Path | None = None,
-) -> ImageData:
-    """Images of the data set `kind`: cifar10, cifar100 (first `train` and `test` records), or surrogate.
-
-    generator: makes the surrogate; unused by the others. Raises DataError for an unknown kind, missing or broken files,
-    and for a number of classes that the data set does not have.
-    """
-    if kind == "surrogate":
-        return surrogate_images(
-            train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat
-        )
-    if kind not in ARCHIVES:
-        raise DataError(f"data set: expected one of {', '.join(ARCHIVES)} or surrogate, found {kind!r}")
-    data = load(kind, root, train=train, test=test, mean=mean, std=std, flat=flat)
-    if data.classes != classes:
-        raise DataError(f"{kind}: expected classes={data.classes}, found classes={classes}")
-    return data
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+from runner.contract.schema import kind, non_negative, one_of, positive
 
-from runner.data.images import Split
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from runner.contract.experiment import Context
+    from runner.data.images import Split
+
+RESPONSES = ("tanh", "tanh_squared")
+"""Elementwise responses of the teacher."""
+
+
+@dataclass(frozen=True)
+class AttentionData:
+    """Token sequences with the targets of a fixed position-wise teacher (DAG, Exp. 5): no attention in it.
+
+    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response: "tanh", the paper's,
+    or "tanh_squared", a teacher without a linear part. The targets are standardised by the training split, then
+    multiplied by `spread` and shifted by `offset` (the paper: 1 and 0).
+    """
+
+    kind: str = kind("attention")
+    train: int = 2048
+    validation: int = 512
+    tokens: int = 8
+    width: int = 16
+    noise: float = 0.1
+    teacher_seed: int = 0
+    response: str = "tanh"
+    spread: float = 1.0
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        one_of("dataset.kind", self.kind, ("attention",))
+        for name in ("train", "validation", "tokens", "width", "spread"):
+            positive(f"dataset.{name}", getattr(self, name))
+        non_negative("dataset.noise", self.noise)
+        one_of("dataset.response", self.response, RESPONSES)
 
 
 class RegressionData(NamedTuple):
@@ -25,8 +60,16 @@ class RegressionData(NamedTuple):
         return self.validation
 
 
-RESPONSES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "tanh_squared": lambda z: torch.tanh(z) ** 2}
-"""Name -> elementwise response of the teacher."""
+def load(settings: AttentionData, ctx: Context) -> RegressionData:
+    """Sequences from the stream "inputs" of the seed, targets from the teacher of `teacher_seed`, the same for all."""
+    from runner.contract.seeding import torch_generator
+
+    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset")
+    return token_regression(
+        generator=ctx.torch_generator("inputs"),
+        teacher=torch_generator(settings.teacher_seed, "teacher"),
+        **{name: getattr(settings, name) for name in names},
+    )
 
 
 def token_regression(
@@ -49,6 +92,10 @@ def token_regression(
     the training targets, then multiplied by `spread` and shifted by `offset`.
     Raises ValueError for sizes below one, negative noise or an unknown response.
     """
+    import torch
+
+    from runner.data.images import Split
+
     if min(train, validation, tokens, width) < 1 or noise < 0:
         raise ValueError(
             f"token_regression: expected sizes of at least 1 and noise of at least 0, found train {train}, validation "
@@ -61,7 +108,8 @@ def token_regression(
 
     def draw(count: int) -> tuple[Tensor, Tensor]:
         x = torch.randn(count, tokens, width, generator=generator)
-        y = RESPONSES[response](x @ matrix).mean(1) @ vector
+        z = torch.tanh(x @ matrix)
+        y = (z if response == "tanh" else z**2).mean(1) @ vector
         return x, y + noise * torch.randn(count, generator=generator)
 
     (x, y), (x_val, y_val) = draw(train), draw(validation)

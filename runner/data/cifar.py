@@ -9,16 +9,52 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
+from runner.contract.schema import SettingError, kind, one_of, report_only
+from runner.data.images import DataError, ImageData, ImageSettings, Split
 
-from runner.data.images import DataError, ImageData, Split
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from runner.contract.experiment import Context
 
 PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class CifarData(ImageSettings):
+    """CIFAR-10 or CIFAR-100 from the official binary archive; the first `train` and `test` records.
+
+    url, mirrors: addresses of the archive, tried in this order.
+    """
+
+    kind: str = kind("cifar10")
+    url: str = report_only("")
+    mirrors: list[str] = field(default_factory=list, metadata={"report": True})
+    seeded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("dataset.kind", self.kind, ARCHIVES)
+        spec = ARCHIVES[self.kind]
+        for name, there in (("train", sum(spec.train.values())), ("test", sum(spec.test.values()))):
+            if getattr(self, name) > there:
+                raise SettingError(f"dataset.{name}: expected at most {there}, found {getattr(self, name)}")
+        if self.classes != spec.limits[-1]:
+            raise SettingError(f"dataset.classes: expected {spec.limits[-1]} for {self.kind}, found {self.classes}")
+
+    def missing(self) -> str:
+        """The first file that is missing or of the wrong size, and how to get it."""
+        spec = archive(self.kind)
+        try:
+            check_files(spec, data_root() / spec.folder)
+        except DataError as error:
+            return str(error)
+        return ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +113,17 @@ ARCHIVES = {
 }
 
 
+KNOWN_FIRST = 32
+"""How many of the first test records of CIFAR-10 are known in the official order: the DAG paper measures on these."""
+ORDERS = {
+    "a0181da372c0d63a5920fdbea2ec3f83": "official",
+    "f1e0b6396f4afd68c7c173dfc37269c2": f"official in the first {KNOWN_FIRST} records",
+    "e8a1e9db879796462c25df2a16b33ef0": "shuffled",
+    "e11b6aaaa6bc35cb7dfbd37803b76fa2": "shuffled",
+}
+"""First half of a SHA-256 -> order. CIFAR-10: training files, first test records; CIFAR-100: shuffled copies."""
+
+
 def archive(name: str) -> Archive:
     """The archive of a data set. Raises DataError for an unknown name."""
     if name not in ARCHIVES:
@@ -94,23 +141,20 @@ def remedy(name: str) -> str:
     return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with dataset=surrogate"
 
 
-def load(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    train: int | None = None,
-    test: int | None = None,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.5, 0.5, 0.5),
-    flat: bool = True,
-) -> ImageData:
+def load(settings: CifarData, ctx: Context | None = None, root: str | Path | None = None) -> ImageData:
     """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order of the files.
 
-    train, test: keep that many of the first records. mean, std, flat: see Split. CIFAR-100 labels are the fine ones.
-    Raises DataError for files that are missing or have the wrong size, and for labels out of range.
+    root: folder of the data sets (default: see data_root). The seed changes nothing here. CIFAR-100 labels are the
+    fine ones. Raises DataError for files that are missing or have the wrong size, and for labels out of range.
     """
-    spec = archive(name)
-    return read(spec, data_root(root), train=train, test=test, mean=mean, std=std, flat=flat)
+    return read(
+        archive(settings.kind),
+        data_root(root),
+        train=settings.train,
+        test=settings.test,
+        mean=settings.mean,
+        std=settings.std,
+    )
 
 
 def read(
@@ -123,16 +167,28 @@ def read(
     std: Sequence[float] = (0.5, 0.5, 0.5),
     flat: bool = True,
 ) -> ImageData:
-    """load() for any archive of this format."""
+    """load() for any archive of this format. train, test: that many of the first records. flat: see Split."""
     check_files(spec, root / spec.folder)
     digest = hashlib.sha256()
-    splits = []
+    splits, orders = [], []
     for files, keep in ((spec.train, train), (spec.test, test)):
         images, labels = _read_part(spec, root / spec.folder, files, digest)
+        orders.append(record_order(digest.hexdigest(), images[:KNOWN_FIRST], labels[:KNOWN_FIRST]))
         if keep is not None and not 0 < keep <= len(labels):
             raise DataError(f"{spec.name}: expected 1 to {len(labels)} examples, found {keep}")
         splits.append(Split(images[:keep], labels[:keep], tuple(mean), tuple(std), flat))
-    return ImageData(splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16])
+    return ImageData(splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16], *orders)
+
+
+def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
+    """In what order records are: by the SHA-256 of the files read so far (train; train and test), or of the first ones.
+
+    images, labels: the first KNOWN_FIRST records of the part. What no known sum fits has the order "not known".
+    """
+    import numpy as np
+
+    first = hashlib.sha256(labels.numpy().astype(np.uint8).tobytes() + images.numpy().tobytes()).hexdigest()
+    return ORDERS.get(sha256[:32]) or ORDERS.get(first[:32]) or "not known"
 
 
 def check_files(spec: Archive, folder: Path) -> None:
@@ -151,6 +207,8 @@ def check_files(spec: Archive, folder: Path) -> None:
 
 def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
     """Raises DataError for a label, column by column, at or above its limit."""
+    import numpy as np
+
     for column, limit in enumerate(spec.limits):
         if labels[:, column].max(initial=0) >= limit:
             at = int(np.argmax(labels[:, column] >= limit))
@@ -161,6 +219,9 @@ def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
 
 
 def _read_part(spec: Archive, folder: Path, files: dict[str, int], digest: hashlib._Hash) -> tuple[Tensor, Tensor]:
+    import numpy as np
+    import torch
+
     count, width = sum(files.values()), len(spec.limits)
     images, labels = np.empty((count, PIXELS), np.uint8), np.empty(count, np.int64)
     start = 0

@@ -33,6 +33,7 @@ CHUNK = 1 << 18
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
 NAMES_LIMIT = 1 << 16
+SLACK = 1 << 20  # what an archive may be larger than its files: the uncompressed ones bound the packed one
 """Largest size of a text file of class names."""
 SUMS = "SHA256SUMS"
 """Checksums of the unpacked files, in the format of sha256sum, for verify()."""
@@ -191,11 +192,12 @@ def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progre
     """Bring the archive with the published MD5 to `packed`, trying the addresses in order."""
     part = packed.with_name(packed.name + ".part")
     reasons = []
+    limit = sum(spec.sizes.values()) + SLACK
     for url in urls:
         for _ in range(ATTEMPTS):
             resumed = part.stat().st_size if part.is_file() else 0
             try:
-                complete = _continue(url, part, progress, timeout)
+                complete = _continue(url, part, progress, timeout, limit)
             except (
                 urllib.error.URLError,
                 http.client.HTTPException,
@@ -226,7 +228,7 @@ def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progre
     )
 
 
-def _continue(url: str, part: Path, progress: Progress | None, timeout: float) -> bool:
+def _continue(url: str, part: Path, progress: Progress | None, timeout: float, limit: int) -> bool:
     """Append to `part` what is missing of `url`; True when it has all the bytes that the server announced."""
     if url.split(":", 1)[0] not in ("http", "https", "file"):
         raise ValueError("expected an address that starts with http:, https: or file:")
@@ -241,18 +243,22 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float) -
                 done = 0  # the server sends the whole file
             length = reply.headers.get("Content-Length")
             total = done + int(length) if length is not None else None
-            return _copy(reply, part, done, total, progress)
+            return _copy(reply, part, done, total, progress, limit)
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: the checksum decides
             return True
         raise
 
 
-def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: Progress | None) -> bool:
+def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: Progress | None, limit: int) -> bool:
+    """Raises ValueError, and keeps nothing, when more comes than the archive can hold."""
     with part.open("ab" if done else "wb") as sink:
         while chunk := reply.read(CHUNK):
             sink.write(chunk)
             done += len(chunk)
+            if done > limit:
+                part.unlink()
+                raise ValueError(f"expected at most {limit} bytes, found more")
             if progress:
                 progress(done, total)
         sink.flush()

@@ -1,21 +1,48 @@
-"""Images in memory: `Split`, bytes and labels with the normalisation that turns them into network inputs."""
+"""Images: their settings, and `Split`, bytes and labels with the normalisation that turns them into inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
-from torch import Tensor
+from runner.contract.schema import kind, positive
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    Transform = Callable[[Tensor], Tensor]
+    Reader = Callable[[Tensor, Transform | None], tuple[Tensor, Tensor]]
 
 
 class DataError(ValueError):
     """Data that are missing or not what they should be; the text says expected, found, and what to do."""
 
 
-Transform = Callable[[Tensor], Tensor]
-Reader = Callable[[Tensor, Transform | None], tuple[Tensor, Tensor]]
+@dataclass(frozen=True)
+class ImageSettings:
+    """Settings that every data set of 32×32 colour images has; an experiment on images takes all of its kinds.
+
+    A kind is a subclass in a module with `load(settings, ctx) -> ImageData`. mean, std: per channel, of pixels in
+    [0, 1]. train, test: examples of each part that are used. seeded: whether the pixels depend on the run's seed.
+    """
+
+    kind: str = kind("images")
+    classes: int = 10
+    mean: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
+    std: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
+    train: int = 50000
+    test: int = 10000
+    seeded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "train", "test", "std"):
+            positive(f"dataset.{name}", getattr(self, name))
+
+    def missing(self) -> str:
+        """What must be brought before a run can start, and how; "" when nothing is missing."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +72,8 @@ class Split:
 
         out: memory for the result, of the pixels' shape; without it every call asks the system for fresh pages.
         """
+        import torch
+
         if pixels.dtype != torch.uint8:
             return pixels
         x = pixels.to(torch.float32) if out is None else out.copy_(pixels)
@@ -62,6 +91,8 @@ class Split:
         transform: applied to the raw inputs first. The inputs lie in memory that the next call overwrites: a batch of
         1.5 MB in fresh memory each time costs more in page faults than its arithmetic.
         """
+        import torch
+
         shape = self.inputs.shape[1:]
         raw = self.inputs.new_empty((batch, *shape))
         floats = self.inputs.new_empty((batch, *shape), dtype=torch.float32)
@@ -87,6 +118,8 @@ class Split:
 
     def random(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` distinct examples drawn from `generator`."""
+        import torch
+
         if not 0 < count <= len(self):
             raise DataError(f"subsample: expected 1 to {len(self)} examples, found {count}")
         return self.batch(torch.randperm(len(self), generator=generator)[:count])
@@ -97,10 +130,15 @@ class Split:
 
 
 class ImageData(NamedTuple):
-    """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content."""
+    """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content.
+
+    train_order, test_order: in what order the records are, as far as a checksum tells ("" for made-up images).
+    """
 
     train: Split
     test: Split
     classes: int
     source: str
     fingerprint: str
+    train_order: str = ""
+    test_order: str = ""

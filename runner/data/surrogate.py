@@ -8,11 +8,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from runner.contract.schema import kind, one_of
+from runner.data.images import DataError, ImageData, ImageSettings, Split
 
-from runner.data.images import DataError, ImageData, Split
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from runner.contract.experiment import Context
 
 SIZE = 32
 MEAN, STD = 121.0, 63.0
@@ -22,6 +28,31 @@ CHROMA = 0.35
 SIGNAL = 0.02
 """Share of an image's variance that its class explains."""
 CHUNK = 2000
+
+
+@dataclass(frozen=True)
+class SurrogateData(ImageSettings):
+    """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the seed."""
+
+    kind: str = kind("surrogate")
+    train: int = 2000
+    test: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("dataset.kind", self.kind, ("surrogate",))
+
+
+def load(settings: SurrogateData, ctx: Context) -> ImageData:
+    """The images of the seed."""
+    return surrogate_images(
+        train=settings.train,
+        test=settings.test,
+        generator=ctx.torch_generator("images"),
+        classes=settings.classes,
+        mean=settings.mean,
+        std=settings.std,
+    )
 
 
 def surrogate_images(
@@ -40,6 +71,8 @@ def surrogate_images(
     are normal with amplitude 1/|f| (power 1/f², as natural images) and correlated channels. mean, std, flat: see
     runner.data.images.Split. Raises DataError for sizes below one or fewer than two classes.
     """
+    import torch
+
     if min(train, test) < 1 or classes < 2:
         raise DataError(f"surrogate: expected examples and two classes or more, found {train}, {test}, {classes}")
     prototypes = _fields(classes, generator)
@@ -61,6 +94,8 @@ def surrogate_images(
 
 def _fields(count: int, generator: torch.Generator) -> Tensor:
     """(count, 3, 32, 32) normal fields of unit variance: white noise times 1/|f| in the frequency domain."""
+    import torch
+
     vertical, horizontal = torch.fft.fftfreq(SIZE), torch.fft.rfftfreq(SIZE)
     radius = torch.hypot(vertical[:, None], horizontal[None, :]).clamp_min_(1 / SIZE)
     shared = torch.randn(count, 1, SIZE, SIZE, generator=generator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from runner.models.blocks import activation
+from runner.models.activations import activation
 from runner.models.network import INPUT, Network, Stage, default_init
 
 

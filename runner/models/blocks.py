@@ -1,45 +1,17 @@
-"""Activations and blocks of the fully connected networks: plain torch, differentiable as often as needed."""
+"""Blocks of the fully connected networks: plain torch, differentiable as often as needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from runner.models.activations import PIECEWISE_LINEAR, activation
+
 if TYPE_CHECKING:
     from runner.curvature.exact.structure import Stage, Structure
-
-_aten = torch.ops.aten
-
-Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]
-
-LEAKY_SLOPE = 0.01
-
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": (torch.relu, lambda g, z, a: _aten.threshold_backward.default(g, a, 0)),
-    "leaky_relu": (
-        lambda z: F.leaky_relu(z, LEAKY_SLOPE),
-        lambda g, z, a: _aten.leaky_relu_backward.default(g, z, LEAKY_SLOPE, False),
-    ),
-    "softplus": (F.softplus, lambda g, z, a: _aten.softplus_backward.default(g, z, 1, 20)),
-    "silu": (F.silu, lambda g, z, a: _aten.silu_backward.default(g, z)),
-    "gelu": (F.gelu, lambda g, z, a: _aten.gelu_backward.default(g, z)),
-    "tanh": (torch.tanh, lambda g, z, a: _aten.tanh_backward.default(g, a)),
-    "linear": (lambda z: z, lambda g, z, a: g),
-}
-"""Name -> (σ(z), (g, z, σ(z)) -> g σ'(z))."""
-
-PIECEWISE_LINEAR = ("relu", "leaky_relu")
-
-
-def activation(name: str) -> Activation:
-    """σ and its vector-Jacobian product. Raises ValueError for an unknown name."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation: expected one of {', '.join(ACTIVATIONS)}, found {name!r}")
-    return ACTIVATIONS[name]
 
 
 class SpectralLinear(nn.Linear):

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runner.contract.experiment import Experiment
+from runner.report.departures import not_comparable
+from runner.report.provenance import warnings_of
+from runner.report.sources import made_from
+from runner.report.write import write_page, write_report
+from runner.store import tables
+from runner.store.identity import Identity, digest
+from runner.store.identity import settings as settings_of
 from runner.store.job import Job
-from runner.store.store import Identity, Stored, claim_outputs, digest, merge
-from runner.store.store import settings as settings_of
+from runner.store.outputs import claim_outputs
+from runner.store.store import Stored, merge
 from runner.store.version import software
+
+Protocol = Callable[[str, str], Experiment]
+"""(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing changed."""
 
 
 @dataclass(frozen=True)
@@ -28,73 +40,105 @@ class Scope:
     experiment: Experiment
     words: tuple[str, ...]
     """What selects these settings on the command line, besides experiment and seed."""
+    paper: Experiment
+    """The experiment under the paper's protocol: what departures are counted from."""
     changed: tuple[str, ...] = ()
     """Overrides that make these settings neither the paper's protocol nor a profile's."""
 
 
-def scope(job: Job) -> Scope:
+def scope(job: Job, protocol: Protocol) -> Scope:
     """The scope of a job's settings."""
-    from runner.run.config import build_job, preview
-
     outputs = (f"outputs={job.outputs}",) if str(job.outputs) != "outputs" else ()
-    paper = preview(job.name)
+    paper = protocol(job.name, "paper")
     if job.identity.key == Identity.of(job.name, paper).key:
-        return Scope(job.store.root, paper, outputs)
+        return Scope(job.store.root, paper, outputs, paper)
     profile = (f"profile={job.profile}",)
     if job.profile != "paper":
-        plain = build_job([f"experiment={job.name}", *profile])
-        if plain.identity.key == job.identity.key:
-            return Scope(job.store.root / job.profile, plain.experiment, (*profile, *outputs))
+        plain = protocol(job.name, job.profile)
+        if job.identity.key == Identity.of(job.name, plain).key:
+            return Scope(job.store.root / job.profile, plain, (*profile, *outputs), paper)
     folder = job.store.root / f"{job.profile}-{job.identity.key[:8]}"
     changed = tuple(word for word in job.overrides if not word.startswith("outputs="))
-    return Scope(folder, job.experiment, (*profile, *job.overrides), changed)
+    return Scope(folder, job.experiment, (*profile, *job.overrides), paper, changed)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A cell that is not stored: what it is, why it failed last time ("" where it did not), and the words that ask
+    for it on the command line, besides experiment and seed."""
+
+    seed: int
+    label: str
+    error: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"seed={self.seed} {self.label}"
 
 
 @dataclass(frozen=True)
 class Collection:
     """The stored cells of one experiment under one set of settings, over all seeds.
 
-    cells: in the order of the grid, then of the seed. missing: (seed, label) of every cell of the grid that is not
-    stored, for the seeds asked for or found. failures: (seed, label, error) of those that failed.
+    cells: in the order of the grid, then of the seed. missing: every cell that is not stored, of the grid (for the
+    seeds asked for or found) and of those that the jobs asked for beside it.
     """
 
     job: Job
     scope: Scope
     cells: tuple[Stored, ...]
     seeds: tuple[int, ...]
-    missing: tuple[tuple[int, str], ...]
-    failures: tuple[tuple[int, str, str], ...]
+    missing: tuple[Missing, ...]
+    damage: tuple[str, ...] = ()
+    """A line for each cell that was found damaged and moved away."""
+
+    @property
+    def failures(self) -> tuple[Missing, ...]:
+        """The missing cells that failed last time."""
+        return tuple(cell for cell in self.missing if cell.error)
 
     @property
     def fill_commands(self) -> list[str]:
-        """Commands that measure what is missing."""
-        seeds = sorted({seed for seed, _ in self.missing})
-        if not seeds:
-            return []
-        multirun = ["-m"] if len(seeds) > 1 else []
-        words = [f"experiment={self.job.name}", *self.scope.words, f"seed={','.join(map(str, seeds))}"]
-        return [" ".join(["hess-run", *multirun, *words])]
+        """Commands that measure what is missing: one for the grid, one for each way to ask for other cells."""
+        seeds: dict[tuple[str, ...], set[int]] = {}
+        for cell in self.missing:
+            seeds.setdefault(cell.words, set()).add(cell.seed)
+        commands = []
+        for words, wanted in seeds.items():
+            multirun = ["-m"] if len(wanted) > 1 else []
+            seed = f"seed={','.join(map(str, sorted(wanted)))}"
+            commands.append(shlex.join(["hess-run", *multirun, f"experiment={self.job.name}", *words, seed]))
+        return commands
 
 
-def collect(job: Job, seeds: Iterable[int] = ()) -> Collection:
-    """Every stored cell with the settings of `job`, whatever grid or seed it was asked for by."""
-    identity, place = job.identity, scope(job)
-    found = [cell for cell in job.store.all() if cell.meta["settings_key"] == identity.key]
+def collect(jobs: Sequence[Job], protocol: Protocol) -> Collection:
+    """Every stored cell with the settings of `jobs`, whatever grid or seed it was asked for by.
+
+    jobs: of one experiment with the same settings; they may differ in grid and seed.
+    """
+    job = jobs[0]
+    identity, place = job.identity, scope(job, protocol)
+    store = job.store
+    found = [cell for cell in store.all() if cell.meta["settings_key"] == identity.key]
+    damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
     found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
-    all_seeds = sorted({*seeds, job.seed, *(int(cell.meta["seed"]) for cell in found)})
-    stored = {cell.id for cell in found}
-    failed = job.store.failed()
-    missing, failures = [], []
-    for seed in all_seeds:
-        for cell in grid:
-            cell_id = identity.cell_id(cell, seed)
-            if cell_id not in stored:
-                missing.append((seed, cell.label))
-                if cell_id in failed:
-                    failures.append((seed, cell.label, str(failed[cell_id]["error"])))
-    return Collection(job, place, tuple(found), tuple(all_seeds), tuple(missing), tuple(failures))
+    seeds = sorted({*(j.seed for j in jobs), *(int(cell.meta["seed"]) for cell in found)})
+    stored, failed = {cell.id for cell in found}, job.store.failed()
+    wanted = {
+        identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words) for seed in seeds for cell in grid
+    }
+    for asked in jobs:
+        profile = (f"profile={asked.profile}",) if asked.profile != "paper" else ()
+        for cell_id, cell in asked.cells():  # off the grid: the words of the grid would not measure it
+            wanted.setdefault(cell_id, Missing(asked.seed, cell.label, "", (*profile, *asked.overrides)))
+    missing = tuple(
+        replace(cell, error=str(failed[cell_id]["error"]) if cell_id in failed else "")
+        for cell_id, cell in wanted.items()
+        if cell_id not in stored
+    )
+    return Collection(job, place, tuple(found), tuple(seeds), missing, damage)
 
 
 def manifest(collection: Collection) -> dict[str, Any]:
@@ -110,7 +154,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "profile": "paper" if collection.scope.folder == job.store.root else job.profile,
         "changed": " ".join(collection.scope.changed),
         "surrogate": getattr(dataset, "kind", "") == "surrogate",
-        "not_comparable": experiment.comparable(),
+        "not_comparable": not_comparable(experiment, collection.scope.paper),
         "settings": settings_of(experiment),
         "settings_key": job.identity.key,
         "threads": job.threads,
@@ -128,8 +172,8 @@ def manifest(collection: Collection) -> dict[str, Any]:
             }
             for cell in cells
         ],
-        "missing": [f"seed={seed} {label}" for seed, label in collection.missing],
-        "failures": [{"seed": s, "cell": label, "error": error} for s, label, error in collection.failures],
+        "missing": [str(cell) for cell in collection.missing],
+        "failures": [{"seed": cell.seed, "cell": cell.label, "error": cell.error} for cell in collection.failures],
         "fill_commands": collection.fill_commands,
         "wall_seconds": round(sum(cell.meta["wall_seconds"] for cell in cells), 2),
         "software": software(),
@@ -143,20 +187,67 @@ def reference_path(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def report(job: Job, seeds: Sequence[int] = ()) -> tuple[Collection, list[str]]:
-    """Write the report of a job's settings from the store; returns what it covers, and lines for the console."""
-    from runner.report.write import write_report
+def report(
+    jobs: Sequence[Job],
+    protocol: Protocol,
+    *,
+    files: Sequence[Path] = (),
+    figure: str = "",
+    pdf: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Collection, list[str]]:
+    """Write the report of the settings that `jobs` share; returns what it covers, and lines for the console.
 
-    collection = collect(job, seeds)
-    todo = "; to fill: " + collection.fill_commands[0] if collection.missing else ""
+    A report whose cells, settings, values and code are those it was made from is left as it is; only files of it that
+    are not there are written. files: further files that it depends on (the YAML file). figure: draw that one anew.
+    """
+    job, collection = jobs[0], collect(jobs, protocol)
+    todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
+    damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
-        return collection, [f"{job.name}: no stored cells for these settings{todo}"]
+        return collection, [f"{job.name}: no stored cells for these settings{todo}", *damage]
     claim_outputs(job.outputs)
-    folder = collection.scope.folder
-    missing = [f"seed={seed} {label}" for seed, label in collection.missing]
-    tables, reference = merge(collection.cells), reference_path(job.name)
-    summary = write_report(folder, job.name, job.experiment, tables, manifest(collection), missing, reference)
-    lines = [f"{job.name}: {len(collection.cells)} cells, report in {folder}", *summary.lines()]
+    folder, reference = collection.scope.folder, reference_path(job.name)
+    missing = [str(cell) for cell in collection.missing]
+    record = manifest(collection)
+    record["made_from"] = made_from(job.experiment, collection.cells, record, [*files, *filter(None, [reference])])
+    head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
+    if not figure and not pdf and _unchanged(folder, record):
+        _fill(folder, collection, warnings_of(record, missing))
+        return collection, [f"{head}, unchanged", *damage]
+    summary = write_report(
+        *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
+        only_figure=figure,
+        pdf=pdf,
+        say=lambda line: say(f"{job.name}: {line}"),
+    )
+    lines = [head, *summary.lines(), *damage]
     if missing:
         lines.append(f"  missing: {len(missing)} cells{todo}")
     return collection, lines
+
+
+def _unchanged(folder: Path, record: dict[str, Any]) -> bool:
+    """Whether the report in `folder` was made from the same things, and its figures are there."""
+    try:
+        earlier = json.loads((folder / "manifest.json").read_text())
+        artifacts = [str(item) for item in earlier.get("artifacts", [])]
+        same = earlier.get("made_from") == record["made_from"] and not earlier.get("report_failures")
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    return same and all((folder / item).is_file() for item in artifacts if not _table(item) and item != "index.html")
+
+
+def _table(item: str) -> bool:
+    """Whether a file of a report is a merged table, which the cells give at once."""
+    return item.endswith(".csv") and item not in ("stats.csv", "claims.csv", "scorecard.csv", "measured.csv")
+
+
+def _fill(folder: Path, collection: Collection, warnings: Sequence[str]) -> None:
+    """Write the merged tables and the page of an unchanged report, where they are not there (as in a fresh clone)."""
+    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    absent = {item.removesuffix(".csv") for item in artifacts if _table(item) and not (folder / item).is_file()}
+    for name, frame in merge(collection.cells, absent).items() if absent else ():
+        tables.write(frame, folder / f"{name}.csv")
+    if not (folder / "index.html").is_file():
+        write_page(folder, warnings)

@@ -1,13 +1,11 @@
-"""One look for every figure: the same colour, marker and line for a label wherever it appears.
+"""One look for every figure: sizes, panels, legends, axes, and files that know where they come from.
 
 Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
-imported when a figure is made, not when this module is. Colours are Okabe and Ito's, which colour-blind readers tell
-apart; a second sign (marker, dashes, hatching) carries every distinction into grey print.
+imported when a figure is made, not when this module is. The looks of labels (`runner.report.looks`) are the caller's.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
@@ -16,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from runner.report.looks import NO_FAMILY, Looks
 from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
@@ -24,29 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from runner.stats import Statistic
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (1, 2)))
-
-FAMILIES: tuple[tuple[str, ...], ...] = (
-    ("plain", "residual", "bottleneck", "diamond", "attention", "relu_mlp", "plain_sn", "baseline"),
-    ("resnet18", "plain_resnet18"),
-    ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
-    ("init", "final", "mid"),
-    ("low", "high"),
-    ("N=3", "N=10"),
-    ("3", "10"),
-    ("fitted", "printed"),
-    ("gd", "hsr", "trace", "asam"),
-    ("lambda_1", "lambda_sup", "loss", "lambda_inf", "trace_bound", "slack"),
-    ("sum", "cat"),
-    ("exact", "stochastic", "numerical"),
-    ("measured", "paper", "bound"),
-    ("gn", "tensor", "full"),
-    ("train", "test", "validation"),
-)
-"""Labels that share figures: the position within a family is the style, so members of a family never look alike."""
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -73,31 +49,6 @@ STYLE: dict[str, Any] = {
     "figure.max_open_warning": 0,
 }
 DPI = 160
-_SLOTS = {label: slot for family in FAMILIES for slot, label in enumerate(family)}
-
-
-def style(label: str) -> dict[str, Any]:
-    """color, marker and linestyle of a label, for `ax.plot(x, y, **style("plain"))`; the same in every figure.
-
-    Known labels (FAMILIES) take the slot of their family; upper and lower case are equal. Any other label gets
-    colour, marker and dashes from a hash of its text.
-    """
-    slot = _SLOTS.get(label) if label in _SLOTS else _SLOTS.get(label.lower())
-    if slot is not None:
-        return {"color": COLOURS[slot], "marker": MARKERS[slot], "linestyle": DASHES[slot]}
-    digest = hashlib.sha256(label.encode()).digest()
-    pick = [byte % 8 for byte in digest[:3]]
-    return {"color": COLOURS[pick[0]], "marker": MARKERS[pick[1]], "linestyle": DASHES[pick[2]]}
-
-
-def point_style(label: str) -> dict[str, Any]:
-    """color and marker of a label, for `ax.scatter(x, y, **point_style("plain"))`."""
-    return {key: value for key, value in style(label).items() if key != "linestyle"}
-
-
-def colour(label: str) -> str:
-    """The colour of a label."""
-    return str(style(label)["color"])
 
 
 def new_figure(
@@ -193,17 +144,18 @@ def mean_band(
     std: ArrayLike | None,
     label: str,
     *,
+    looks: Looks = NO_FAMILY,
     name: str | None = None,
     positive: bool = False,
 ) -> None:
-    """Mean as a line in the style of `label`, mean ± std as a band; `name` is the legend's text.
+    """Mean as a line in the look of `label`, mean ± std as a band; `name` is the legend's text.
 
     positive: keep the band's lower edge above zero (a thousandth of the mean), for logarithmic axes.
     """
     import numpy as np
 
     x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
-    look = style(label)
+    look = looks.style(label)
     ax.plot(x, mean, label=label if name is None else name, markevery=max(1, x.size // 12), **look)
     if std is not None:
         std = np.nan_to_num(np.asarray(std, dtype=float))
@@ -216,6 +168,7 @@ def histogram(
     values: ArrayLike,
     *,
     label: str = "measured",
+    looks: Looks = NO_FAMILY,
     percentile: float | None = 90,
     bins: int | str | Sequence[float] = "auto",
     log: bool = False,
@@ -236,7 +189,7 @@ def histogram(
     edges = 10**edges if log else edges
     lost = everything.size - x.size
     text = (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
-    ax.hist(x, bins=list(edges), color=colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
+    ax.hist(x, bins=list(edges), color=looks.colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
     if percentile is not None:
         at = float(np.percentile(x, percentile))
         ax.axvline(at, color="black", linestyle="--", linewidth=1.3, label=f"{percentile:g} % below {at:.3g}")
@@ -250,6 +203,7 @@ def groups(
     ax: Axes,
     samples: Mapping[str, ArrayLike],
     *,
+    looks: Looks = NO_FAMILY,
     violin: bool = False,
     paired: bool = False,
     names: Mapping[str, str] | None = None,
@@ -268,7 +222,7 @@ def groups(
     for position, (label, raw) in enumerate(data.items()):
         x = np.sort(raw[np.isfinite(raw)])
         shown = x if x.size <= points else x[np.linspace(0, x.size - 1, points).round().astype(int)]
-        look = point_style(label)
+        look = looks.point_style(label)
         if x.size and violin and np.ptp(x) > 0:
             for body in cast(Any, ax.violinplot([x], [position], widths=0.8, showextrema=False)["bodies"]):
                 body.set(facecolor=look["color"], alpha=0.3)
@@ -353,8 +307,8 @@ def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centr
     bar.set_label(label)
 
 
-def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
-    """Write `path`.png and `path`.pdf (`path` without suffix) and return both.
+def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = False) -> list[Path]:
+    """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
 
     stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
     metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
@@ -372,7 +326,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any]) -> list[Path]:
         for suffix, metadata in (
             (".png", {"Title": title, "Description": record, "Software": "hess-run"}),
             (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
-        ):
+        )[: 2 if pdf else 1]:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
             target = path.with_name(path.name + suffix)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def departures(manifest: Mapping[str, Any]) -> list[str]:
-    """How a run departs from the paper's: other data, another profile; one phrase each."""
-    found = []
-    if manifest.get("surrogate"):
-        found.append("surrogate data, not the paper's data set")
-    profile = str(manifest.get("profile") or "paper")
-    if profile != "paper":
-        found.append(f"profile={profile}: not the paper's protocol")
-    return found
+from runner.report.departures import said_of
 
 
 def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
     """What a reader of any artifact has to know, one phrase each."""
-    warnings = departures(manifest)
+    warnings = said_of(manifest)
     if manifest.get("changed"):
         warnings.append(f"settings changed on the command line: {manifest['changed']}")
     if manifest.get("not_comparable"):
         warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
+    changed = sum("+changes" in str(cell.get("git_commit")) for cell in manifest.get("cells", []))
+    if changed:
+        warnings.append(f"{changed} cells were measured from a changed working tree")
     if missing:
         warnings.append(f"incomplete: {len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured")
     return warnings
 
 
+def commits_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The commits that measured the cells of a report, each once."""
+    return sorted({str(cell.get("git_commit") or "unknown") for cell in manifest.get("cells", [])})
+
+
 def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     """Where a figure comes from; without the time, so that the same cells give the same file."""
-    software = manifest.get("software") or {}
     settings = manifest.get("settings") or {}
     dataset = settings.get("dataset") if isinstance(settings, Mapping) else None
     return {
@@ -42,22 +39,12 @@ def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> di
         "paper": manifest.get("paper", ""),
         "profile": manifest.get("profile", ""),
         "run": manifest.get("settings_key", ""),
-        "commit": software.get("git_commit", ""),
+        "commit": " ".join(commits_of(manifest)),
         "version": manifest.get("version", ""),
         "data": dataset.get("kind", "") if isinstance(dataset, Mapping) else "",
         "seeds": ",".join(map(str, manifest.get("seeds", []))),
         "warning": "; ".join(warnings),
     }
-
-
-def origin(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Software, settings and cost, as name -> text."""
-    names = ("profile", "version", "seeds", "threads", "device", "settings_key", "wall_seconds", "written")
-    facts = {name: record[name] for name in names if name in record}
-    facts |= {f"software.{k}": v for k, v in (record.get("software") or {}).items()}
-    facts["cells"] = len(record.get("cells", []))
-    facts["settings"] = json.dumps(plain(record.get("settings", {})))
-    return facts
 
 
 def plain(value: Any) -> Any:

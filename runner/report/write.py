@@ -1,34 +1,36 @@
-"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures and one HTML page.
+"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures, findings and one HTML page.
 
-Order matters. Tables are on disk before anything is drawn, and whatever an experiment's own code raises (a figure, the
-claims, the tests) is recorded and shown, and loses nothing else. Every file appears by one rename.
+Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn, and whatever the
+experiment's own code raises (a figure, the claims, the tests) is recorded and shown, and loses nothing else. Every file
+appears by one rename.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from runner import stats
-from runner.contract.experiment import Experiment
-from runner.report import compare, figures, page
-from runner.report.overview import write_overview
-from runner.report.provenance import departures, origin, plain, stamp, warnings_of
+from runner.contract.analysis import Figures
+from runner.contract.experiment import Experiment, SettingError
+from runner.report import compare, figures
+from runner.report.departures import said_of
+from runner.report.findings import Failures, ask
+from runner.report.in_words import findings_text
+from runner.report.provenance import plain, stamp, warnings_of
+from runner.report.site import build_experiment, build_start
+from runner.report.site.model import Page
 from runner.store import tables
+from runner.store.outputs import MARKER
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-T = TypeVar("T")
-RESERVED = ("stats", "claims", "scorecard")
-__all__ = ["ReportSummary", "write_overview", "write_report"]
+RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,35 +50,11 @@ class ReportSummary:
         """Lines for printing."""
         drawn = len({path.stem for path in self.figures})
         lines = [
-            f"  claims: {page.counts_line(self.claims)}",
-            f"  scorecard: {page.counts_line(self.scorecard)}",
+            f"  claims: {counts_line(self.claims)}",
+            f"  scorecard: {counts_line(self.scorecard)}",
         ]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
         return lines + [f"  failed: {failure}" for failure in self.failures]
-
-
-@dataclass
-class _Failures:
-    """Collects what an experiment's own code raises."""
-
-    records: list[dict[str, str]] = field(default_factory=list)
-
-    def guard(self, stage: str, call: Callable[[], T], default: T, name: str = "") -> T:
-        """call(), or `default` with the error recorded."""
-        try:
-            return call()
-        except Exception as error:  # an experiment's code may raise anything; the rest of the report must not be lost
-            self.add(stage, error, name)
-            return default
-
-    def add(self, stage: str, error: Exception, name: str = "") -> None:
-        text = " ".join(str(error).split()) or "no message"
-        self.records.append(
-            {"stage": stage, "name": name, "error": f"{type(error).__name__}: {text}", "at": _at(error)}
-        )
-
-    def lines(self) -> list[str]:
-        return [f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})" for r in self.records]
 
 
 def write_report(
@@ -87,43 +65,55 @@ def write_report(
     manifest: Mapping[str, Any],
     missing: Sequence[str] = (),
     reference: Path | None = None,
+    *,
+    only_figure: str = "",
+    pdf: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> ReportSummary:
     """Write the report of one experiment into `directory` and return what it holds.
 
     tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
-    missing: labels of the cells that are not measured; reference: the paper's values, if any.
+    missing: labels of the cells that are not measured; reference: the paper's values, if any. only_figure: draw that
+    one alone, the others stay as they are. pdf: figures as PDF, too. say: gets a word before each figure.
     Raises ValueError for a table name that the report needs itself, OSError when a file cannot be written.
     """
     taken = [table for table in tables_by_name if table in RESERVED]
     if taken:
         raise ValueError(f"{name}: expected table names other than {', '.join(RESERVED)}, found {taken[0]}")
+    reason = str(manifest.get("not_comparable") or "; ".join(said_of(manifest)))
+    failures = Failures()
+    found = ask(experiment, tables_by_name, reference, reason, failures)
+
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _artifacts(directory / "manifest.json")
-    for table, frame in tables_by_name.items():
+    frames = {**tables_by_name, **found.tables}
+    for table, frame in frames.items():
         tables.write(frame, directory / f"{table}.csv")
-
-    failures = _Failures()
-    derived, notes = _derive(experiment, tables_by_name, manifest, reference, failures)
-    for table, frame in derived.items():
-        tables.write(frame, directory / f"{table}.csv")
-    no_documents: dict[str, str] = {}
-    documents = failures.guard("documents", lambda: experiment.documents(tables_by_name), no_documents)
-    for document, text in documents.items():
+    for document, text in found.documents.items():
         tables.write_bytes(directory / Path(document).name, text.encode())
     warnings = warnings_of(manifest, missing)
-    drawn = _draw(directory / "figures", experiment, tables_by_name, stamp(name, manifest, warnings), failures)
+    makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
+    if only_figure and not makers:
+        raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
+    drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
+    if only_figure:
+        drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
+    if "findings.md" not in found.documents:
+        text = findings_text(f"{name}: {experiment.title}", found.claims, found.scorecard, found.notes)
+        tables.write_bytes(directory / "findings.md", text.encode())
 
-    files = {f"{t}.csv": len(frame) for t, frame in {**tables_by_name, **derived}.items()}
+    files = {f"{table}.csv": len(frame) for table, frame in frames.items()}
+    documents = list(dict.fromkeys([*found.documents, "findings.md"]))
     artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
-    counts = Counter(derived["claims"]["verdict"])
+    counts = Counter(found.claims["verdict"])
     summary = ReportSummary(
         name=name,
         directory=directory,
         tables={t: len(frame) for t, frame in tables_by_name.items()},
         figures=drawn,
         claims={verdict: counts[verdict] for verdict in compare.CLAIM_VERDICTS},
-        scorecard=compare.summarise(derived["scorecard"]),
+        scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
     )
@@ -134,136 +124,89 @@ def write_report(
         "claims": summary.claims,
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
+        "captions": {key: caption_of(maker) for key, maker in found.figures.items()},
         "artifacts": [*artifacts, "index.html"],
     }
-    html = page.report_page(_page(experiment, record, summary, warnings, notes, derived, files))
-    tables.write_bytes(directory / "index.html", html.encode())
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
+    write_page(directory, warnings)
     return summary
 
 
-def _derive(
-    experiment: Experiment,
-    frames: Mapping[str, pd.DataFrame],
-    manifest: Mapping[str, Any],
-    reference: Path | None,
-    failures: _Failures,
-) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """The tables stats, claims and scorecard, and the notes; empty where the experiment's code raises."""
-    no_tests: list[stats.Statistic] = []
-    no_notes: list[str] = []
-    tests = failures.guard("statistics", lambda: stats.correct(experiment.statistics(frames)), no_tests)
-    claims = failures.guard("claims", lambda: compare.claims_table(experiment.claims(frames)), compare.claims_table(()))
-    scores = failures.guard("scorecard", lambda: _scorecard(experiment, frames, manifest, reference), _no_scores())
-    notes = failures.guard("notes", lambda: [str(n) for n in experiment.notes(frames)], no_notes)
-    return {"stats": _statistics_table(tests), "claims": claims, "scorecard": scores}, notes
+def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
+    """index.html of a report, from its files. Raises OSError when it cannot be written."""
+    page = Page.read(directory)
+    if page is not None:
+        up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
+        build_experiment(page, [w[0].upper() + w[1:] + "." for w in warnings], up=up)
+
+
+def write_overview(root: Path) -> Path:
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    compare.write_rates(root)
+    entries = root / "paper_audit" / "errata.json"
+    errata = json.loads(entries.read_text()) if entries.is_file() else []
+    return build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+
+
+def not_run(root: Path) -> dict[str, str]:
+    """What was not run, with the reason, as `root`/not_run.md says: lines of '- name: reason'."""
+    path = root / "not_run.md"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
+    return {match.group(1): match.group(2) for match in found if match}
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """'3 confirmed, 1 refuted', or 'none'."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
+
+
+def caption_of(maker: Any) -> str:
+    """What a figure shows: the first paragraph of the docstring of the function that draws it."""
+    text = getattr(_drawing(maker), "__doc__", None) or ""
+    return " ".join(text.strip().split("\n\n")[0].replace("`", "").split())
+
+
+def _drawing(maker: Any) -> Any:
+    """The function behind a maker: itself, what a partial holds, or the first one that a lambda calls."""
+    function = getattr(maker, "func", maker)
+    if getattr(function, "__name__", "") != "<lambda>":
+        return function if callable(function) else None
+    found: Any = None
+    for name in function.__code__.co_names:
+        found = getattr(found, name, None) or function.__globals__.get(name)
+        if callable(found) and getattr(found, "__doc__", None):
+            return found
+    return None
 
 
 def _draw(
     folder: Path,
-    experiment: Experiment,
-    frames: Mapping[str, pd.DataFrame],
+    makers: Figures,
     origin: Mapping[str, Any],
-    failures: _Failures,
+    failures: Failures,
+    pdf: bool,
+    say: Callable[[str], None],
 ) -> list[Path]:
     """Draw and save every figure, one at a time."""
-    nothing: Mapping[str, Figure | Callable[[], Figure]] = {}
-    makers = failures.guard("figures", lambda: experiment.figures(frames), nothing)
     written: list[Path] = []
     for figure_name, maker in makers.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", figure_name):
             failures.add("figure", ValueError("expected a name of letters, digits and _.=-"), figure_name)
             continue
+        say(f"figure {figure_name}")
         figure = failures.guard("figure", maker, None, figure_name) if callable(maker) else maker
         if figure is None:
             continue
         folder.mkdir(exist_ok=True)
         try:
-            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name})
+            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name}, pdf=pdf)
         except OSError:  # a full disk is no fault of the figure
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
             failures.add("figure", error, figure_name)
         figure.clear()
     return written
-
-
-def _scorecard(
-    experiment: Experiment, frames: Mapping[str, pd.DataFrame], manifest: Mapping[str, Any], reference: Path | None
-) -> pd.DataFrame:
-    """The scorecard, without rows where the paper has no values.
-
-    A run on surrogate data or at another profile is never scored, even where the experiment gives no reason; values
-    that such a run can speak to are marked by their own column `comparable` (`compare.scorecard`).
-    """
-    import pandas as pd
-
-    if reference is None:
-        return _no_scores()
-    published = compare.read_reference(reference)
-    measured = experiment.measured(frames)
-    if measured is None:
-        measured = pd.DataFrame(columns=["metric", "seed", "value"])
-    return compare.scorecard(measured, published, experiment.comparable() or "; ".join(departures(manifest)))
-
-
-def _statistics_table(tests: Iterable[stats.Statistic]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
-
-
-def _no_scores() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(columns=[f.name for f in fields(compare.Score)])
-
-
-def _page(
-    experiment: Experiment,
-    record: Mapping[str, Any],
-    summary: ReportSummary,
-    warnings: Sequence[str],
-    notes: Sequence[str],
-    derived: Mapping[str, pd.DataFrame],
-    files: Mapping[str, int],
-) -> page.Report:
-    """Everything that the HTML page shows."""
-    cell_failures = [f"seed={f['seed']} {f['cell']}: {f['error']}" for f in record.get("failures", [])]
-    tests = derived["stats"].dropna(axis=1, how="all")
-    return page.Report(
-        name=summary.name,
-        title=experiment.title,
-        lead=" · ".join(t for t in (experiment.paper and f"{experiment.paper} paper", experiment.reproduces) if t),
-        warnings=[w[0].upper() + w[1:] + "." for w in warnings if not w.startswith("incomplete")],
-        errors=[
-            *(f"Could not be made: {line}" for line in summary.failures),
-            *(f"Cell failed: {line}" for line in cell_failures),
-        ],
-        missing=summary.missing,
-        commands=record.get("fill_commands", []),
-        notes=notes,
-        sections=[
-            _section("Claims", derived["claims"], page.counts_line(summary.claims)),
-            _section("Scorecard", derived["scorecard"], page.counts_line(summary.scorecard)),
-            _section("Statistics", tests, "Two-sided tests; p_holm within a figure.", folded=True),
-        ],
-        figures=list(dict.fromkeys(path.stem for path in summary.figures)),
-        files=files,
-        origin=origin(record),
-    )
-
-
-def _section(heading: str, frame: pd.DataFrame, lead: str, folded: bool = False) -> page.Section:
-    """A table of the page, verdict first, columns without content left out."""
-    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    columns = [str(c) for c in frame.columns if any(not _blank(row[str(c)]) for row in rows)]
-    columns.sort(key=lambda c: c != "verdict")
-    return page.Section(heading=heading, columns=columns, rows=rows, lead=lead, folded=folded)
-
-
-def _blank(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _artifacts(manifest: Path) -> list[str]:
@@ -281,11 +224,3 @@ def _remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -
         folder, _, file = item.partition("/")
         if folder == "figures" and file and "/" not in file and file not in (".", ".."):
             (directory / "figures" / file).unlink(missing_ok=True)
-
-
-def _at(error: Exception) -> str:
-    """File and line where an error was raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"

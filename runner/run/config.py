@@ -1,7 +1,7 @@
-"""From a command line to typed jobs: Hydra composition, the profile, and one-line errors for every mistake.
+"""From a command line to typed jobs: Hydra composition, the profile, and one line for every mistake.
 
-`parse` splits the command line, `expand` unrolls a sweep, `build_job` composes one job. Everything is checked before
-Hydra starts a run, so a mistake leaves nothing behind.
+`build_jobs` composes each job once and checks it before anything is written. Jobs of a sweep that differ in the
+settings of the run only (seed, outputs, …) share one composition.
 """
 
 from __future__ import annotations
@@ -11,364 +11,339 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
-from functools import cache
-from importlib import import_module
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from runner.contract.experiment import Experiment
 from runner.contract.schema import GROUPS, SettingError, non_negative, positive
+from runner.run import hydra_words, reading, sources
+from runner.run.command_line import Arguments, expand, qualified
+from runner.run.command_line import parse as parse
+from runner.run.devices import check_device
+from runner.run.reading import experiment_class as experiment_class
+from runner.run.reading import experiment_names as experiment_names
+from runner.run.reading import mirrors as mirrors
+from runner.run.sources import KNOWN_KEYS, TOP_LEVEL, nearest, short, was_interrupted
+from runner.run.targets import may_import
+from runner.run.typed import typed
 from runner.store.job import Job
 
-CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[2] / "conf")
-"""The configuration folder; a copy of it with experiments of your own is used with HESS_CONF=FOLDER."""
-TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the commands that reports print
-KNOWN_KEYS = (*TOP_LEVEL, *GROUPS, "profile", "profiles", "experiment", "hydra")
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"  # as the user set it: runs set it for Hydra
+REPORTER = "runner.cli.ReportAfterRun"
 
 
 @dataclasses.dataclass(frozen=True)
-class Arguments:
-    """A command line: Hydra overrides, and whether it is a multirun."""
+class Run:
+    """Settings of a run that are not the experiment's."""
 
-    overrides: tuple[str, ...]
-    multirun: bool
+    seed: int = 42
+    threads: int = 1
+    device: str = "cpu"
+    outputs: str = "outputs"
+    jobs: int = 1
+    force: bool = False
 
-    @property
-    def argv(self) -> list[str]:
-        return [*(["-m"] if self.multirun else []), *self.overrides]
-
-
-def experiment_names() -> list[str]:
-    """Every experiment that has a YAML file."""
-    return sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-
-
-def parse(arguments: Sequence[str]) -> Arguments:
-    """Split a command line; `key=value` of an experiment's own field becomes `experiment.key=value`."""
-    overrides, multirun = [], False
-    for argument in arguments:
-        if argument in ("-m", "--multirun"):
-            multirun = True
-        elif argument.startswith("-"):
-            raise SettingError(f"{argument} is not an option of hess-run; options are -m and --help")
-        else:
-            overrides.append(argument)
-    for override in overrides:
-        if "=" not in override and not override.startswith("~"):
-            near = get_close_matches(override, ["list", "plan", "report", "data", *experiment_names()], n=1)
-            hint = f"did you mean {near[0]}?" if near else "see hess-run --help"
-            raise SettingError(f"expected key=value, found {override!r}; {hint}")
-    names = [value for o in overrides if o.startswith("experiment=") for value in o.split("=", 1)[1].split(",")]
-    return Arguments(tuple(_qualify(o, names) for o in overrides), multirun)
+    def __post_init__(self) -> None:
+        positive("threads", self.threads)
+        positive("jobs", self.jobs)
+        non_negative("seed", self.seed)
+        if self.device != "cpu" and not re.fullmatch(r"(cuda|mps)(:\d+)?", self.device):
+            raise SettingError(f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}")
+        if not self.outputs.strip():
+            raise SettingError("outputs: expected a folder, found nothing")
 
 
-def _qualify(override: str, names: Sequence[str]) -> str:
-    key, _, value = override.partition("=")
-    own = key.removeprefix("experiment.")
-    if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
-        for name in names:
-            if name in experiment_names() and own in experiment_fields(name):
-                return f"++experiment.{own}={value}"  # also a field that the YAML file leaves at its default
-    return override
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """One composed configuration. words: the overrides with those of the profile; run: settings of the run, raw;
+    repeats: whether other settings of the run leave the experiment as it is; notice: what a user should know."""
 
-
-@cache
-def experiment_class(name: str) -> type[Experiment]:
-    """The class that conf/experiment/<name>.yaml names in `_target_`."""
-    target = OmegaConf.select(_load(CONF / "experiment" / f"{name}.yaml"), "experiment._target_")
-    where = f"conf/experiment/{name}.yaml"
-    if not isinstance(target, str) or "." not in target:
-        raise SettingError(f"{where}: expected experiment._target_ as module.Class, found {target}")
-    module, _, class_name = target.rpartition(".")
-    try:
-        found = getattr(import_module(module), class_name)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(f"{where}: _target_ {target} cannot be loaded: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Experiment)):
-        raise SettingError(f"{where}: _target_ {target} is not an Experiment")
-    return found
-
-
-@cache
-def _load(path: Path) -> DictConfig:
-    """A YAML file as a mapping; read once, never changed."""
-    from yaml import YAMLError
-
-    try:
-        loaded = OmegaConf.load(path)
-    except (YAMLError, OSError) as error:
-        raise SettingError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(loaded, DictConfig):
-        raise SettingError(f"{path}: expected keys and values")
-    return loaded
-
-
-def experiment_fields(name: str) -> dict[str, dataclasses.Field]:
-    """Fields of an experiment that are set under `experiment:`, by name."""
-    return {f.name: f for f in dataclasses.fields(experiment_class(name)) if f.name not in GROUPS}
+    name: str
+    profile: str
+    experiment: Experiment
+    words: tuple[str, ...]
+    run: Mapping[str, Any]
+    repeats: bool
+    notice: str = ""
 
 
 @contextmanager
-def _hydra() -> Iterator[None]:
-    """Hydra's composition on conf/, inside or outside a Hydra application."""
-    from hydra import initialize_config_dir
+def session() -> Iterator[None]:
+    """Hydra's composition on the configuration folders, inside or outside a Hydra application."""
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.config_search_path import SearchPathQuery
     from hydra.core.global_hydra import GlobalHydra
 
     if GlobalHydra.instance().is_initialized():
         yield
-    else:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            yield
+        return
+    if not (sources.CONF / "config.yaml").is_file():
+        raise SettingError(f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {sources.CONF}")
+    path = create_config_search_path(str(sources.CONF))
+    for folder in sources.added():
+        path.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
+    Hydra.create_main_hydra2(task_name="hess-run", config_search_path=path)
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().clear()
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
-    from hydra import compose
-    from hydra.errors import HydraException
+def compose(words: Sequence[str]) -> Any:
+    """The configuration of one job. Raises SettingError with one line for whatever Hydra refuses."""
+    import hydra
 
     try:
-        with _hydra():
-            return compose("config", overrides=list(overrides), return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise SettingError(_explain(error, overrides)) from error
+        with session():
+            return hydra.compose("config", overrides=list(words), return_hydra_config=True)
+    except SettingError:
+        raise
+    except Exception as error:  # Hydra, OmegaConf and YAML raise many kinds; all of them are a mistake in what was read
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise SettingError(explain(error, words)) from error
 
 
-def _explain(error: Exception, overrides: Sequence[str]) -> str:
+def explain(error: Exception, words: Sequence[str]) -> str:
     """One line for what Hydra says in many: what was found, what is known, what is nearest."""
     text = str(error)
-    choice = re.search(r"(?:Could not find|Could not load) '(\w+)/([^']+)'", text)
-    if choice and choice[1] in (*GROUPS, "experiment", "profile"):
-        known = sorted(path.stem for path in (CONF / choice[1]).glob("*.yaml"))
-        return f"{choice[1]}={choice[2]}: no such choice{_nearest(choice[2], known)}; known: {', '.join(known)}"
-    if "must specify 'experiment'" in text:
-        wrong = [o.split("=", 1)[0] for o in overrides if o.split("=", 1)[0] not in KNOWN_KEYS]
+    choice = hydra_words.missing_choice(text)
+    if choice and choice[0] in sources.OPTIONS:
+        return sources.no_such_choice(*choice)
+    if choice and choice[0] == "hydra/launcher":
+        return hydra_words.missing_launcher(choice[1])
+    if hydra_words.lacks(text, "experiment"):
+        keys = [word.split("=", 1)[0].lstrip("+~") for word in words]
+        wrong = [key for key in keys if key.split(".")[0] not in KNOWN_KEYS]
         if wrong:
-            return f"{wrong[0]} is not a setting{_nearest(wrong[0], KNOWN_KEYS)}; expected experiment=NAME"
+            return f"{short(wrong[0])} is not a setting{nearest(wrong[0], KNOWN_KEYS)}; expected experiment=NAME"
         return f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}"
-    key = re.search(r"Could not override '([^']+)'", text)
+    key = hydra_words.unknown_key(text)
     if key:
-        known = known_keys(overrides)
-        return f"{key[1]} is not a setting{_nearest(key[1], known)}"
-    value = re.match(r"Error merging override (.+)", text)
-    if value:
-        return f"{value[1].lstrip('+')}: the setting cannot take this kind of value"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    detail = re.search(r"full_key: (\S+)", text)
-    return f"{detail[1]}: {first}" if detail else first
+        return f"{short(key)} is not a setting{nearest(key, reading.known_keys(_named(words)))}"
+    override = hydra_words.unfit_override(text)
+    if override:
+        return f"{short(override)}: the setting cannot take this kind of value"
+    line = short(hydra_words.first_line(text) or type(error).__name__, 160)
+    return f"{hydra_words.full_key(text) or _culprit(words)}: {line}"
 
 
-def _nearest(found: str, known: Sequence[str]) -> str:
-    near = get_close_matches(found, known, n=1, cutoff=0.5)
-    if not near:  # the last part may be right and the path wrong, or the path left out
-        tails = {k.rpartition(".")[2]: k for k in reversed(known)}  # the experiment's own settings come first
-        near = [tails[t] for t in get_close_matches(found.rpartition(".")[2], list(tails), n=1, cutoff=0.6)]
-    return f" (did you mean {near[0]}?)" if near else ""
+def _named(words: Sequence[str]) -> str | None:
+    names = [word.split("=", 1)[1] for word in words if word.startswith("experiment=")]
+    return names[-1] if names else None
 
 
-def known_keys(overrides: Sequence[str]) -> list[str]:
-    """Every key that can be set for the experiment named in the overrides."""
-    names = [o.split("=", 1)[1] for o in overrides if o.startswith("experiment=")]
-    keys = [*TOP_LEVEL, *GROUPS, "profile", "experiment"]
-    if names and names[-1] in experiment_names():
-        experiment = preview(names[-1])
-        keys += [f"experiment.{f}" for f in experiment_fields(names[-1])]
-        groups = {group: getattr(experiment, group) for group in GROUPS if hasattr(experiment, group)}
-        keys += [f"{group}.{f.name}" for group, value in groups.items() for f in dataclasses.fields(value)]
-    return keys
+def _culprit(words: Sequence[str]) -> str:
+    """The key of the first override with which alone the experiment cannot be composed."""
+    import hydra
+
+    name = _named(words)
+    for word in words:
+        if not word.startswith("experiment="):
+            try:
+                with session():
+                    hydra.compose("config", overrides=[f"experiment={name}", word], return_hydra_config=True)
+            except Exception:
+                return short(word.split("=", 1)[0].lstrip("+~"))
+    return sources.shown(sources.find("experiment", name)) if name in experiment_names() else "command line"
 
 
-def expand(arguments: Arguments) -> list[list[str]]:
-    """The overrides of every job: one list for a run, the product of all sweeps for a multirun."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
+def composition(words: Sequence[str]) -> Composition:
+    """The experiment that the overrides of one job describe."""
+    return _composition(tuple(words), sources.CONF, sources.added())
+
+
+@lru_cache(maxsize=64)
+def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
+    cfg = compose(words)
+    name, profile = str(cfg.hydra.runtime.choices.experiment), _profile(cfg)
+    reading.experiment_file(name)
+    extra = _profile_words(cfg, name, profile)
+    given = {word.split("=", 1)[0].lstrip("+~") for word in words}
+    added = [word for word in extra if word.split("=", 1)[0].lstrip("+~") not in given]
+    if added:
+        words = (*added, *words)
+        cfg = compose(words)
+    found = _built(cfg, name, profile, words, given)
+    missing = getattr(getattr(found.experiment, "dataset", None), "missing", None)
+    if profile == "quick" and missing is not None and missing():
+        return _stand_in(found, given)
+    return found
+
+
+def _stand_in(found: Composition, given: set[str]) -> Composition:
+    """The quick profile never asks for a download: the surrogate with as many classes takes the data set's place."""
+    data = found.experiment.dataset  # type: ignore[attr-defined]
+    kept = [word for word in found.words if word.split("=", 1)[0].lstrip("+") != "dataset"]
+    words = (*kept, "dataset=surrogate", f"dataset.classes={data.classes}")
+    surrogate = _built(compose(words), found.name, found.profile, words, given)
+    notice = f"dataset={data.kind} is not here; profile=quick takes the surrogate with {data.classes} classes instead"
+    return dataclasses.replace(surrogate, notice=notice)
+
+
+def _built(cfg: Any, name: str, profile: str, words: tuple[str, ...], given: set[str]) -> Composition:
+    from omegaconf import OmegaConf
+
+    _check_keys(cfg, name)
+    _check_hydra(cfg)
+    whole = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(whole, dict)
+    raw = {key: whole.get(key) for key in (*GROUPS, "experiment")}
+    values = {key: _plain(cfg, key) for key in (*GROUPS, "experiment")}
+    chosen = {group: cfg.hydra.runtime.choices.get(group) for group in GROUPS}
+    experiment = reading.build_experiment(name, chosen, values, given)
+    run = {key: _plain(cfg, key) for key in TOP_LEVEL}
+    own = re.findall(r"\$\{([^}]*)", str(raw))
+    repeats = all(re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference) for reference in own)
+    return Composition(name, profile, experiment, words, run, repeats)
+
+
+def _plain(cfg: Any, key: str) -> Any:
+    """A value of the configuration without interpolations. Raises SettingError, which names the key."""
+    from omegaconf import DictConfig, ListConfig, OmegaConf
 
     try:
-        parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
-        swept = [o for o in parsed if o.is_sweep_override()]
-        if swept and not arguments.multirun:
-            raise SettingError(f"{swept[0].input_line}: several values need -m (multirun) in front")
-        if not arguments.multirun:
-            return [list(arguments.overrides)]
-        plain = [o for o in parsed if not (o.key_or_group or "").startswith("hydra")]
-        batches = BasicSweeper.split_arguments(plain, max_batch_size=None)
-    except HydraException as error:
-        text = " ".join(str(error).partition("See https")[0].split())
-        raise SettingError(f"cannot read the command line: {text}; quote values with brackets or commas") from error
-    return [list(job) for batch in batches for job in batch]
+        node = cfg.get(key)
+        return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig | ListConfig) else node
+    except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        text = str(error)
+        raise SettingError(
+            f"{hydra_words.full_key(text) or key}: {short(hydra_words.first_line(text), 160)}"
+        ) from error
+
+
+def _profile(cfg: Any) -> str:
+    node = _plain(cfg, "profile")
+    known = sources.choices("profile")
+    if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
+        raise SettingError(f"profile: expected one of {', '.join(known)}, found {short(node)}")
+    if node["name"] != cfg.hydra.runtime.choices.get("profile"):
+        raise SettingError(f"conf/profile: expected the file's own name as name, found {short(node['name'])}")
+    return str(node["name"])
+
+
+def _profile_words(cfg: Any, name: str, profile: str) -> list[str]:
+    """The overrides that an experiment's file lists for a profile."""
+    where, listed = sources.shown(sources.find("experiment", name)), _plain(cfg, "profiles")
+    if not isinstance(listed, Mapping):
+        raise SettingError(f"{where}: expected keys and values under profiles, found {short(listed)}")
+    if profile != "paper" and profile not in listed:
+        raise SettingError(f"profile={profile}: {where} has no profiles.{profile}")
+    words = listed.get(profile, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and "=" in word for word in words):
+        raise SettingError(f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}")
+    for word in words:
+        hydra_words.read(word)
+    return qualified([f"experiment={name}", *words])[1:]
+
+
+def _check_keys(cfg: Any, name: str) -> None:
+    for key in map(str, cfg):
+        if key not in (*KNOWN_KEYS, "profiles", "hydra"):
+            raise SettingError(f"command line: {short(key)} is not a setting{nearest(key, KNOWN_KEYS)}")
+
+
+def _check_hydra(cfg: Any) -> None:
+    """Refuse code that a file brings in through Hydra's own section: callbacks, launchers, sweepers, logging."""
+    from omegaconf import OmegaConf
+
+    section = OmegaConf.to_container(cfg.hydra, resolve=False)
+    assert isinstance(section, dict)
+    report = {"report": {"_target_": REPORTER}}
+    if section.get("callbacks") != report or cfg.hydra.job.chdir or section["run"]["dir"] != ".":
+        raise SettingError(
+            "hydra: expected callbacks, run.dir and job.chdir as conf/config.yaml has them, found others"
+        )
+    for group in ("job_logging", "hydra_logging"):
+        if cfg.hydra.runtime.choices.get(f"hydra/{group}") != "disabled" or "handlers" in (section[group] or {}):
+            raise SettingError(f"hydra.{group}: expected disabled: every job keeps a log of its own")
+    for group in ("launcher", "sweeper"):
+        target = str((section.get(group) or {}).get("_target_"))
+        if not (target.startswith(("hydra._internal.core_plugins.", "hydra_plugins.")) or may_import(target)):
+            raise SettingError(f"hydra.{group}: _target_ {short(target)} is no plugin of Hydra and was not imported")
 
 
 def build_job(overrides: Sequence[str]) -> Job:
     """Compose, check and type one job. Raises SettingError with one line for any mistake."""
-    cfg = _compose(overrides)
-    name = str(cfg.hydra.runtime.choices.experiment)
-    profile = _profile_name(cfg)
-    extra = cfg.profiles.get(profile, []) if isinstance(cfg.profiles, DictConfig) else []
-    if profile != "paper" and profile not in cfg.profiles:
-        raise SettingError(f"profile={profile}: conf/experiment/{name}.yaml has no profiles.{profile}")
-    if extra:
-        given = {o.split("=", 1)[0].lstrip("+~") for o in overrides}
-        added = [str(o) for o in extra if str(o).split("=", 1)[0] not in given]
-        cfg = _compose([*added, *overrides])
-    _check_keys(cfg, name)
-    experiment = build_experiment(cfg, name)
+    run_words = [word for word in overrides if word.split("=", 1)[0] in TOP_LEVEL]
+    others = [word for word in overrides if word.split("=", 1)[0] not in TOP_LEVEL]
+    values = {word.split("=", 1)[0]: hydra_words.read(word).value for word in run_words}
+    if any("${" in str(value) or value == "???" for value in values.values()):
+        found = composition(overrides)  # what the value is has to be composed
+    else:
+        found = composition(others)
+        if not found.repeats:
+            found = composition(overrides)
+    return _job(found, {**found.run, **{k: v for k, v in values.items() if "${" not in str(v)}}, overrides)
+
+
+def _job(found: Composition, values: Mapping[str, Any], overrides: Sequence[str]) -> Job:
+    run = Run(**typed(Run, values, "", ""))
+    check_device(run.device, found.name, found.experiment)
     return Job(
-        name=name,
-        experiment=experiment,
-        profile=profile,
-        overrides=tuple(o.lstrip("+") for o in overrides if o.split("=", 1)[0] not in NOT_REPEATED),
-        **_run_settings(cfg),
+        name=found.name,
+        experiment=found.experiment,
+        profile=found.profile,
+        overrides=tuple(word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED),
+        seed=run.seed,
+        outputs=Path(run.outputs).expanduser(),
+        threads=run.threads,
+        device=run.device,
+        jobs=run.jobs,
+        force=run.force,
     )
 
 
-def _profile_name(cfg: DictConfig) -> str:
-    if not isinstance(cfg.profile, DictConfig):
-        raise SettingError(f"profile={cfg.profile}: expected paper or quick")
-    return str(cfg.profile.name)
+def read_command(argv: Sequence[str]) -> tuple[Arguments, list[Job]]:
+    """A command line and every job of it, checked. Raises SettingError with one line for any mistake in it."""
+    with _one_line(argv):
+        arguments = parse(argv)
+    return arguments, build_jobs(arguments)
 
 
-def _check_keys(cfg: DictConfig, name: str) -> None:
-    for key in map(str, cfg):
-        if key not in KNOWN_KEYS:
-            own = _load(CONF / "experiment" / f"{name}.yaml")
-            where = f"conf/experiment/{name}.yaml" if key in own else "command line"
-            raise SettingError(f"{where}: {key} is not a setting{_nearest(key, KNOWN_KEYS)}")
+def build_jobs(arguments: Arguments) -> list[Job]:
+    """Every job of a parsed command line. Raises SettingError with one line for any mistake in it."""
+    with _one_line(arguments.overrides), session():
+        jobs = [build_job(words) for words in expand(arguments)]
+        if arguments.launcher:
+            compose([*expand(arguments)[0], *arguments.launcher])
+        return jobs
 
 
-def _run_settings(cfg: DictConfig) -> dict[str, Any]:
-    @dataclasses.dataclass
-    class Run:
-        seed: int = 42
-        threads: int = 1
-        device: str = "cpu"
-        outputs: str = "outputs"
-        jobs: int = 1
-        force: bool = False
-
-    run = _typed(Run, {key: cfg[key] for key in TOP_LEVEL}, "")
-    positive("threads", run["threads"])
-    positive("jobs", run["jobs"])
-    non_negative("seed", run["seed"])
-    if run["device"] != "cpu" and not re.fullmatch(r"(cuda|mps)(:\d+)?", run["device"]):
-        raise SettingError(f"device: expected cpu, cuda, cuda:N or mps, found {run['device']}")
-    return {**run, "outputs": Path(run["outputs"]).expanduser()}
-
-
-def build_experiment(cfg: DictConfig, name: str) -> Experiment:
-    """The experiment of a composed configuration, every field typed and checked."""
-    cls = experiment_class(name)
-    own = experiment_fields(name)
-    node = OmegaConf.to_container(cfg.experiment, resolve=True)
-    if not isinstance(node, dict):
-        raise SettingError(f"conf/experiment/{name}.yaml: expected settings under experiment:")
-    node.pop("_target_", None)
-    for key, field in own.items():
-        if field.metadata.get("grid") and key in node and not isinstance(node[key], list):
-            node[key] = [node[key]]
-    schema = dataclasses.make_dataclass(
-        f"{cls.__name__}Settings", [(f, _type_of(cls, f), _default(own[f])) for f in own], kw_only=True
-    )
-    values = _typed(schema, node, "experiment", f"conf/experiment/{name}.yaml")
-    groups = {f.name for f in dataclasses.fields(cls)} & set(GROUPS)
-    for group in GROUPS:
-        if group in groups:
-            values[group] = _group(cfg, group, name)
-        elif cfg.get(group) is not None:
-            raise SettingError(f"{group}: experiment {name} does not use this group; leave it out")
-    return cls(**values)
-
-
-def _group(cfg: DictConfig, group: str, name: str) -> Any:
-    node = cfg.get(group)
-    if not isinstance(node, DictConfig):
-        options = ", ".join(sorted(p.stem for p in (CONF / group).glob("*.yaml")))
-        raise SettingError(f"{group}: expected a choice for experiment {name}, found {node}; known: {options}")
-    kind = str(node.get("kind"))
-    file = f"conf/{group}/{cfg.hydra.runtime.choices[group]}.yaml"
-    if kind not in GROUPS[group]:
-        raise SettingError(f"{file}: kind {kind} is not known{_nearest(kind, list(GROUPS[group]))}")
-    cls = GROUPS[group][kind]
-    return cls(**_typed(cls, OmegaConf.to_container(node, resolve=True), group, file))
-
-
-def _type_of(cls: type, name: str) -> Any:
-    from typing import get_type_hints
-
-    return get_type_hints(cls)[name]
-
-
-def _default(field: dataclasses.Field) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory)
-    return dataclasses.field() if field.default is dataclasses.MISSING else dataclasses.field(default=field.default)
-
-
-def _typed(cls: type, values: Any, prefix: str, file: str = "") -> dict[str, Any]:
-    """`values` checked against the fields of `cls`: unknown keys, wrong types and missing values are SettingErrors."""
-    known = [f.name for f in dataclasses.fields(cls)]
-    dot = f"{prefix}." if prefix else ""
-    for key in map(str, values):
-        if key not in known:
-            where = f"{file}: " if file else ""
-            raise SettingError(f"{where}{dot}{key} is not a setting{_nearest(f'{dot}{key}', [dot + k for k in known])}")
-    base = OmegaConf.structured(cls)
+@contextmanager
+def _one_line(words: Sequence[str]) -> Iterator[None]:
+    """A mistake that nothing before named becomes a line too; never a traceback, unless it is asked for."""
     try:
-        base = OmegaConf.merge(base, values)
-    except OmegaConfBaseException:
-        _blame(cls, base, values, dot)
+        yield
+    except SettingError:
         raise
-    result = OmegaConf.to_container(base, resolve=True)
-    assert isinstance(result, dict)
-    typed = {str(key): value for key, value in result.items()}
-    for name, value in typed.items():
-        if value == "???":
-            raise SettingError(f"{file}: {dot}{name} has no value; set it there or on the command line")
-    return typed
+    except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        if FULL_ERROR:
+            raise
+        raise SettingError(explain(error, words)) from error
 
 
-def _blame(cls: type, base: Any, values: Any, dot: str) -> None:
-    """Name the one value that does not fit its field."""
-    for field in dataclasses.fields(cls):
-        try:
-            OmegaConf.merge(base, {field.name: values[field.name]} if field.name in values else {})
-        except OmegaConfBaseException as error:
-            found = values[field.name]
-            raise SettingError(f"{dot}{field.name}: expected {_readable(field.type)}, found {found!r}") from error
-
-
-def _readable(kind: Any) -> str:
-    text = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    text = str(kind) if "[" in str(kind) else text
-    names = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
-    listed = re.fullmatch(r"list\[(\w+)\]", text)
-    if listed:
-        plural = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "true or false"}
-        return f"a list of {plural.get(listed[1], listed[1])}"
-    return names.get(text, text)
+def distinct(arguments: Arguments) -> list[list[str]]:
+    """The overrides of the jobs of a command line, without those that are settings of the run, each once."""
+    kept = [w for w in arguments.overrides if w.split("=", 1)[0] not in TOP_LEVEL]
+    return expand(dataclasses.replace(arguments, overrides=tuple(kept)))
 
 
 def preview(name: str) -> Experiment:
-    """The experiment at its paper profile, read without Hydra's composition: quick enough for listings."""
-    own = _load(CONF / "experiment" / f"{name}.yaml")
-    cfg = OmegaConf.create({})
-    choices: dict[str, str] = {}
-    for entry in own.get("defaults", []):
-        if isinstance(entry, Mapping | DictConfig):
-            for key, option in entry.items():
-                group = str(key).removeprefix("override ").strip().lstrip("/")
-                choices[group] = str(option)
-                cfg[group] = _load(CONF / group / f"{option}.yaml")
-    merged = OmegaConf.merge(cfg, {key: own[key] for key in own if key not in ("defaults", "profiles")})
-    merged = OmegaConf.merge(merged, {"hydra": {"runtime": {"choices": choices}}})
-    assert isinstance(merged, DictConfig)
-    return build_experiment(merged, name)
+    """The experiment at its paper profile; without Hydra's composition where its file allows it."""
+    try:
+        return reading.preview(name)
+    except reading.NeedsHydra:
+        return composition([f"experiment={name}"]).experiment
 
 
-def mirrors(dataset: str) -> list[str]:
-    """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of conf/dataset/<name>.yaml."""
-    node = _load(CONF / "dataset" / f"{dataset}.yaml")
-    return [str(address) for address in (node.get("url"), *node.get("mirrors", [])) if address]
+def protocol(name: str, profile: str) -> Experiment:
+    """The experiment under a profile as its YAML file has it, nothing changed on the command line."""
+    return preview(name) if profile == "paper" else build_job([f"experiment={name}", f"profile={profile}"]).experiment

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.run.config import experiment_names, preview
+from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.store import Identity, Store, Stored
+from runner.store.store import Store, Stored
 
 
 def duration(seconds: float) -> str:
@@ -28,16 +31,19 @@ class Costs:
 
     def __init__(self, stored: Sequence[Stored]) -> None:
         self._seen: dict[str, list[tuple[float, float]]] = {}
+        self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
             cost = (cell.meta["cpu_seconds"], cell.meta["peak_memory_mib"] / 1024)
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
-        seen = self._seen.get(_params_key(cell.params))
-        if not seen:
-            return cell.seconds, cell.memory_gib
-        return statistics.median(s for s, _ in seen), max(m for _, m in seen)
+        key = _params_key(cell.params)
+        if key not in self._known:
+            seen = self._seen.get(key)
+            measured = seen and (statistics.median(s for s, _ in seen), max(m for _, m in seen))
+            self._known[key] = measured or (cell.seconds, cell.memory_gib)
+        return self._known[key]
 
 
 def _params_key(params: object) -> str:
@@ -54,7 +60,7 @@ def listing(outputs: Path) -> list[str]:
             rows.append((name, "", "", "", "", f"cannot be read: {error}"))
             continue
         key = Identity.of(name, experiment).key
-        stored = [cell for cell in Store(outputs, name).all() if cell.meta["settings_key"] == key]
+        stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
         seeds = sorted({cell.meta["seed"] for cell in stored})
         costs = Costs(stored)
         cells = list(experiment.cells())
@@ -76,18 +82,42 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
+@dataclass
+class _Shelf:
+    """What one store holds: read once, however many jobs share it."""
+
+    stored: list[Stored]
+    failed: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.ids = {cell.id for cell in self.stored}
+        self._costs: dict[str, Costs] = {}
+
+    def costs(self, key: str) -> Costs:
+        """Costs of cells with these settings."""
+        if key not in self._costs:
+            self._costs[key] = Costs([cell for cell in self.stored if cell.meta["settings_key"] == key])
+        return self._costs[key]
+
+
 def plan(jobs: Sequence[Job]) -> list[str]:
     """Lines of `hess-run plan`."""
     lines: list[str] = []
+    shelves: dict[tuple[Path, str], _Shelf] = {}
+    grids: dict[int, list[Cell]] = {}
     total, peak, count, known = 0.0, 0.0, 0, 0
     for job in jobs:
-        costs = Costs([c for c in job.store.all() if c.meta["settings_key"] == job.identity.key])
-        failed = job.store.failed()
+        place = (job.outputs, job.name)
+        if place not in shelves:
+            shelves[place] = _Shelf(list(job.store.all()), job.store.failed())
+        shelf, identity = shelves[place], job.identity
+        costs = shelf.costs(identity.key)
         lines.append(f"{job.name} seed={job.seed} profile={job.profile} outputs={job.outputs}")
-        for cell_id, cell in job.cells():
+        for cell in grids.setdefault(id(job.experiment), list(job.experiment.cells())):
+            cell_id = identity.cell_id(cell, job.seed)
             seconds, memory = costs(cell)
-            stored = job.store.has(cell_id) and not job.force
-            state = "stored" if stored else "to run, failed last time" if cell_id in failed else "to run"
+            stored = cell_id in shelf.ids and not job.force
+            state = "stored" if stored else "to run, failed last time" if cell_id in shelf.failed else "to run"
             lines.append(f"  {cell_id}  {duration(seconds):>7}  {memory:5.1f} GiB  {state:7}  {cell.label}")
             count += 1
             known += stored
@@ -100,3 +130,35 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         + (f"; about {duration(total)} of one core, up to {peak:.1f} GiB at a time" if run else "; nothing to do")
     )
     return lines
+
+
+def announce(jobs: Sequence[Job]) -> list[str]:
+    """What a run is about to do, one line an experiment: cells, stored ones apart, predicted time and memory."""
+    lines: list[str] = []
+    for place, members in _by_place(jobs).items():
+        outputs, name = place
+        shelf = _Shelf(list(members[0].store.all(tables=False)), {})
+        seconds, peak, count, known = 0.0, 0.0, 0, 0
+        for job in members:
+            costs = shelf.costs(job.identity.key)
+            for cell_id, cell in job.cells():
+                count += 1
+                known += cell_id in shelf.ids and not job.force
+                if job.force or cell_id not in shelf.ids:
+                    took, memory = costs(cell)
+                    seconds, peak = seconds + took, max(peak, memory * job.jobs)
+        jobs_each = members[0].jobs
+        text = f"{name}: {known} of {count} cells are stored"
+        if count > known:
+            shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
+            text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
+        lines.append(f"{text}; then the report, below {outputs / name}")
+    return lines
+
+
+def _by_place(jobs: Sequence[Job]) -> dict[tuple[Path, str], list[Job]]:
+    """Jobs by the store that they share."""
+    found: dict[tuple[Path, str], list[Job]] = {}
+    for job in jobs:
+        found.setdefault((job.outputs, job.name), []).append(job)
+    return found

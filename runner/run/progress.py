@@ -1,9 +1,16 @@
-"""Progress of a run: one bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: one bar on a terminal, plain lines elsewhere. Time to go is judged by predicted cost.
+
+Stored cells take no time and say nothing about those to come: what is left is the predicted seconds of the cells still
+to be measured, scaled by how the measured ones compared with their own predictions.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+
+from runner.contract.experiment import Cell
 
 
 class Progress:
@@ -15,61 +22,90 @@ class Progress:
     def inside(self, done: float, total: float, note: str = "") -> None:
         """Progress within the current cell."""
 
-    def advance(self, state: str, seconds: float | None = None) -> None:
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
         """A cell ended as 'stored', 'measured' or 'failed', after `seconds` (since its start, where not given)."""
 
     def close(self) -> None:
         """No more cells."""
 
 
-class Bar(Progress):
+class _Counting(Progress):
+    """Counts cells and predicted seconds."""
+
+    def __init__(self, title: str, cells: Sequence[Cell]) -> None:
+        self._title, self._total, self._done = title, len(cells), 0
+        self._to_go = sum(cell.seconds for cell in cells)
+        self._predicted = self._took = 0.0
+        self._label, self._since = "", time.monotonic()
+
+    def start(self, label: str) -> None:
+        self._label, self._since = label, time.monotonic()
+
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
+        self._done += 1
+        self._to_go -= cell.seconds
+        took = time.monotonic() - self._since if seconds is None else seconds
+        if state == "measured":
+            self._predicted += cell.seconds
+            self._took += took
+        self.ended(state, took)
+
+    def ended(self, state: str, took: float) -> None:
+        """Show that a cell ended."""
+
+    @property
+    def left(self) -> str:
+        """'about 3 min to go', '' when nothing is left."""
+        pace = self._took / self._predicted if self._predicted else 1.0
+        seconds = self._to_go * pace
+        if self._done == self._total:
+            return ""
+        return f"about {seconds:.0f} s to go" if seconds < 100 else f"about {seconds / 60:.0f} min to go"
+
+
+class Bar(_Counting):
     """A tqdm bar over cells, with the cell's name and its own progress behind it."""
 
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, cells: Sequence[Cell]) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, desc=title, unit="cell", dynamic_ncols=True, leave=True)
-        self._label = ""
+        super().__init__(title, cells)
+        shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
+        self._bar = tqdm(total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape)
         self._last = 0.0
 
     def start(self, label: str) -> None:
-        self._label = label
-        self._bar.set_postfix_str(label)
+        super().start(label)
+        self._bar.set_postfix_str(f"{self.left}; {label}")
 
     def inside(self, done: float, total: float, note: str = "") -> None:
         now = time.monotonic()
         if now - self._last > 0.2:
             self._last = now
-            self._bar.set_postfix_str(f"{self._label} {100 * done / max(total, 1e-12):.0f}% {note}".rstrip())
+            share = f"{100 * done / max(total, 1e-12):.0f}%"
+            self._bar.set_postfix_str(f"{self.left}; {self._label} {share} {note}".rstrip())
 
-    def advance(self, state: str, seconds: float | None = None) -> None:
+    def ended(self, state: str, took: float) -> None:
+        self._bar.set_postfix_str(self.left, refresh=False)
         self._bar.update()
 
     def close(self) -> None:
         self._bar.close()
 
 
-class Lines(Progress):
+class Lines(_Counting):
     """One line for each cell that was measured or failed; quiet about stored ones."""
 
-    def __init__(self, title: str, total: int) -> None:
-        self._title, self._total, self._done = title, total, 0
-        self._label, self._since = "", time.monotonic()
-
-    def start(self, label: str) -> None:
-        self._label, self._since = label, time.monotonic()
-
-    def advance(self, state: str, seconds: float | None = None) -> None:
-        self._done += 1
+    def ended(self, state: str, took: float) -> None:
         if state != "stored":
-            took = time.monotonic() - self._since if seconds is None else seconds
+            left = f"; {self.left}" if self.left else ""
             print(
-                f"{self._title}: {self._done}/{self._total} {state} {self._label} ({took:.1f} s)",
+                f"{self._title}: {self._done}/{self._total} {state} {self._label} ({took:.1f} s){left}",
                 file=sys.stderr,
                 flush=True,
             )
 
 
-def open_progress(title: str, total: int) -> Progress:
+def open_progress(title: str, cells: Sequence[Cell]) -> Progress:
     """A bar when standard error is a terminal, else lines."""
-    return Bar(title, total) if sys.stderr.isatty() else Lines(title, total)
+    return Bar(title, cells) if sys.stderr.isatty() else Lines(title, cells)

@@ -7,24 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.contract.experiment import Experiment
-from runner.contract.schema import CifarData, SettingError, one_of
+from runner.contract.schema import SettingError, one_of
 
 ARCHIVES = ("cifar10", "cifar100")
 
 
 def check_data(experiment: Experiment) -> None:
     """Raise SettingError when the run needs a data set whose files are missing or of the wrong size."""
-    dataset = getattr(experiment, "dataset", None)
-    if not isinstance(dataset, CifarData) or dataset.kind not in ARCHIVES:
-        return
-    from runner.data.cifar import archive, check_files, data_root
-    from runner.data.images import DataError
-
-    spec = archive(dataset.kind)
-    try:
-        check_files(spec, data_root() / spec.folder)
-    except DataError as error:
-        raise SettingError(str(error)) from error
+    missing = getattr(getattr(experiment, "dataset", None), "missing", None)
+    reason = missing() if missing is not None else ""
+    if reason:
+        raise SettingError(reason)
 
 
 def data(argv: Sequence[str]) -> int:
@@ -50,7 +43,7 @@ def _fetch(name: str) -> int:
 
     from runner.data.cifar import data_root
     from runner.data.fetch import fetch
-    from runner.run.config import mirrors
+    from runner.run.reading import mirrors
 
     with tqdm(unit="B", unit_scale=True, desc=name, disable=not sys.stderr.isatty()) as bar:
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from runner.contract.experiment import Cell, Experiment
-from runner.store.store import Identity, Store
+from runner.store.identity import Identity
+from runner.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Job:
     overrides: tuple[str, ...] = ()
     """The command line of this job without experiment, seed and profile: for the commands that reports print."""
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         return Identity.of(self.name, self.experiment, self.threads, self.device)
 

@@ -2,6 +2,7 @@
 
     <outputs>/.hess-run.json                    says that this folder belongs to hess-run
     <outputs>/<experiment>/cells/<id>/          cell.json and <table>.csv.gz, put there by one rename
+    <outputs>/<experiment>/quarantine/          damaged cells, each with the reason; never used, never deleted
     <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed last time; tried again next time
     <outputs>/<experiment>/checkpoints/         states of long trainings
     <outputs>/<experiment>/logs/                one file a job
@@ -16,70 +17,23 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import Field, dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.experiment import Cell, Experiment
 from runner.contract.schema import SettingError
 from runner.store import tables as csv
+from runner.store.check import Damaged, read_cell
+from runner.store.checkpoints import DiskCheckpoints
+from runner.store.identity import digest, settings
+from runner.store.scratch import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MARKER = ".hess-run.json"
-FORMAT = 1
-
-
-def settings(value: Any) -> Any:
-    """The part of an experiment's settings that changes its numbers.
-
-    All fields but the grid, the report-only ones, and those made with `since()` that hold their default.
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: settings(getattr(value, f.name)) for f in fields(value) if _identifies(f, value)}
-    if isinstance(value, list | tuple):
-        return [settings(item) for item in value]
-    return value
-
-
-def _identifies(f: Field[Any], owner: Any) -> bool:
-    """Whether a field's value is part of a cell's identity."""
-    if f.metadata.get("grid") or f.metadata.get("report"):
-        return False
-    return "since" not in f.metadata or getattr(owner, f.name) != f.metadata["since"]
-
-
-def digest(value: Any) -> str:
-    """16 hexadecimal digits of the SHA-256 of a JSON value with sorted keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What decides a cell's numbers, but for the cell parameters: shared by all cells of one job."""
-
-    experiment: str
-    version: int
-    settings: Mapping[str, Any]
-    threads: int
-    device: str
-
-    @classmethod
-    def of(cls, name: str, experiment: Experiment, threads: int = 1, device: str = "cpu") -> Identity:
-        return cls(name, experiment.version, settings(experiment), threads, device)
-
-    @cached_property
-    def key(self) -> str:
-        """Hash of the settings; cells with the same key belong into one report."""
-        return digest([self.experiment, self.version, self.settings, self.threads, self.device])
-
-    def cell_id(self, cell: Cell, seed: int) -> str:
-        return digest([self.key, dict(cell.params), seed])
+QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True)
@@ -97,43 +51,6 @@ class Stored:
         return csv.read(self.path / f"{name}.csv.gz")
 
 
-def claim_outputs(root: Path) -> None:
-    """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours, and writable."""
-    check_outputs(root)
-    marker = root / MARKER
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        if not marker.exists():
-            csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
-    except OSError as error:
-        reason = f"{root} cannot be written ({error.strerror})"
-        raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
-
-
-def check_outputs(root: Path) -> None:
-    """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
-    place = root
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        raise SettingError(f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise SettingError(f"outputs: {root} cannot be written; choose another folder with outputs=PATH")
-    marker = root / MARKER
-    if marker.exists():
-        try:
-            found = json.loads(marker.read_text())
-        except (OSError, ValueError):
-            found = {}
-        if not isinstance(found, dict) or found.get("project") != "hess-run" or found.get("format") != FORMAT:
-            raise SettingError(f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH")
-    elif root.exists() and any(root.iterdir()):
-        raise SettingError(
-            f"outputs: {root} holds files that are not hess-run's (no {MARKER}); "
-            "choose an empty folder with outputs=PATH"
-        )
-
-
 class Store:
     """The cells of one experiment below an output folder."""
 
@@ -144,11 +61,18 @@ class Store:
         self.logs = self.root / "logs"
         self.locks = self.root / ".locks"
         self.experiment = experiment
+        self.damaged: dict[str, str] = {}
+        """Name in cells/ -> why it cannot be used: what this object has come across and not moved away."""
+        self._whole: dict[str, int] = {}
 
     def prepare(self) -> None:
-        """Make the folders and remove what killed writers left behind."""
+        """Make the folders and remove what killed writers left behind. Raises SettingError for a file in the way."""
         for folder in (self.cells, self.failures, self.logs, self.locks):
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except FileExistsError as error:
+                raise SettingError(f"outputs: expected a folder, found the file {folder}; move it away") from error
+        sweep(self.root)
         for scratch in self.cells.glob(".tmp-*"):
             with self.lock(scratch.name.split("-")[1]) as mine:
                 if mine:
@@ -159,7 +83,16 @@ class Store:
                         shutil.rmtree(scratch, ignore_errors=True)
 
     def has(self, cell_id: str, since: float = 0.0) -> bool:
-        """Whether the cell is stored, and was finished at or after `since` (seconds of the clock)."""
+        """Whether the cell is stored whole, and was finished at or after `since` (seconds of the clock).
+
+        A cell that is there but cannot be used counts as not stored; `damaged` then says why.
+        """
+        if not os.path.lexists(self.cells / cell_id) or self._read(cell_id) is None:
+            return False
+        return self.written(cell_id, since)
+
+    def written(self, cell_id: str, since: float = 0.0) -> bool:
+        """Whether there is a cell.json of at least that age: a glance for those who wait, not a check."""
         return _written_since(self.cells / cell_id / "cell.json", since)
 
     def failed_since(self, cell_id: str, since: float) -> bool:
@@ -167,15 +100,47 @@ class Store:
         return _written_since(self.failures / f"{cell_id}.json", since)
 
     def get(self, cell_id: str) -> Stored:
+        """A stored cell. Raises `runner.store.check.Damaged` for one that cannot be used."""
         path = self.cells / cell_id
-        return Stored(path, json.loads((path / "cell.json").read_text()))
+        return Stored(path, read_cell(path))
 
-    def all(self) -> Iterator[Stored]:
-        """Every finished cell, in the order of ids."""
-        if self.cells.is_dir():
-            for path in sorted(self.cells.iterdir()):
-                if not path.name.startswith(".") and (path / "cell.json").is_file():
-                    yield self.get(path.name)
+    def all(self, *, tables: bool = True) -> Iterator[Stored]:
+        """Every usable cell, in the order of ids; tables=False does not look at the sums of the tables."""
+        for name in self.names():
+            cell = self._read(name, tables=tables)
+            if cell is not None:
+                yield cell
+
+    def names(self) -> list[str]:
+        """Everything in cells/ that is not scratch, usable or not."""
+        if not self.cells.is_dir():
+            return []
+        return sorted(path.name for path in self.cells.iterdir() if not path.name.startswith("."))
+
+    def _read(self, name: str, *, tables: bool = True) -> Stored | None:
+        path = self.cells / name
+        try:
+            stamp = (path / "cell.json").stat().st_mtime_ns
+            known = self._whole.get(name) == stamp  # looked at before by this object: the sums need no second look
+            cell = Stored(path, read_cell(path, tables=tables and not known))
+        except (Damaged, OSError) as error:
+            self.damaged[name] = str(error) if isinstance(error, Damaged) else f"cell.json: {error.strerror}"
+            return None
+        if tables:
+            self._whole[name] = stamp
+        self.damaged.pop(name, None)
+        return cell
+
+    def quarantine(self, name: str) -> str:
+        """Move what lies under a cell's name away, with the reason beside it; returns one line that says so."""
+        reason = self.damaged.pop(name, "")
+        folder = self.root / QUARANTINE
+        folder.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for path in folder.iterdir() if path.name.startswith(name) and not path.suffix)
+        target = folder / (name if number == 0 else f"{name}-{number}")
+        os.rename(self.cells / name, target)
+        csv.write_bytes(folder / f"{target.name}.txt", f"{reason}\n".encode())
+        return f"{self.experiment}: damaged cell {name} moved to {target} ({reason}); it counts as not measured"
 
     @contextmanager
     def lock(self, cell_id: str) -> Iterator[bool]:
@@ -186,7 +151,10 @@ class Store:
         from filelock import FileLock, Timeout
 
         self.locks.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.locks / f"{cell_id}.lock", timeout=0)
+        path = self.locks / f"{cell_id}.lock"
+        if path.is_dir():
+            raise SettingError(f"outputs: expected a lock file, found the folder {path}; move it away")
+        lock = FileLock(path, timeout=0)
         try:
             lock.acquire()
         except Timeout:
@@ -195,7 +163,7 @@ class Store:
         try:
             yield True
         finally:
-            if self.has(cell_id):  # whoever still waits on this file finds the cell stored
+            if self.written(cell_id):  # whoever still waits on this file finds the cell stored
                 with suppress(OSError):
                     os.unlink(lock.lock_file)
             lock.release()
@@ -217,6 +185,7 @@ class Store:
             if final.exists():
                 final.rename(old)
             scratch.rename(final)
+            self._whole.pop(cell_id, None)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
@@ -232,7 +201,8 @@ class Store:
         """Failure records by cell id."""
         if not self.failures.is_dir():
             return {}
-        return {p.stem: json.loads(p.read_text()) for p in sorted(self.failures.glob("*.json"))}
+        records = {p.stem: _record(p) for p in sorted(self.failures.glob("*.json"))}
+        return {cell_id: record for cell_id, record in records.items() if record is not None}
 
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
@@ -242,41 +212,25 @@ class Store:
 def _written_since(path: Path, since: float) -> bool:
     try:
         return path.stat().st_mtime >= since
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
-class DiskCheckpoints:
-    """Named torch states in one folder, each replaced by one rename (`runner.contract.experiment.Checkpoints`)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def load(self, name: str) -> Any | None:
-        import torch
-
-        path = self.folder / f"{name}.pt"
-        if not path.is_file():
-            return None
-        return torch.load(path, weights_only=True)
-
-    def save(self, name: str, state: Any) -> None:
-        import io
-
-        import torch
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        csv.write_bytes(self.folder / f"{name}.pt", buffer.getvalue())
+def _record(path: Path) -> dict[str, Any] | None:
+    """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried again anyway."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and "error" in record else None
 
 
-def merge(cells: Iterable[Stored]) -> dict[str, pd.DataFrame]:
-    """Tables of many cells, one below the other in the order given."""
+def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Tables of many cells (of these names), one below the other in the order given."""
     import pandas as pd
 
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in cells:
-        for name in cell.meta["tables"]:
+        for name in cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]:
             parts.setdefault(name, []).append(cell.table(name))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}

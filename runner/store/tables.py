@@ -1,4 +1,4 @@
-"""Tables on disk: columns in, CSV out, nothing lost on the way.
+"""Tables on disk: columns or rows in, CSV out, nothing lost on the way.
 
 Floats are written with 17 significant digits in float64 and read back with the round-trip parser, so a table that is
 written, read and written again is the same file byte for byte.
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from runner.store.scratch import scratch_path
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def frame(name: str, columns: Mapping[str, Any], constants: Mapping[str, Any]) -> pd.DataFrame:
+Rows = Sequence[Mapping[str, Any]]
+
+
+def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, Any]) -> pd.DataFrame:
     """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as leading columns.
 
-    Raises ValueError when columns differ in length, are not one-dimensional, or repeat the name of a constant with
-    other values.
+    table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises ValueError when
+    columns differ in length, are not one-dimensional, or repeat the name of a constant with other values.
     """
     import pandas as pd
 
+    columns = table if isinstance(table, Mapping) else by_column(table)
     arrays = {key: _column(name, key, value) for key, value in columns.items()}
     lengths = {key: len(value) for key, value in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -41,9 +46,17 @@ def frame(name: str, columns: Mapping[str, Any], constants: Mapping[str, Any]) -
     return pd.DataFrame({**data, **arrays})
 
 
+def by_column(rows: Rows) -> dict[str, list[Any]]:
+    """The columns of rows, in the order in which the rows first name them; NaN where a row lacks one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name, math.nan) for row in rows] for name in names}
+
+
 def _column(table: str, name: str, values: Any) -> Any:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu().numpy()
+    import numpy as np
+
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"table {table}, column {name}: expected one dimension, found shape {array.shape}")
@@ -75,7 +88,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file by one rename; on any error nothing is left behind and an earlier file stays as it was."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    scratch = scratch_path(path)
     try:
         with open(scratch, "wb") as stream:
             stream.write(content)

@@ -20,8 +20,10 @@ from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.backprop import gradient_function, loss_value
+from runner.training.order import Order, StreamOrder, shift_and_flip
 
 State = dict[str, Tensor]
+Augment = Callable[[Tensor], Tensor]
 
 
 class CheckpointStore(Protocol):
@@ -67,7 +69,7 @@ def train(
     train_split: Split,
     test_split: Split,
     *,
-    order: torch.Generator,
+    order: torch.Generator | Order,
     loss: str = "cross_entropy",
     optimizer: str = "sgd",
     rate: float = 0.01,
@@ -77,16 +79,18 @@ def train(
     batch: int = 128,
     epochs: int = 50,
     schedule: str = "cosine",
-    augment: torch.Generator | None = None,
+    augment: torch.Generator | Augment | None = None,
     checkpoints: CheckpointStore | None = None,
     save_every: int = 5,
     progress: Callable[..., None] | None = None,
 ) -> Training:
     """Train `network` in place and return its checkpoints and history.
 
-    order: permutes the training examples, once per epoch; the last batch is kept even if smaller. clip: the gradient
+    order: permutes the training examples, once per epoch (a generator: by torch.randperm from it); the last batch is
+    kept even if smaller. clip: the gradient
     is scaled to at most this norm. schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
-    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat.
+    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat; or a function
+    of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
     progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
     Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
@@ -169,13 +173,9 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
 
 def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
     """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
-    count, _, height, width = pixels.shape
-    padded = nn.functional.pad(pixels, [padding] * 4)
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (B, C, 2p+1, 2p+1, H, W)
-    top, left = torch.randint(2 * padding + 1, (2, count), generator=generator).to(pixels.device)
-    crops = windows[torch.arange(count, device=pixels.device), :, top, left]
-    flip = torch.randint(2, (count, 1, 1, 1), generator=generator).to(pixels.device) == 1
-    return torch.where(flip, crops.flip(-1), crops)
+    top, left = torch.randint(2 * padding + 1, (2, len(pixels)), generator=generator)
+    flip = torch.randint(2, (len(pixels), 1, 1, 1), generator=generator).flatten() == 1
+    return shift_and_flip(pixels, top, left, flip, padding)
 
 
 def _optimizer(
@@ -199,12 +199,12 @@ def _epoch(
     """One pass over the split; mean loss per example."""
     run.network.train()
     device = split.inputs.device
-    permutation = torch.randperm(len(split), generator=run.order).to(device)
+    permutation = run.order.permutation(len(split)).to(device)
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
     augment = run.augment
-    transform = None if augment is None else lambda pixels: crop_and_flip(pixels, augment)
+    transform = (lambda pixels: crop_and_flip(pixels, augment)) if isinstance(augment, torch.Generator) else augment
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
@@ -220,10 +220,11 @@ class _Run:
         self,
         network: Network,
         optimizer: torch.optim.Optimizer,
-        order: torch.Generator,
-        augment: torch.Generator | None,
+        order: torch.Generator | Order,
+        augment: torch.Generator | Augment | None,
     ) -> None:
-        self.network, self.optimizer, self.order, self.augment = network, optimizer, order, augment
+        self.network, self.optimizer, self.augment = network, optimizer, augment
+        self.order: Order = StreamOrder(order) if isinstance(order, torch.Generator) else order
         self.epoch = 0
         self.training = Training()
 
@@ -248,7 +249,7 @@ class _Run:
             "network": self._parameters(),
             "optimizer": self.optimizer.state_dict(),
             "order": self.order.get_state(),
-            "augment": None if self.augment is None else self.augment.get_state(),
+            "augment": self.augment.get_state() if isinstance(self.augment, torch.Generator) else None,
             "training": self.training.as_dict(),
         }
 
@@ -258,9 +259,9 @@ class _Run:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.order.set_state(state["order"])
-        if self.augment is not None:
+        if isinstance(self.augment, torch.Generator):
             self.augment.set_state(state["augment"])
         self.training = Training(**state["training"])
 
     def _parameters(self) -> State:
-        return {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.network.state_dict().items()}

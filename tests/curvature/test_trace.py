@@ -59,7 +59,7 @@ RECOGNISED = {
 LEFT_ALONE = {
     "product": lambda h: h * torch.tanh(h),
     "normalise": lambda h: h / h.norm(dim=1, keepdim=True),
-    "branch on values": lambda h: h if h.sum() > 0 else 2 * h,
+    "branch on sizes and rows": lambda h: torch.where(h.sum(1, keepdim=True) > 0, h, 2 * h),
     "stop-gradient": lambda h: torch.tanh(h) + torch.tanh(LIN(h)).detach(),
     "no_grad": None,
     "softmax": lambda h: torch.softmax(h, 1),
@@ -108,6 +108,12 @@ def test_left_to_automatic_differentiation(name):
     dag = network(LEFT_ALONE[name])
     assert "b" not in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
     assert error(dag) < 1e-10
+
+
+def test_a_branch_on_the_values_of_the_batch_mixes_its_examples():
+    dag = network(lambda h: h if h.sum() > 0 else 2 * h)
+    with pytest.raises(ValueError, match="'b' mixes the examples"):
+        error(dag)
 
 
 MERGES = {

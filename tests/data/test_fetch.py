@@ -299,3 +299,11 @@ def test_unwritable_root(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="folder to write to"):
         fetch_archive(spec_of(PACKED), tmp_path / "file" / "data")
+
+
+def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
+    with Server(PACKED + b"x" * (8 << 20)) as endless, Server(PACKED) as good:
+        fetch_archive(spec_of(PACKED), tmp_path / "a", mirrors=[endless.url, good.url])
+        with pytest.raises(DataError, match=r"expected at most .* bytes, found more"):
+            fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
+    assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob("*.part"))

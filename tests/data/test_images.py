@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from runner.data import DataError, Split, data_root, load_images
-from runner.data.cifar import Archive, archive, load, read
+from runner.contract.schema import SettingError
+from runner.data import DataError, Split, data_root
+from runner.data.cifar import Archive, CifarData, archive, load, read
 
 SPEC = Archive(
     name="cifar100",
@@ -68,9 +69,11 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
         read(SPEC, root)
     monkeypatch.setenv("HESS_DATA", str(root / "nowhere"))
     assert data_root() == root / "nowhere"
-    for name in ("cifar10", "cifar100"):
+    for name, classes in (("cifar10", 10), ("cifar100", 100)):
+        settings = CifarData(kind=name, classes=classes)
         with pytest.raises(DataError) as error:
-            load(name)
+            load(settings)
+        assert settings.missing() == str(error.value)
         for part in ("expected", "found no such file", f"hess-run data fetch {name}", "dataset=surrogate"):
             assert part in str(error.value)
 
@@ -78,8 +81,12 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
 def test_unknown_names_are_refused():
     with pytest.raises(DataError, match="cifar10, cifar100"):
         archive("mnist")
-    with pytest.raises(DataError, match="surrogate"):
-        load_images("mnist", classes=10, train=1, test=1, generator=generator())
+    with pytest.raises(SettingError, match="cifar10, cifar100"):
+        CifarData(kind="mnist")
+    with pytest.raises(SettingError, match="expected 100 for cifar100, found 10"):
+        CifarData(kind="cifar100")
+    with pytest.raises(SettingError, match="expected at most 50000, found 50001"):
+        CifarData(train=50_001)
 
 
 def test_normalisation_of_every_byte():

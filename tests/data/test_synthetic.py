@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from runner.data import DataError, gaussian_classes, load_images, token_regression
+from runner.contract.experiment import Context
+from runner.data import DataError, gaussian_classes, load, load_images, token_regression
+from runner.data.attention import AttentionData
+from runner.data.gaussian import GaussianData
 from runner.data.scalar import linear, wedge
-from runner.data.surrogate import MEAN, STD, surrogate_images
+from runner.data.surrogate import MEAN, STD, SurrogateData, surrogate_images
 
 
 def generator(seed=0):
@@ -16,7 +19,7 @@ def generator(seed=0):
 def test_gaussian_classes():
     x, q = gaussian_classes(4001, 3, 1.5, 2.0, generator())
     assert x.shape == (4001, 3) and x.dtype == torch.float64 and q.sum() == 2001
-    for label, mean in ((1.0, 1.5), (0.0, -1.5)):
+    for label, mean in ((0.0, 1.5), (1.0, -1.5)):  # WS bound, Appendix C: class 0 at [1 1], class 1 at [-1 -1]
         rows = x[q == label]
         assert (rows.mean(0) - mean).abs().max() < 4 * (2 / 2000) ** 0.5
         covariance = torch.cov(rows.T)
@@ -71,7 +74,7 @@ def test_surrogate_has_natural_brightness_spectrum_and_colour():
 
 
 def test_surrogate_classes_are_balanced_and_tell_apart():
-    data = load_images("surrogate", classes=5, train=1003, test=500, generator=generator(2))
+    data = load_images(SurrogateData(classes=5, train=1003, test=500), Context(seed=2))
     counts = torch.bincount(data.train.targets, minlength=5)
     assert counts.max() - counts.min() <= 1 and data.classes == 5 and data.source == "surrogate"
     assert data.train.targets[:20].unique().numel() > 2  # in random order
@@ -80,9 +83,18 @@ def test_surrogate_classes_are_balanced_and_tell_apart():
     x_test, y_test = data.test.batch(slice(None))
     right = (torch.cdist(x_test, means).argmin(1) == y_test).float().mean()
     assert 0.25 < right < 0.95
-    again = load_images("surrogate", classes=5, train=1003, test=500, generator=generator(2))
+    again = load_images(SurrogateData(classes=5, train=1003, test=500), Context(seed=2))
     assert again.fingerprint == data.fingerprint
-    other = load_images("surrogate", classes=5, train=1003, test=500, generator=generator(3))
+    other = load_images(SurrogateData(classes=5, train=1003, test=500), Context(seed=3))
     assert other.fingerprint != data.fingerprint
     with pytest.raises(DataError):
         surrogate_images(train=0, test=1, generator=generator())
+
+
+def test_every_kind_is_loaded_by_the_module_of_its_settings():
+    splits = load(GaussianData(train=6, test=[4, 9]), Context(seed=1))
+    assert splits.train[0].shape == (6, 2) and {n: len(q) for n, (_, q) in splits.test.items()} == {4: 4, 9: 9}
+    tokens = load(AttentionData(train=8, validation=4, tokens=3, width=5), Context(seed=1))
+    assert tokens.train.inputs.shape == (8, 3, 5)
+    with pytest.raises(DataError, match="expected a function load"):
+        load(object(), Context(seed=1))

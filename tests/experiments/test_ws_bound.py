@@ -8,15 +8,17 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
+from experiments.printed import statements
 from experiments.ws_bound import WsBound
-from experiments.ws_bound.analysis import over_data_sets, split_low_high, variants
+from experiments.ws_bound.analysis import split_low_high, variants
 from experiments.ws_bound.measure import macro_f1, measure, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
 from runner.report.compare import claims_table, read_reference, scorecard
-from runner.run.config import build_job, parse
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, parse, preview
 from runner.stats import correct
 from runner.store.tables import frame
 
@@ -112,8 +114,8 @@ def test_mistakes_are_named(override: tuple[str, ...], words: str) -> None:
 
 
 def test_comparable_only_at_the_paper_settings() -> None:
-    assert build().comparable() == ""
-    assert "training.starts=20 instead of 500" in build(*SMALL).comparable()
+    assert not_comparable(build(), preview("ws_bound")) == ""
+    assert "training.starts=20 instead of 500" in not_comparable(build(*SMALL), preview("ws_bound"))
 
 
 def test_one_row_per_start_and_nothing_unnamed(tables: dict[str, pd.DataFrame]) -> None:
@@ -181,7 +183,7 @@ def test_diverged_starts_are_rows_with_a_reason() -> None:
     lost = table["critical_points"]["status"] == "diverged"
     assert lost.any() and table["critical_points"].loc[lost, "lambda_sup"].isna().all()
     assert table["search"]["diverged"].iloc[0] == lost.sum()
-    assert f"{lost.sum()} diverged" in " ".join(wild.notes(table))
+    assert f"{lost.sum()} diverged" in " ".join(wild.analyse(table).notes())
 
 
 def test_macro_f1_equals_sklearn() -> None:
@@ -199,47 +201,46 @@ def test_low_and_high_groups_have_the_published_sizes() -> None:
     assert low["lambda_sup"].max() < high["lambda_sup"].min()
 
 
-@pytest.mark.parametrize(
-    ("findings", "verdict"),
-    [
-        ("yes", None),
-        ("yes yes", None),
-        ("yes yes yes", True),
-        ("yes yes yes yes no", True),
-        ("yes yes yes yes opposite", None),
-        ("yes yes yes no no", None),
-        ("yes yes yes opposite opposite", False),
-        ("yes yes no no no", False),
-        ("yes yes yes mute mute", True),
-        ("mute mute mute mute mute", None),
-    ],
-)
-def test_no_claim_rests_on_one_data_set(experiment: WsBound, findings: str, verdict: bool | None) -> None:
-    assert over_data_sets(experiment, dict(enumerate(findings.split())))[0] is verdict
+def marks(claim) -> dict[str, str]:
+    """variant -> verdict."""
+    return {
+        name: v for v, names in (part.split(": ") for part in claim.variants.split("; ")) for name in names.split(", ")
+    }
 
 
 def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    every = claims_table(experiment.claims(tables)).set_index(["group", "name"])["verdict"]
+    found = experiment.analyse(tables).claims()
+    every = {c.name: c for c in found}
+    assert len(every) == len(found) == len(claims_table(found))
+    assert sorted(every) == sorted(statements("ws_bound"))
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
-    alone = claims_table(experiment.claims(one)).set_index(["group", "name"])["verdict"]
-    groups = ("protocol=fitted", "protocol=printed", "protocol=fitted activation=tanh")
-    assert {group for group, _ in every.index} == set(groups)
-    for group in groups:
-        exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
-        for name in [*exact, "Hessian agrees with differences", "traces agree"]:
-            assert every[group, name] == alone[group, name] == "confirmed", (group, name)
-        assert every[group, "Theorem 7 without a condition on the weights"] == "refuted"
-        for name in ("tightness", "width matters", "V norm", "low bound generalises better, 10 test samples"):
-            assert alone[group, name] == "undecided"
+    alone = {c.name: c for c in experiment.analyse(one).claims()}
+    exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
+    for name in [*exact, "Hessian agrees with differences", "traces agree"]:
+        assert every[name].verdict == alone[name].verdict == "confirmed", name
+        assert marks(every[name]) == dict.fromkeys(("fitted", "printed", "fitted tanh"), "confirmed")
+    assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
+    for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
+        assert alone[name].verdict == "no power"
+    assert "fitted" in marks(every["low bound generalises better"])
+    assert every["published counts"].verdict == "not comparable"
 
 
 def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     theorems = tables["theorems"].copy()
     chosen = theorems["inequality"] == "Theorem 4"
     theorems.loc[chosen & (theorems["protocol"] == "printed"), "holding"] -= 1
-    verdicts = {(c.group, c.name): c.verdict for c in experiment.claims({**tables, "theorems": theorems})}
-    assert verdicts["protocol=printed", "Theorem 4"] == "refuted"
-    assert verdicts["protocol=fitted", "Theorem 4"] == "confirmed"
+    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}
+    assert found["Theorem 4"].verdict == "refuted"
+    assert marks(found["Theorem 4"])["printed"] == "refuted" and marks(found["Theorem 4"])["fitted"] == "confirmed"
+
+
+def test_an_infinite_bound_is_no_test(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    theorems = tables["theorems"].copy()
+    chosen = (theorems["inequality"] == "Theorem 3") & (theorems["activation"] == "tanh")
+    theorems.loc[chosen, ["slack_min", "slack_median"]] = 1.0
+    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}["Theorem 3"]
+    assert found.verdict == "confirmed" and marks(found)["fitted tanh"] == "empty"
 
 
 def test_equality_is_attained_where_the_proposition_says(tables: dict[str, pd.DataFrame]) -> None:
@@ -273,8 +274,8 @@ def test_loss_lines_pass_through_the_point(tables: dict[str, pd.DataFrame]) -> N
 def test_every_published_value_finds_its_measurement(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     path = reference_path("ws_bound")
     assert path is not None
-    scores = scorecard(experiment.measured(tables), read_reference(path))
-    assert not (scores["verdict"] == "not measured").any()
+    scores = scorecard(experiment.analyse(tables).measured(), read_reference(path))
+    assert set(scores["verdict"]) == {"fitted", "not comparable", "by construction"}
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
 
@@ -282,14 +283,14 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
 def test_statistics_are_named_once_and_corrected_by_figure(
     experiment: WsBound, tables: dict[str, pd.DataFrame]
 ) -> None:
-    rows = correct(experiment.statistics(tables))
+    rows = correct(experiment.analyse(tables).statistics())
     assert len({(s.name, s.group) for s in rows}) == len(rows)
     assert {s.figure for s in rows} >= {"fig02", "fig06", "fig07", "fig10", "fig11", "fig12", "fig07 tanh"}
     assert any("cannot reach" in s.note for s in rows if "over data sets" in s.name)
 
 
 def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = {name: draw() for name, draw in experiment.figures(tables).items()}
+    drawn = {name: draw() for name, draw in experiment.analyse(tables).figures().items()}
     numbers = {name[:5] for name in drawn if name.startswith("fig")}
     assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
     assert {"scan_of_the_rate", "slack_and_limit", "beyond_activations"} <= set(drawn)
@@ -301,7 +302,7 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
 
 def test_a_search_with_one_point_has_no_flattest(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     alone = tables["portraits"][tables["portraits"]["point"] == "sharpest_1"]
-    names = set(experiment.figures({**tables, "portraits": alone}))
+    names = set(experiment.analyse({**tables, "portraits": alone}).figures())
     assert "fig03_sharpest_fitted" in names and "fig04_flattest_fitted" not in names
 
 
@@ -314,8 +315,8 @@ def test_partial_store_gives_a_partial_report(
     some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in tables.items()}
     some = {name: table for name, table in some.items() if len(table)}
     assert len(variants(experiment, some)) >= 1
-    assert experiment.claims(some) and experiment.notes(some) is not None
-    experiment.statistics(some)
-    experiment.measured(some)
-    for draw in experiment.figures(some).values():
+    assert experiment.analyse(some).claims() and experiment.analyse(some).notes() is not None
+    experiment.analyse(some).statistics()
+    experiment.analyse(some).measured()
+    for draw in experiment.analyse(some).figures().values():
         draw()

@@ -5,8 +5,7 @@ import torch
 
 from runner.curvature import Dag, Node, split_blocks
 from runner.curvature.exact.derivatives import evaluate
-from runner.models.diamond import diamond
-from runner.models.mlp import mlp
+from runner.models import diamond, mlp
 
 NETWORKS = {
     "plain": lambda: mlp(inputs=5, outputs=3, depth=3, width=4),

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.dag.protocol import looks as dag
+from experiments.hsr import looks as hsr
+from experiments.ws_bound import looks as ws_bound
 from runner import stats
 from runner.report import figures
+from runner.report.looks import COLOURS, Looks
 
 
 def pixels(figure) -> np.ndarray:
@@ -24,16 +28,28 @@ def ink(figure) -> float:
     return float((pixels(figure) < 250).mean())
 
 
-@pytest.mark.parametrize("family", figures.FAMILIES, ids=lambda f: f[0])
-def test_members_of_a_family_never_share_a_sign(family):
-    looks = [figures.style(label) for label in family]
+PAPERS = {"dag": dag.LOOKS, "hsr": hsr.LOOKS, "ws_bound": ws_bound.LOOKS}
+FAMILIES = [(paper, family) for paper, looks in PAPERS.items() for family in looks.families]
+
+
+@pytest.mark.parametrize(("paper", "family"), FAMILIES, ids=lambda x: x if isinstance(x, str) else x[0])
+def test_members_of_a_family_never_share_a_sign(paper, family):
+    looks = [PAPERS[paper].style(label) for label in family]
     for key in ("color", "marker", "linestyle"):
         assert len({str(look[key]) for look in looks}) == len(family)
 
 
+def test_families_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(ValueError, match="sam twice"):
+        Looks(("gd", "sam"), ("SAM", "hsr"))
+    with pytest.raises(ValueError, match="at most 8"):
+        Looks(tuple("abcdefghi"))
+
+
 def test_styles_are_stable_for_any_label():
-    assert figures.style("plain") == figures.style("Plain") == figures.style("plain")
-    code = "from runner.report.figures import style; print(style('something new'))"
+    looks = Looks(("plain", "residual"))
+    assert looks.style("plain") == looks.style("Plain") == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
+    code = "from runner.report.looks import NO_FAMILY; print(NO_FAMILY.style('something new'))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -44,8 +60,8 @@ def test_styles_are_stable_for_any_label():
         ).stdout
         for seed in ("1", "2")
     }
-    assert outputs == {f"{figures.style('something new')}\n"}
-    assert "linestyle" not in figures.point_style("plain")
+    assert outputs == {f"{looks.style('something new')}\n"}
+    assert "linestyle" not in looks.point_style("plain")
 
 
 def test_new_figure_always_gives_a_grid_of_axes():
@@ -107,7 +123,7 @@ def test_a_test_without_power_says_so():
 
 def draw():
     figure, axes = figures.new_figure()
-    axes[0, 0].plot([1, 2, 3], label="plain", **figures.style("plain"))
+    axes[0, 0].plot([1, 2, 3], label="plain", **Looks(("plain",)).style("plain"))
     axes[0, 0].set(xlabel="x", ylabel="y")
     figures.legend(axes[0, 0])
     return figure
@@ -115,8 +131,8 @@ def draw():
 
 def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
     stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
-    first = figures.save(draw(), tmp_path / "v1.5", stamp)
-    again = figures.save(draw(), tmp_path / "again", stamp)
+    first = figures.save(draw(), tmp_path / "v1.5", stamp, pdf=True)
+    again = figures.save(draw(), tmp_path / "again", stamp, pdf=True)
     assert [p.name for p in first] == ["v1.5.png", "v1.5.pdf"]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
     image = Image.open(first[0])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
 from typing import ClassVar
 
@@ -10,9 +11,10 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.contract.experiment import Claim, Experiment
-from runner.report import figures
-from runner.report.write import write_overview, write_report
+from runner.contract.analysis import Analysis
+from runner.contract.experiment import Claim, Experiment, SettingError
+from runner.report import compare, figures
+from runner.report.write import caption_of, write_overview, write_report
 from runner.store import tables
 
 
@@ -24,51 +26,60 @@ class Synthetic(Experiment):
 
     broken: str = ""
     drop: str = ""
-    reason: str = ""
-
-    def _fail(self, part):
-        if part == self.broken:
-            raise KeyError("lambda_sup")
 
     def measure(self, cell, ctx):
         raise NotImplementedError
 
-    def figures(self, tables):
+    def analyse(self, tables):
+        if self.broken == "analysis":
+            raise KeyError("lambda_sup")
+        return Readings(self, tables)
+
+
+class Readings(Analysis):
+    """Every answer of a report, each breakable."""
+
+    experiment: Synthetic
+
+    def _fail(self, part):
+        if part == self.experiment.broken:
+            raise KeyError("lambda_sup")
+
+    def figures(self):
         self._fail("figures")
 
         def late():
             self._fail("figure")
             figure, axes = figures.new_figure()
-            axes[0, 0].plot(tables["ratios"]["ratio"])
-            if self.broken == "typeset":
+            axes[0, 0].plot(self.tables["ratios"]["ratio"])
+            if self.experiment.broken == "typeset":
                 axes[0, 0].set_title(r"$\notacommand{$")
             return figure
 
         eager, axes = figures.new_figure()
-        figures.histogram(axes[0, 0], tables["ratios"]["ratio"])
+        figures.histogram(axes[0, 0], self.tables["ratios"]["ratio"])
         drawn = {"fig07": late, "fig06": eager}
-        drawn.pop(self.drop, None)
+        drawn.pop(self.experiment.drop, None)
         return drawn
 
-    def claims(self, tables):
+    def claims(self):
         self._fail("claims")
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
-            Claim("f1", "low is better", "Fig. 7", "undecided", detail="n too small"),
+            Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
         ]
 
-    def statistics(self, tables):
+    def statistics(self):
         self._fail("statistics")
-        return [stats.wilcoxon(tables["ratios"]["ratio"], name="ratio", figure="7")]
+        return [stats.wilcoxon(self.tables["ratios"]["ratio"], name="ratio", figure="7")]
 
-    def measured(self, tables):
+    def measured(self):
         self._fail("measured")
-        return pd.DataFrame({"metric": "ratio", "seed": tables["ratios"]["seed"], "value": tables["ratios"]["ratio"]})
+        return pd.DataFrame(
+            {"metric": "ratio", "seed": self.tables["ratios"]["seed"], "value": self.tables["ratios"]["ratio"]}
+        )
 
-    def comparable(self):
-        return self.reason
-
-    def notes(self, tables):
+    def notes(self):
         self._fail("notes")
         return ["the ratio stays below <2>"]
 
@@ -98,7 +109,7 @@ MANIFEST = {
 class Checker(HTMLParser):
     """Fails on tags that do not match, and collects links."""
 
-    VOID = ("meta", "img", "br")
+    VOID = ("meta", "img", "br", "link", "input")
 
     def __init__(self):
         super().__init__()
@@ -118,21 +129,23 @@ def check_html(path):
     checker.feed(path.read_text())
     assert checker.open == []
     for link in checker.links:
-        assert (path.parent / link).exists(), link
+        target = link.partition("#")[0]
+        if target and not target.startswith("data:") and target != "../index.html" and target != "../../index.html":
+            assert (path.parent / target).exists(), link
     return path.read_text()
 
 
 @pytest.fixture
 def reference(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text("metric,mean,std,n_seeds,source,note\nratio,1.0,0.1,5,T 1,\nother,2.0,,5,T 1,\n")
+    path.write_text("metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n")
     return path
 
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {"confirmed": 1, "refuted": 0, "undecided": 1}
+    assert summary.claims == {v: int(v in ("confirmed", "no power")) for v in compare.CLAIM_VERDICTS}
     assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
     assert not summary.failures
     names = {
@@ -141,16 +154,15 @@ def test_a_complete_report(tmp_path, reference):
         "stats.csv",
         "claims.csv",
         "scorecard.csv",
+        "scorecard_sharpness.csv",
+        "measured.csv",
+        "findings.md",
+        "stats.js",
         "index.html",
         "manifest.json",
     }
     assert {p.name for p in out.iterdir()} == names | {"figures"}
-    assert sorted(p.name for p in (out / "figures").iterdir()) == [
-        "fig06.pdf",
-        "fig06.png",
-        "fig07.pdf",
-        "fig07.png",
-    ]
+    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig06.png", "fig07.png"]
     assert "1.1000000000000001" in (out / "ratios.csv").read_text()
     saved = json.loads((out / "manifest.json").read_text())
     assert saved["settings"]["half"] is None
@@ -160,9 +172,11 @@ def test_a_complete_report(tmp_path, reference):
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
-    assert "✓ confirmed" in html and "○ undecided" in html and "Incomplete" not in html
+    assert "</span> confirmed" in html and "</span> no power" in html and "Incomplete" not in html
+    found = (out / "findings.md").read_text()
+    assert "1 reproduced, 1 not measured" in found and "- the bound is tight (Fig. 2): 1.1, held against < 2" in found
     assert summary.lines() == [
-        "  claims: 1 confirmed, 1 undecided",
+        "  claims: 1 confirmed, 1 no power",
         "  scorecard: 1 reproduced, 1 not measured",
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
@@ -179,12 +193,13 @@ def test_the_same_cells_give_the_same_files(tmp_path, reference):
 @pytest.mark.parametrize(
     ("broken", "stage", "lost"),
     [
+        ("analysis", "analysis", {"fig06.png", "fig07.png"}),
         ("figures", "figures", {"fig06.png", "fig07.png"}),
         ("figure", "figure fig07", {"fig07.png"}),
         ("typeset", "figure fig07", {"fig07.png"}),
         ("claims", "claims", set()),
         ("statistics", "statistics", set()),
-        ("measured", "scorecard", set()),
+        ("measured", "values", set()),
         ("notes", "notes", set()),
     ],
 )
@@ -199,7 +214,7 @@ def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stag
     for name in ("ratios", "stats", "claims", "scorecard"):
         assert (out / f"{name}.csv").read_text().count("\n") >= 1
     assert json.loads((out / "manifest.json").read_text())["report_failures"][0]["stage"] == stage.split()[0]
-    assert f"Could not be made: {stage}" in check_html(out / "index.html")
+    assert f"Could not be made: {stage.split()[0]}" in check_html(out / "index.html")
 
 
 def test_a_partial_store_says_what_is_missing(tmp_path):
@@ -209,8 +224,8 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
     summary = write_report(out, "demo", Synthetic(), TABLES, manifest, missing)
     assert len(summary.missing) == 40
     html = check_html(out / "index.html")
-    assert "Incomplete: 40 cells are not measured" in html
-    assert "hess-run -m experiment=demo seed=45,46" in html and "and 10 more" in html
+    assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
+    assert "hess-run -m experiment=demo seed=45,46" in html
     assert json.loads((out / "manifest.json").read_text())["missing"] == missing
     empty = write_report(tmp_path / "none", "demo", Synthetic(), {}, manifest, missing)
     assert empty.failures  # every part asks for the table that is not there
@@ -220,7 +235,7 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     manifest = {**MANIFEST, "surrogate": True, "profile": "quick", "not_comparable": "surrogate data"}
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(reason="surrogate data"), TABLES, manifest, [], reference)
+    summary = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
     assert summary.scorecard["not comparable"] == 1
     html = (out / "index.html").read_text()
     assert html.count('class="warning"') == 3
@@ -242,8 +257,8 @@ def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, referen
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
     class Mute(Synthetic):
-        def measured(self, tables):
-            return None
+        def analyse(self, tables):
+            return Analysis(self, tables)
 
     summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
     assert summary.scorecard["not measured"] == 2
@@ -260,7 +275,7 @@ def test_stale_figures_go_and_nothing_else(tmp_path):
     for path in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"):
         path.write_text("keep")
     write_report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
-    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.pdf", "fig07.png", "mine.png"]
+    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
     assert all(p.exists() for p in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"))
     (out / "manifest.json").write_text("{torn")
     write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
@@ -300,9 +315,9 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
     html = check_html(path)
     assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
     assert "c/manifest.json cannot be read" in html
-    totals = html[html.index("<h2>Totals") :]
-    assert '✓ reproduced</td><td>scorecard</td><td class="number">2<' in totals
-    assert '✓ confirmed</td><td>claims</td><td class="number">1<' in totals
+    rates = tables.read(tmp_path / "out/rates.csv")
+    assert set(rates["experiment"]) == {"a", "b", "all"}
+    assert html.count("</span> reproduced</a>") == 2 and html.count("</span> confirmed</a>") == 1
 
 
 def test_floats_lose_nothing(tmp_path):
@@ -310,3 +325,45 @@ def test_floats_lose_nothing(tmp_path):
     write_report(tmp_path, "demo", Synthetic(), {"ratios": pd.DataFrame({"seed": 1, "ratio": values})}, MANIFEST)
     back = tables.read(tmp_path / "ratios.csv")
     assert (back.ratio == values).all()
+
+
+def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, reference):
+    asked = []
+
+    class Counting(Readings):
+        def __getattribute__(self, name):
+            if name in ("figures", "claims", "statistics", "measured", "documents", "notes"):
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    class Counted(Synthetic):
+        def analyse(self, tables):
+            asked.append("analyse")
+            return Counting(self, tables)
+
+    write_report(tmp_path / "demo", "demo", Counted(), TABLES, MANIFEST, [], reference)
+    assert sorted(asked) == ["analyse", "claims", "documents", "figures", "measured", "notes", "statistics"]
+    assert asked[0] == "analyse"
+
+
+def test_one_figure_is_drawn_anew_and_the_others_stay(tmp_path):
+    out = tmp_path / "demo"
+    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    before = (out / "figures" / "fig06.png").stat().st_mtime_ns
+    summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, only_figure="fig07", pdf=True)
+    assert (out / "figures" / "fig06.png").stat().st_mtime_ns == before and (out / "figures" / "fig07.pdf").exists()
+    assert {p.name for p in summary.figures} == {"fig06.png", "fig07.png", "fig07.pdf"}
+    with pytest.raises(SettingError, match="expected one of fig07, fig06, found fig7"):
+        write_report(out, "demo", Synthetic(), TABLES, MANIFEST, only_figure="fig7")
+
+
+def test_captions_are_those_of_the_functions_that_draw():
+    def drawn():
+        """Ratio against width.
+
+        More for the programmer.
+        """
+
+    assert caption_of(drawn) == caption_of(partial(drawn)) == "Ratio against width."
+    assert caption_of(lambda: figures.histogram(None, [])).startswith("Histogram")
+    assert caption_of(3) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.run import config
+from runner.run import config, reading, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
@@ -41,10 +41,18 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.unlink()
     (conf / "experiment" / "toy.yaml").write_text(TOY)
     monkeypatch.setenv("HESS_CONF", str(conf))
-    monkeypatch.setattr(config, "CONF", conf)
-    config.experiment_class.cache_clear()
+    monkeypatch.setenv("HESS_MODULES", "tests")
+    monkeypatch.setattr(sources, "CONF", conf)
+    forget()
     yield conf
-    config.experiment_class.cache_clear()
+    forget()
+    sources.forget_added()
+
+
+def forget() -> None:
+    """Files are read once a process; tests change them."""
+    for read in (reading.load, reading.experiment_file, reading.preview, config._composition):
+        read.cache_clear()
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from runner import cli
+from runner.report.collect import collect
+from runner.run import config
 
 MISTAKES = [
     (["experiment=tyo"], "did you mean toy?"),
@@ -35,8 +37,8 @@ MISTAKES = [
     (["experiment=toy", "device=gpu"], "device: expected cpu"),
     (["experiment=toy", "+foo=3"], "foo is not a setting"),
     (["experiment=toy", "foo"], "expected key=value"),
-    (["experiment=toy", "--foo"], "not an option"),
-    (["experiment=toy", "samples=["], "cannot read the command line"),
+    (["experiment=toy", "--foo"], "unrecognized arguments: --foo"),
+    (["experiment=toy", "samples=["], "experiment.samples: cannot read 'experiment.samples=['"),
     (["experiment=toy", "outputs=/dev/null"], "found the file"),
     (["lst"], "did you mean list?"),
     (["list", "foo"], "list takes"),
@@ -160,3 +162,42 @@ def test_the_same_command_gives_the_same_bytes_whoever_runs_it(hess_run):
         return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
 
     assert tables("a") == tables("b") == tables("c") and len(tables("a")) == 12
+
+
+def test_a_failing_cell_off_the_grid_says_why_and_how_to_fill_it(hess_run):
+    hess_run("experiment=toy", "width=1")
+    failed = hess_run("experiment=toy", "width=-7", "shape=round")
+    assert failed.returncode == 1, failed.stderr
+    assert "failed: seed=42 width=-7 shape=round: RuntimeError: widths have no sign" in failed.stderr
+    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    assert [(f["cell"], "no sign" in f["error"]) for f in manifest["failures"]] == [("width=-7 shape=round", True)]
+    grid, own = manifest["fill_commands"]
+    assert grid == "hess-run experiment=toy seed=42"
+    assert own == "hess-run experiment=toy experiment.width=-7 experiment.shape=round seed=42"
+    assert hess_run(*own.split()[1:], TOY_MENDED="1").returncode == 0
+    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    assert manifest["failures"] == [] and manifest["fill_commands"] == [grid]
+    assert len(pd.read_csv(hess_run.folder / "outputs/toy/numbers.csv")) == 3 * 20
+
+
+def test_a_sweep_off_the_grid_names_each_way_to_ask(toy_conf, tmp_path):
+    words = ["experiment=toy", f"outputs={tmp_path / 'o'}", "experiment.shape=round"]
+    jobs = [
+        config.build_job([*words, f"experiment.width={width}", f"seed={seed}"])
+        for width in (-1, 7)
+        for seed in (42, 43)
+    ]
+    jobs[0].store.failures.mkdir(parents=True)
+    ((cell_id, _),) = jobs[0].cells()
+    jobs[0].store.record_failure(cell_id, {"error": "ValueError: no sign"})
+    found = collect(jobs, config.protocol)
+    assert [(str(cell), cell.error) for cell in found.failures] == [
+        ("seed=42 width=-1 shape=round", "ValueError: no sign")
+    ]
+    outputs = f"outputs={tmp_path / 'o'}"
+    assert found.fill_commands == [
+        f"hess-run -m experiment=toy {outputs} seed=42,43",
+        f"hess-run -m experiment=toy {outputs} experiment.shape=round experiment.width=-1 seed=42,43",
+        f"hess-run -m experiment=toy {outputs} experiment.shape=round experiment.width=7 seed=42,43",
+    ]
+    assert len(found.missing) == 2 * 6 + 4

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.contract.experiment import Claim, Experiment, GaussianData, decide, grid, one_of, positive
+from runner.contract.experiment import Analysis, Claim, Experiment, decide, grid, one_of, positive
+from runner.data.gaussian import GaussianData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +28,14 @@ class Toy(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("experiment.width", self.width)
         positive("experiment.samples", self.samples)
         one_of("experiment.shape", self.shape, ("round", "square"))
 
     def measure(self, cell, ctx):
         if cell.params["width"] == self.fail_at and not os.environ.get("TOY_MENDED"):
             raise RuntimeError("the toy fails where it was told to")
+        if cell.params["width"] < 0 and not os.environ.get("TOY_MENDED"):
+            raise RuntimeError("widths have no sign")
         ctx.log(f"measuring {cell.label}")
         for _ in range(10):
             time.sleep(self.pause / 10)
@@ -48,9 +50,14 @@ class Toy(Experiment):
             "keys": {"stream": [str(values)]},
         }
 
-    def documents(self, tables):
-        return {"toy.md": f"# Toy\n\n{len(tables['numbers'])} numbers\n"}
+    def analyse(self, tables):
+        return ToyAnalysis(self, tables)
 
-    def claims(self, tables):
-        mean = tables["numbers"]["value"].mean()
+
+class ToyAnalysis(Analysis):
+    def documents(self):
+        return {"toy.md": f"# Toy\n\n{len(self.tables['numbers'])} numbers\n"}
+
+    def claims(self):
+        mean = self.tables["numbers"]["value"].mean()
         return [Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")]

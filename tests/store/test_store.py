@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.contract.experiment import GaussianData
 from runner.contract.schema import SettingError, since
+from runner.data.gaussian import GaussianData
 from runner.run.execute import run
 from runner.store import tables
+from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.store import MARKER, Identity, Store, check_outputs, claim_outputs, merge
+from runner.store.outputs import MARKER, check_outputs, claim_outputs
+from runner.store.store import Store, merge
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
@@ -151,9 +153,20 @@ def test_the_stored_cells_are_those_that_the_configuration_asks_for():
     """Every cell committed below outputs/ that the five seeds of the paper's protocol ask for is found again."""
     from runner.run import config
 
-    root = config.CONF.parent / "outputs"
-    for name in ("ws_bound", "exp1_resonance", "exp5_attention"):
+    root = config.sources.CONF.parent / "outputs"
+    for name in ("scalar_spectrum", "exp5_attention"):
         store = Store(root, name)
         job = config.build_job((f"experiment={name}", f"outputs={root}"))
         if store.cells.is_dir():
             assert [label.label for cell_id, label in job.cells() if not store.has(cell_id)] == []
+
+
+def test_tables_take_rows_as_well_as_columns():
+    rows = [{"v": 1, "status": "ok"}, {"v": 2, "w": 0.5, "status": "late"}]
+    columns = {"v": [1, 2], "status": ["ok", "late"], "w": [float("nan"), 0.5]}
+    one, two = (tables.frame("t", table, {"width": 3, "seed": 42}) for table in (rows, columns))
+    assert tables.to_bytes(one) == tables.to_bytes(two)
+    assert list(one.columns) == ["width", "seed", "v", "status", "w"]
+    assert len(tables.frame("t", [], {"seed": 1})) == 0
+    with pytest.raises(ValueError, match="own width=3"):
+        tables.frame("t", [{"width": 4}], {"width": 3})

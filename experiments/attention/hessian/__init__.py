@@ -6,28 +6,23 @@ measured value to the bound, which says how loose the bound is at the worst inst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
     Experiment,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     one_of,
     positive,
     report_only,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
 
 SEARCHES = ("gaussian", "rank one", "ascent")
 
@@ -45,14 +40,14 @@ class AttentionHessian(Experiment):
     tokens: list[int] = grid()
     width: list[int] = grid()
     radius: list[float] = grid()
-    instances: int
-    near: float
-    checked: int
+    instances: int = free()
+    near: float = free()
+    checked: int = free()
     ascent_entries: int = report_only(8)
     ascent_radius: list[float] = grid()
-    ascent_starts: int
-    ascent_steps: int
-    ascent_rate: float
+    ascent_starts: int = free()
+    ascent_steps: int = free()
+    ascent_rate: float = free()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,27 +95,7 @@ class AttentionHessian(Experiment):
 
         return measure(self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.attention.hessian.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.attention.hessian.report import AttentionHessianAnalysis
 
-        return figures(tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.attention.hessian.claims import claims
-
-        return claims(tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.attention.hessian.claims import statistics
-
-        return statistics(tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.attention.hessian.claims import measured
-
-        return measured(tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.attention.hessian.claims import notes
-
-        return notes(tables)
+        return AttentionHessianAnalysis(self, tables)

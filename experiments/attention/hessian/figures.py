@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
 Tables = Mapping[str, pd.DataFrame]
 SEARCH_NAMES = {"gaussian": "random directions", "rank one": "aligned rank one", "ascent": "gradient ascent"}
 GROWN = ("G.3", "G.4", "H.8", "H.9", "I.2", "I.3")
-
-
-def figures(tables: Tables) -> dict[str, Callable[[], Figure]]:
-    """Only the figures whose tables are there."""
-    drawn: dict[str, Callable[[], Figure]] = {}
-    if "bounds" in tables:
-        drawn["tightness"] = lambda: tightness(tables["bounds"])
-        drawn["growth"] = lambda: growth(tables["bounds"])
-    if "cases" in tables:
-        drawn["index_cases"] = lambda: index_cases(tables["cases"])
-    if "convexity" in tables:
-        drawn["convexity"] = lambda: convexity(tables["convexity"])
-    return drawn
 
 
 def _name(bound: str) -> str:

@@ -39,7 +39,7 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
             ctx.progress(i, len(CLIMBED), name)
             found = climb(name, draw_raw(n, d, setup.ascent_starts, generator), radius, setup)
             rows.append(_bound_row(name, found, n, d, radius))
-        return {"bounds": _columns(rows)}
+        return {"bounds": rows}
     x, y, w, v, b = draw(cell.params["search"] == "rank one", n, d, radius, setup, generator)
     rows = []
     for name, bound in BOUNDS.items():
@@ -51,15 +51,11 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
         {"case": k + 1, "largest": norms[:, k].max().item(), "median": norms[:, k].median().item()} for k in range(4)
     ]
     return {
-        "bounds": _columns(rows),
-        "cases": _columns(cases),
-        "convexity": _columns([_convexity(x, w, v, b, n, d, radius)]),
-        "accuracy": _columns([_accuracy(*(m[: setup.checked] for m in (x, w, v, b)))]),
+        "bounds": rows,
+        "cases": cases,
+        "convexity": [_convexity(x, w, v, b, n, d, radius)],
+        "accuracy": [_accuracy(*(m[: setup.checked] for m in (x, w, v, b)))],
     }
-
-
-def _columns(rows: list[dict[str, Any]]) -> Table:
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:

@@ -7,29 +7,24 @@ and noise hold Theorem J.1 against numbers and count what one step costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
     Experiment,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     non_negative,
     not_empty,
     one_of,
     positive,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
 
 METHODS = ("full", "line search", "truncated CG", "l-bfgs")
 
@@ -54,17 +49,17 @@ class AttentionNewton(Experiment):
     method: list[str]
     distance: list[float]
     score_scale: float
-    problems: int
-    starts: int
+    problems: int = free()
+    starts: int = free()
     steps: int
-    lbfgs_starts: int
+    lbfgs_starts: int = free()
     lbfgs_steps: int
     tolerance: float
     reached: float
     recovered: float
-    shown: list[float]
-    scan: list[float]
-    repeats: int
+    shown: list[float] = free()
+    scan: list[float] = free()
+    repeats: int = free()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,27 +125,7 @@ class AttentionNewton(Experiment):
 
         return measure(self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.attention.newton.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.attention.newton.report import AttentionNewtonAnalysis
 
-        return figures(self, tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.attention.newton.claims import claims
-
-        return claims(self, tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.attention.newton.claims import statistics
-
-        return statistics(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.attention.newton.claims import measured
-
-        return measured(tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.attention.newton.claims import notes
-
-        return notes(self, tables)
+        return AttentionNewtonAnalysis(self, tables)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.attention.newton.claims import at_base, near_orders
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,22 +28,6 @@ OUTCOMES = {
     "not_finite": ("not finite", "oo"),
     "not_converged": ("not converged", "\\\\"),
 }
-
-
-def figures(setup: AttentionNewton, tables: Tables) -> dict[str, Callable[[], Figure]]:
-    """Only the figures whose tables are there."""
-    drawn: dict[str, Callable[[], Figure]] = {}
-    if "iterates" in tables and len(at_base(setup, tables["iterates"])):
-        drawn["iterates"] = lambda: iterates(setup, tables["iterates"])
-    if "basin" in tables:
-        drawn["basin"] = lambda: basin(setup, tables["basin"])
-        drawn["outcomes"] = lambda: outcomes(setup, tables["basin"])
-        drawn["order"] = lambda: order(setup, tables["basin"])
-    if "scan" in tables:
-        drawn["recovery"] = lambda: recovery(setup, tables["scan"])
-    if "basin" in tables and "cost" in tables:
-        drawn["cost"] = lambda: cost(setup, tables["basin"], tables["cost"])
-    return drawn
 
 
 def _look(i: int) -> dict[str, Any]:
@@ -221,7 +206,8 @@ def cost(setup: AttentionNewton, table: pd.DataFrame, parts: pd.DataFrame) -> Fi
     distance = sorted(table["distance"].unique())[min(1, table["distance"].nunique() - 1)]
     rows = at_base(setup, table[table["distance"] == distance], "tokens", "width").dropna(subset=["steps"])
     for i, method in enumerate(setup.method):
-        steps, work = {}, {}
+        steps: dict[int, Any] = {}
+        work: dict[int, Any] = {}
         for (n, d), part in rows[rows["method"] == method].groupby(["tokens", "width"]):
             found = parts[(parts["tokens"] == n) & (parts["width"] == d)]
             if len(found):

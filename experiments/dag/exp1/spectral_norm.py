@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from experiments.dag.exp1.resonance import Exp1Resonance
-from runner.contract.experiment import Claim
-
-if TYPE_CHECKING:
-    import pandas as pd
+from runner.contract.experiment import Analysis, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +16,8 @@ class Exp1bSpectralNorm(Exp1Resonance):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
-    plain: ClassVar[str] = "plain_sn"
-    resonance_figure: ClassVar[str] = "figN1_resonance"
-    coupling_figure: ClassVar[str] = "coupling"
-    dynamics_figure: ClassVar[str] = "tableN2_dynamics"
 
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp1.spectral_norm_claims import claims
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp1.report import SpectralNormAnalysis
 
-        return claims(tables)
+        return SpectralNormAnalysis(self, tables)

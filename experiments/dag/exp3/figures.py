@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp3.claims import gap_and_curvature as points_at
 from experiments.dag.protocol.figures import error_line, name
+from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.report import figures
@@ -32,7 +33,7 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame) -> Figure:
                 yerr=std,
                 capsize=2,
                 label=name(row.activation),
-                **figures.point_style(row.activation),
+                **LOOKS.point_style(row.activation),
                 linestyle="none",
                 markersize=6,
             )
@@ -78,7 +79,7 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
             part = gaps[(gaps["checkpoint"] == checkpoint) & (gaps["activation"] == activation)]
             means = over_seeds(part, ["images"], "gap")
             random = means[means["images"] != 0]["mean"]
-            look = figures.point_style(activation)
+            look = LOOKS.point_style(activation)
             spread = 0.25 * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
             ax.scatter(
                 i + spread,
@@ -119,7 +120,7 @@ def stochastic(table: pd.DataFrame) -> Figure:
         for ax, checkpoint in zip(row, ("init", "final"), strict=True):
             part = kept[(kept["checkpoint"] == checkpoint) & (kept["probes"] == probes)]
             samples = {str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])}
-            figures.groups(ax, samples, names={a: name(a) for a in samples})
+            figures.groups(ax, samples, looks=LOOKS, names={a: name(a) for a in samples})
             ax.axhline(0, color="black", linewidth=0.8)
             titles.append(f"{probes} probes, {checkpoint}")
         row[0].set_ylabel("stochastic / exact gap − 1 (%)")

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
-    MlpModel,
     Table,
+    Tables,
+    free,
     grid,
     non_negative,
     one_of,
     positive,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.models.kinds.chain import BlockChain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +30,12 @@ class Exp3GnGap(InterLayer):
     title: ClassVar[str] = "Gauss–Newton gap by activation, without LayerNorm"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 5; Tables 5, N.5, N.6"
-    norm: ClassVar[bool] = False
 
     activation: list[str] = grid()
     depth: int = 6
     probes: list[int]
-    probe_draws: int = 10
-    model: MlpModel
+    probe_draws: int = free(10)
+    model: BlockChain
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,8 +49,8 @@ class Exp3GnGap(InterLayer):
         return [self.priced(Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
-        activation = str(cell.params["activation"])
-        return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)
+        activation, arch = str(cell.params["activation"]), self.model.archs[0]
+        return mlp_settings(self.model, self.dataset, depth=self.depth, arch=arch, activation=activation)
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.protocol.measure import measure
@@ -68,56 +63,7 @@ class Exp3GnGap(InterLayer):
             tables["stochastic"] = compare_gaps(trained, self.metric, self.probes, self.probe_draws, ctx)
         return tables
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.dag.exp3 import figures as exp3_figures
-        from experiments.dag.protocol import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp3.report import GapAnalysis
 
-        gaps = self.gaps(tables)
-        found: dict[str, Figure | Callable[[], Figure]] = {
-            "fig5_gap_and_curvature": lambda: exp3_figures.gap_and_curvature(gaps, tables["networks"]),
-            "tableN5_parts": lambda: exp3_figures.parts(tables["distances"]),
-            "image_sets": lambda: exp3_figures.image_sets(gaps),
-            "training": lambda: figures.learning_curves(tables["history"], panel=None, variant="activation"),
-        }
-        if "stochastic" in tables:
-            found["tableN6_stochastic"] = lambda: exp3_figures.stochastic(tables["stochastic"])
-        return found
-
-    def gaps(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """GN-gap over all pairs by activation, seed, checkpoint and set of images."""
-        from experiments.dag.protocol.summary import global_gaps
-
-        return global_gaps(tables["distances"], ["activation"])
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.dag.exp3.claims import correlations
-        from experiments.dag.protocol import comparisons
-
-        gaps = self.gaps(tables)
-        rows = correlations(gaps, tables["networks"])
-        rows += comparisons.through_training(gaps, "gap", keys=["activation"], figure="tables 4, 5")
-        rows += comparisons.variance_rows(gaps, "gap", keys=["activation", "checkpoint"], figure="image_sets")
-        for value in ("gn", "tensor"):
-            rows += comparisons.decay_fits(
-                tables["distances"], value, keys=["activation", "checkpoint"], figure="tableN5_parts"
-            )
-        return rows
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp3 import claims as exp3_claims
-
-        return exp3_claims.without_norm(self.gaps(tables), tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.dag.exp3.claims import measured
-
-        return measured(self.gaps(tables), tables)
-
-    def comparable(self) -> str:
-        protocol = {"training.epochs": 20, "metric.examples": 16, "model.width": 64, "depth": 6}
-        return self.departures({**protocol, "model.norm": self.norm})
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.dag.exp3.claims import notes
-
-        return notes(self.gaps(tables), tables)
+        return GapAnalysis(self, tables)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from experiments.dag.exp3.gn_gap import Exp3GnGap
-from runner.contract.experiment import Claim
-
-if TYPE_CHECKING:
-    import pandas as pd
+from runner.contract.experiment import Analysis, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +16,8 @@ class Exp3bLayerNorm(Exp3GnGap):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
     reproduces: ClassVar[str] = "Table 4"
-    norm: ClassVar[bool] = True
 
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp3 import claims as exp3_claims
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp3.report import LayerNormAnalysis
 
-        return exp3_claims.with_norm(self.gaps(tables), tables)
+        return LayerNormAnalysis(self, tables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.figures import error_line, name
+from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
 from runner.training import CHECKPOINTS
@@ -39,7 +40,7 @@ def merge_gap(merge: pd.DataFrame) -> Figure:
                     s=16,
                     alpha=0.8,
                     label=checkpoint if i == 0 else None,
-                    **figures.point_style(checkpoint),
+                    **LOOKS.point_style(checkpoint),
                 )
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
@@ -109,7 +110,7 @@ def image_sets(merge: pd.DataFrame) -> Figure:
                 s=14,
                 alpha=0.6,
                 linewidths=0,
-                color=figures.colour("random"),
+                color=LOOKS.colour("random"),
                 label="random sets of images, means over seeds" if i == 0 else None,
             )
             ax.errorbar(
@@ -148,7 +149,7 @@ def jacobians(networks: pd.DataFrame) -> Figure:
                 yerr=means["std"].fillna(0),
                 capsize=2,
                 label=kind,
-                **figures.style(kind),
+                **LOOKS.style(kind),
             )
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
     axes[0, 0].set_ylabel(r"$\rho_{\max}$ of the branch blocks")

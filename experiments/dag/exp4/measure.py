@@ -10,59 +10,50 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from experiments.dag.protocol.measure import (
-    as_columns,
-    by_distance,
-    example_norms,
-    image_sets,
-    network_row,
-    pair_rows,
-)
+from experiments.dag.protocol.measure import Point, Row, at_every_point, by_distance, first_pairs, network_row
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance, split_blocks
+from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import graph_distance
-from runner.training import CHECKPOINTS
 
 RELATIONS = ("a", "b", "cross")
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
-    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "merge": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
-    steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     depth = int(trained.settings["branch_depth"])
-    for done, (checkpoint, number, x, y) in enumerate(steps):
-        where = {"checkpoint": checkpoint, "images": number}
-        if checkpoint not in trained.training.states:
-            if number == 0:
-                tables["networks"].append({**where, "status": trained.training.status})
-            continue
-        network = trained.at(checkpoint)
-        dag = network.to_dag(trained.loss)
-        if metric.double:
-            dag, x = dag.to(torch.float64), x.double()
-        blocks = split_blocks(dag, x, y, network.measured, memory_budget=int(metric.memory_gib * 2**30))
-        columns = block_metrics(blocks, order=network.measured)
-        last = (f"a{depth - 1}", f"b{depth - 1}")
-        tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
-        parts = {"gn": resonance(gauss_newton), "tensor": resonance(tensor), "gap": gn_gap(tensor, gauss_newton)}
-        tables["merge"].append({**where, "R": resonance(blocks.total[last]), **parts})
-        if number == 0:
-            columns["R_examples"] = example_norms(dag, network.measured, x, y, metric)
-            tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
-        tables["distances"] += [{**where, **row} for row in by_relation(columns, depth)]
-        row = network_row(network, dag, trained, checkpoint, x)
-        row |= {"rho": spectral_radius(block_jacobians(dag, x, network.measured))}
-        kept = {name: value for name, value in row.items() if not name.startswith("lyapunov")}  # defined on chains
-        tables["networks"].append({**where, **kept, "status": "ok"})
-        ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+
+    def read(at: Point) -> dict[str, list[Row]]:
+        budget = int(metric.memory_gib * 2**30)
+        blocks = split_blocks(at.dag, at.x, at.y, at.network.measured, memory_budget=budget)
+        columns = block_metrics(blocks, order=at.network.measured)
+        columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+        return {
+            "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
+            "merge": [{**at.where, **merge_row(blocks, depth)}],
+            "pairs": first_pairs(at, columns, metric),
+            "distances": [{**at.where, **row} for row in by_relation(columns, depth)],
+        }
+
+    return at_every_point(trained, metric, ctx, read)
+
+
+def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
+    """R, ‖H^GN‖_F, ‖H^T‖_F and gap of the block of the last nodes of both branches."""
+    last = (f"a{depth - 1}", f"b{depth - 1}")
+    tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
+    parts = {"gn": resonance(gauss_newton), "tensor": resonance(tensor), "gap": gn_gap(tensor, gauss_newton)}
+    return {"R": resonance(blocks.total[last]), **parts}
+
+
+def branch_dynamics(at: Point) -> dict[str, float]:
+    """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined on chains."""
+    row = network_row(at) | {"rho": spectral_radius(block_jacobians(at.dag, at.x, at.network.measured))}
+    return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
 
 def by_relation(columns: Columns, depth: int) -> list[dict[str, Any]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
+from runner.report.looks import COLOURS, MARKERS
 from runner.training import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ GAP = r"GN-gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
 
 def look(protocol: str, protocols: Sequence[str]) -> dict[str, Any]:
     """Colour and marker of a protocol by its place among all of them: seven hashed styles would not differ enough."""
-    i = list(protocols).index(protocol) % len(figures.COLOURS)
-    return {"color": figures.COLOURS[i], "marker": figures.MARKERS[i]}
+    i = list(protocols).index(protocol) % len(COLOURS)
+    return {"color": COLOURS[i], "marker": MARKERS[i]}
 
 
 def norms(blocks: pd.DataFrame) -> Figure:
@@ -42,7 +44,7 @@ def norms(blocks: pd.DataFrame) -> Figure:
                 yerr=[0 if means.loc[c, "n"] < 2 else means.loc[c, "std"] for _, c in kept],
                 capsize=2,
                 label=text,
-                **figures.style(part),
+                **LOOKS.style(part),
             )
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
         figures.log_axis(ax)
@@ -144,7 +146,7 @@ def sample_sets(blocks: pd.DataFrame) -> Figure:
                 s=13,
                 alpha=0.6,
                 linewidths=0,
-                color=figures.colour("random"),
+                color=LOOKS.colour("random"),
                 label="random validation samples" if i == 0 else None,
             )
             ax.scatter(

@@ -11,18 +11,19 @@ from typing import Any
 
 import torch
 
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import epoch_of, image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.metrics.inter_layer import gn_gap, resonance
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Network
 from runner.training import CHECKPOINTS
 
 
-def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: Context) -> dict[str, Table]:
+def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training for the block of `pair`."""
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     blocks: list[dict[str, Any]] = []
     networks: list[dict[str, Any]] = []
     history = trained.training.history
@@ -34,21 +35,25 @@ def measure(trained: Trained, pair: tuple[str, str], metric: BlockMetric, ctx: C
         for number, x, y in sets:
             row = block_row(trained, network, pair, metric, x, y)
             blocks.append({"checkpoint": checkpoint, "images": number, **row})
-        epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
-        row = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch]}
-        row |= {"parameters": network.parameter_count, **value_path(network)}
-        networks.append({**row, "status": "ok"})
+        about = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
+        size = {"parameters": network.parameter_count, **value_path(network)}
+        networks.append({**about, **size, "status": "ok"})
         ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
     columns = ("epoch", "train_loss", "test_loss")
     return {
-        "blocks": as_columns(blocks),
-        "networks": as_columns(networks),
+        "blocks": blocks,
+        "networks": networks,
         "history": {name: history[name] for name in columns},
     }
 
 
 def block_row(
-    trained: Trained, network: Network, pair: tuple[str, str], metric: BlockMetric, x: torch.Tensor, y: torch.Tensor
+    trained: Trained,
+    network: Network,
+    pair: tuple[str, str],
+    metric: InterLayerMetric,
+    x: torch.Tensor,
+    y: torch.Tensor,
 ) -> dict[str, float]:
     """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block; loss on the samples."""
     dag = network.to_dag(trained.loss)
@@ -67,5 +72,6 @@ def value_path(network: Network) -> dict[str, float]:
     head's bias. H^T of (q, k) grows with its first power, H^GN with its square. NaN without values."""
     if "v" not in network.stages:
         return {"value_path": math.nan, "bias": math.nan}
-    values, head = network.stages["v"].weight.detach(), network.stages["head"].linear
+    stages: Any = network.stages
+    values, head = stages["v"].weight.detach(), stages["head"].linear
     return {"value_path": float((head.weight.detach() @ values).norm()), "bias": float(head.bias.detach())}

@@ -5,50 +5,34 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
-from runner.contract.experiment import (
-    BlockMetric,
-    Cell,
-    CifarData,
-    Context,
-    Experiment,
-    MinibatchTraining,
-    MlpModel,
-    SettingError,
-    Table,
-)
+from runner.contract.experiment import Cell, Context, Experiment, SettingError, Table
+from runner.data.images import ImageSettings
+from runner.metrics.inter_layer import InterLayerMetric
+from runner.models import activations
+from runner.models.kinds.chain import BlockChain
+from runner.training.kinds.minibatch import MinibatchTraining
 
-ARCHITECTURES = ("plain", "residual", "plain_sn")
-ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh")
+ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 
 
-def mlp_settings(model: MlpModel, dataset: CifarData, *, depth: int, arch: str, activation: str) -> dict[str, Any]:
-    """Settings of `runner.models.mlp`: plain, residual, or plain with spectral norm instead of LayerNorm."""
-    return {
-        "builder": "mlp",
-        "outputs": dataset.classes,
-        "depth": depth,
-        "width": model.width,
-        "activation": activation,
-        "residual": arch == "residual",
-        "norm": model.norm and arch != "plain_sn",
-        "spectral": arch == "plain_sn",
-    }
+def mlp_settings(
+    model: BlockChain, dataset: ImageSettings, *, depth: int, arch: str, activation: str
+) -> dict[str, Any]:
+    """Builder and arguments of a chain of blocks with an output for each class of the data."""
+    return model.network(outputs=dataset.classes, depth=depth, arch=arch, activation=activation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterLayer(Experiment):
     """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
 
-    A subclass says which network a cell is (`network_settings`). data: the data set of the paper's protocol.
+    A subclass says which network a cell is (`network_settings`).
     """
 
-    data: ClassVar[str] = "cifar10"
-
-    dataset: CifarData
-    metric: BlockMetric
+    dataset: ImageSettings
+    metric: InterLayerMetric
     training: MinibatchTraining
 
     def __post_init__(self) -> None:
@@ -78,31 +62,3 @@ class InterLayer(Experiment):
 
         trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
         return measure(trained, self.metric, ctx)
-
-    def departures(self, protocol: Mapping[str, Any]) -> str:
-        """How this run differs from the paper's protocol, '' where it does not.
-
-        protocol: the experiment's own values by setting, as in "training.epochs"; what all of Section 5 shares (data,
-        optimiser) is added here.
-        """
-        wanted = {
-            "dataset.train": 50000,
-            "dataset.test": 10000,
-            "metric.subsample": "first",
-            "training.optimizer": "sgd",
-            "training.rate": 0.01,
-            "training.momentum": 0.9,
-            "training.weight_decay": 1e-4,
-            "training.clip": 1.0,
-            "training.batch": 128,
-            "training.schedule": "cosine",
-            "training.augment": False,
-            **protocol,
-        }
-        found = {key: attrgetter(key)(self) for key in wanted}
-        changed = [f"{key}={found[key]} instead of {value}" for key, value in wanted.items() if found[key] != value]
-        if self.dataset.kind == "surrogate":
-            changed = [f"dataset=surrogate instead of {self.data}", *(c for c in changed if "dataset" not in c)]
-        elif self.dataset.kind != self.data:
-            changed.insert(0, f"dataset={self.dataset.kind} instead of {self.data}")
-        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""

@@ -7,6 +7,7 @@ Tables (long format; cell parameters and seed are added by the runner):
 - `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
 - `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
 - `history`: one row per epoch.
+- `origin`: which streams made network and data order, and in what order the records are (`Trained.origin_table`).
 
 Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
 variance between seeds and between images can be told apart.
@@ -15,17 +16,18 @@ variance between seeds and between images can be told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature import Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.inter_layer import Columns, block_metrics
+from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
 from runner.curvature.metrics.jacobians import (
     block_jacobians,
     lyapunov_exponents,
@@ -33,9 +35,11 @@ from runner.curvature.metrics.jacobians import (
     spectral_radius,
 )
 from runner.data.images import Split
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import Block, Network
 from runner.training import CHECKPOINTS
 
+Row = dict[str, Any]
 Distance = Callable[[str, str], int | None]
 """Distance of two nodes, None for pairs that stay out of the averages."""
 EXAMPLES_AT_ONCE = 8
@@ -44,46 +48,91 @@ IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
 
-def image_sets(test: Split, metric: BlockMetric) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(number, inputs, targets) of every set of `metric.examples` test images."""
+def image_sets(test: Split, metric: InterLayerMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(number, inputs, targets) of every set of `metric.examples` test images, on `device`."""
     for number in range(metric.subsamples + 1):
         if number == 0 and metric.subsample == "first":
-            yield number, *test.first(metric.examples)
+            x, y = test.first(metric.examples)
         else:
-            generator = torch_generator(IMAGE_SEED, f"images/{number}")
-            yield number, *test.random(metric.examples, generator)
+            x, y = test.random(metric.examples, torch_generator(IMAGE_SEED, f"images/{number}"))
+        yield number, x.to(device), y.to(device)
 
 
-def measure(trained: Trained, metric: BlockMetric, ctx: Context, distance: Distance | None = None) -> dict[str, Table]:
-    """All tables of one training. distance: default |i − j| in the order of the measured nodes.
+@dataclass(frozen=True)
+class Point:
+    """A trained network at one checkpoint, on one set of images; in float64 where the metric asks for it."""
+
+    trained: Trained
+    checkpoint: str
+    images: int
+    network: Network
+    dag: Dag
+    x: Tensor
+    y: Tensor
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The columns that name the point."""
+        return {"checkpoint": self.checkpoint, "images": self.images}
+
+    @property
+    def first(self) -> bool:
+        """Whether these are the papers' images."""
+        return self.images == 0
+
+
+def at_every_point(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, read: Callable[[Point], Mapping[str, list[Row]]]
+) -> dict[str, Table]:
+    """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and `history`.
 
     A checkpoint that the training did not reach gives one row with the reason in `networks`.
     """
-    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "distances": [], "pairs": []}
-    sets = list(image_sets(trained.data.test, metric))
+    tables: dict[str, list[Row]] = {}
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
-        where = {"checkpoint": checkpoint, "images": number}
         if checkpoint not in trained.training.states:
             if number == 0:
-                tables["networks"].append({**where, "status": trained.training.status})
+                lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
+                tables.setdefault("networks", []).append(lost)
             continue
         network = trained.at(checkpoint)
         dag = network.to_dag(trained.loss)
         if metric.double:
             dag, x = dag.to(torch.float64), x.double()
-        columns = measure_blocks(dag, network.measured, x, y, metric, distance)
-        if number == 0:
-            columns["R_examples"] = example_norms(dag, network.measured, x, y, metric)
-            tables["pairs"] += [{"checkpoint": checkpoint, **row} for row in pair_rows(columns)]
-        tables["distances"] += [{**where, **row} for row in by_distance(columns)]
-        tables["networks"].append({**where, **network_row(network, dag, trained, checkpoint, x), "status": "ok"})
+        for name, rows in read(Point(trained, checkpoint, number, network, dag, x, y)).items():
+            tables.setdefault(name, []).extend(rows)
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    return {**{name: as_columns(rows) for name, rows in tables.items()}, "history": trained.training.history}
+    return {**tables, "history": trained.training.history, **trained.origin_table()}
+
+
+def measure(
+    trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
+) -> dict[str, Table]:
+    """All tables of one training. distance: default |i − j| in the order of the measured nodes."""
+
+    def read(at: Point) -> dict[str, list[Row]]:
+        columns = measure_blocks(at.dag, at.network.measured, at.x, at.y, metric, distance)
+        return {
+            "networks": [{**at.where, **network_row(at), "status": "ok"}],
+            "pairs": first_pairs(at, columns, metric),
+            "distances": [{**at.where, **row} for row in by_distance(columns)],
+        }
+
+    return at_every_point(trained, metric, ctx, read)
+
+
+def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[Row]:
+    """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other images."""
+    if not at.first:
+        return []
+    columns["R_examples"] = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
+    return [{"checkpoint": at.checkpoint, **row} for row in pair_rows(columns)]
 
 
 def measure_blocks(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric, distance: Distance | None = None
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric, distance: Distance | None = None
 ) -> Columns:
     """Metrics of the batch-mean blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
     budget = int(metric.memory_gib * 2**30)
@@ -94,7 +143,13 @@ def measure_blocks(
         found = distance(v, w)
         return -1 if found is None else found
 
-    return block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    columns = block_metrics(blocks, order=nodes, distance=None if distance is None else number)
+    return columns | metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+
+
+def own(columns: Columns) -> list[str]:
+    """Names of the columns that the metric's kind added to those of block_metrics."""
+    return [name for name in columns if name not in (*COLUMNS, "R_examples")]
 
 
 def by_distance(columns: Columns) -> list[dict[str, Any]]:
@@ -109,7 +164,7 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
         row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D")}
+        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D", *own(columns))}
         row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
         row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
         if "R_examples" in columns:
@@ -122,14 +177,14 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
 
 def pair_rows(columns: Columns) -> list[dict[str, Any]]:
     """The columns of block_metrics that cannot be had from the others, one row per pair."""
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor")
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *own(columns))
     return [
         {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
         for i in range(len(columns["v"]))
     ]
 
 
-def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: BlockMetric) -> list[float]:
+def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> list[float]:
     """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     sums = dict.fromkeys(pairs, 0.0)
@@ -142,17 +197,22 @@ def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric
     return [total / len(x) for total in sums.values()]
 
 
-def network_row(network: Network, dag: Dag, trained: Trained, checkpoint: str, x: Tensor) -> dict[str, float]:
+def network_row(at: Point) -> dict[str, float]:
     """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature of the activations;
     test_loss and test_accuracy on the whole test set at the checkpoint."""
-    history = trained.training.history
-    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+    history = at.trained.training.history
+    epoch = epoch_of(at.checkpoint, history)
     return {
-        **chain_dynamics(dag, network.measured, x),
-        "sigma_pp_squared": activation_curvature(network, x),
+        **chain_dynamics(at.dag, at.network.measured, at.x),
+        "sigma_pp_squared": activation_curvature(at.network, at.x),
         "test_loss": history["test_loss"][epoch],
         "test_accuracy": history["test_accuracy"][epoch],
     }
+
+
+def epoch_of(checkpoint: str, history: Mapping[str, Sequence[Any]]) -> int:
+    """Row of the history that a checkpoint belongs to: init, half of the epochs, the last."""
+    return {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
 
 
 def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
@@ -196,12 +256,6 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
     return torch.zeros_like(z) if second is None else second
-
-
-def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of the rows; NaN where a row lacks a column."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
 def _mean(values: list[float]) -> float:

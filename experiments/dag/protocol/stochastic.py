@@ -8,22 +8,23 @@ from itertools import combinations_with_replacement
 
 import torch
 
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
+from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 
-def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
+def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
     """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
 
     Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and
     H^T. discrepancy_percent = 100 (stochastic/exact − 1); NaN where the exact gap is 0.
     """
-    _, x, y = next(image_sets(trained.data.test, metric))
+    _, x, y = next(image_sets(trained.data.test, metric, trained.device))
     rows = []
     for checkpoint in (c for c in CHECKPOINTS if c in trained.training.states):
         network = trained.at(checkpoint)
@@ -36,7 +37,7 @@ def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], d
         generator = ctx.torch_generator(f"probes/{checkpoint}")
         for count in probes:
             for draw in range(draws):
-                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator).values()
+                found = gn_gaps(dag, x, y, network.measured, pairs, count, generator, stream="shared").values()
                 gap = gn_gap_of_sums([g.tensor.value for g in found], [g.gauss_newton.value for g in found])
                 rows.append(
                     {
@@ -49,4 +50,4 @@ def compare_gaps(trained: Trained, metric: BlockMetric, probes: Sequence[int], d
                         "status": "ok" if exact > 0 else "no discrepancy: the exact gap is 0",
                     }
                 )
-    return as_columns(rows)
+    return rows

@@ -1,28 +1,34 @@
 """Networks, data and trainings of the inter-layer experiments, made from settings and shared through checkpoints.
 
+Networks and permutations are drawn on the CPU, whatever the device: initial weights and data order do not depend on it.
+
 Two cells that name the same network, data, training and seed use the same training: it is done once and kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
-from runner import models
-from runner.contract.experiment import AttentionData, CifarData, Context, MinibatchTraining
+import torch
+
+from experiments.dag.protocol.published import published_network, streams_of
+from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature.graph.losses import LossSpec
-from runner.data import cifar
-from runner.data.attention import RegressionData, token_regression
-from runner.data.images import ImageData
-from runner.data.surrogate import surrogate_images
-from runner.models import Network
+from runner.data.attention import AttentionData, RegressionData
+from runner.data.images import ImageData, ImageSettings
+from runner.data.loading import load, load_images
+from runner.models import Network, builder
+from runner.training.kinds.minibatch import MinibatchTraining
 from runner.training.minibatch import Training, train
+from runner.training.order import LoaderAugment, LoaderOrder
 
 NetworkSettings = Mapping[str, Any]
-"""Name of a function of `runner.models` under "builder", beside its keyword arguments."""
+"""Name of a function of `runner.models` under "builder", "initial" ("published"; named streams if left out), and the
+function's keyword arguments."""
 
 
 @dataclass(frozen=True)
@@ -34,67 +40,57 @@ class Trained:
     data: ImageData | RegressionData
     training: Training
     loss: LossSpec = "cross_entropy"
+    origin: Mapping[str, str] = field(default_factory=dict)
+    device: str = "cpu"
 
     def at(self, checkpoint: str) -> Network:
-        """The network in evaluation mode as it was at init, mid or final. Raises ValueError for one not reached."""
-        return self.training.load_into(build(self.settings, self.seed), checkpoint)
+        """The network in evaluation mode as it was at init, mid or final, on the device of the training.
+
+        Raises ValueError for a checkpoint that was not reached.
+        """
+        return self.training.load_into(build(self.settings, self.seed).to(self.device), checkpoint)
+
+    def origin_table(self) -> dict[str, Table]:
+        """Table `origin`, one row: which streams made network and data order, and in what order the records are.
+
+        None for trainings of named streams alone, whose cells are older than the table.
+        """
+        return {"origin": {name: [value] for name, value in self.origin.items()}} if self.origin else {}
 
 
 def build(settings: NetworkSettings, seed: int) -> Network:
-    """A fresh network, initialised from the stream "init" of the seed.
+    """A fresh network on the CPU: the published one of the seed, or one initialised from the seed's stream "init".
 
     The stream is the same for all networks of a seed, as in the DAG paper, which sets the seed anew for each model.
     """
-    arguments = {name: value for name, value in settings.items() if name != "builder"}
-    network = getattr(models, settings["builder"])(**arguments, generator=torch_generator(seed, "init"))
-    assert isinstance(network, Network)
-    return network
+    return build_with_stream(settings, seed)[0]
 
 
-def load_images(dataset: CifarData, seed: int, *, flat: bool = True) -> ImageData:
-    """The pixels a configuration asks for, read once per process."""
-    return _load(
-        dataset.kind,
-        seed if dataset.kind == "surrogate" else 0,
-        tuple(dataset.mean),
-        tuple(dataset.std),
-        classes=dataset.classes,
-        train=dataset.train,
-        test=dataset.test,
-        flat=flat,
-    )
-
-
-@lru_cache(maxsize=1)
-def _load(
-    kind: str,
-    seed: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    *,
-    classes: int,
-    train: int,
-    test: int,
-    flat: bool,
-) -> ImageData:
-    if kind == "surrogate":
-        generator = torch_generator(seed, "images")
-        return surrogate_images(
-            train=train, test=test, generator=generator, classes=classes, mean=mean, std=std, flat=flat
-        )
-    return cifar.load(kind, train=train, test=test, mean=mean, std=std, flat=flat)
+def build_with_stream(settings: NetworkSettings, seed: int) -> tuple[Network, torch.Generator]:
+    """The network, and torch's global stream as it stands after the published network of these settings was built."""
+    arguments = {name: value for name, value in settings.items() if name not in ("builder", "initial")}
+    make = partial(builder(settings["builder"]), **arguments)
+    network, stream = published_network(lambda: make(generator=None), seed)
+    if streams_of(settings.get("initial", "named"), seed) == "named":
+        network = make(generator=torch_generator(seed, "init"))
+    return network, stream
 
 
 def training_key(
-    settings: NetworkSettings, dataset: CifarData, fingerprint: str, training: MinibatchTraining
+    settings: NetworkSettings, dataset: ImageSettings, fingerprint: str, training: MinibatchTraining
 ) -> dict[str, Any]:
     """Everything that the result of a training depends on, but for the seed."""
     pixels = {name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")}
     return {
         "network": dict(settings),
         "data": {**pixels, "fingerprint": fingerprint},
-        "training": training_arguments(training) | {"augment": training.augment},
+        "training": training_arguments(training) | {"augment": training.augment} | settings_of_order(training),
     }
+
+
+def settings_of_order(training: MinibatchTraining) -> dict[str, str]:
+    """The entry of a training's key for the published order; none for the named one, whose keys are older."""
+    return {} if training.order == "named" else {"order": training.order}
 
 
 def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
@@ -104,44 +100,60 @@ def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
 
 
 def train_images(
-    settings: NetworkSettings, dataset: CifarData, training: MinibatchTraining, ctx: Context, *, flat: bool = True
+    settings: NetworkSettings,
+    dataset: ImageSettings,
+    training: MinibatchTraining,
+    ctx: Context,
+    *,
+    flat: bool = True,
+    save_every: int = 5,
 ) -> Trained:
     """Train the network on images with cross-entropy, or load the training if it is there; go on where it stopped.
 
-    Streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment".
+    Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
+    see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
     """
-    data = load_images(dataset, ctx.seed, flat=flat)
+    data = load_images(dataset, ctx, flat=flat)
+    network, stream = build_with_stream(settings, ctx.seed)
+    published = streams_of(training.order, ctx.seed) == "published"
+    augment = LoaderAugment(stream) if published else ctx.torch_generator("augment")
     result = train(
-        build(settings, ctx.seed),
+        network.to(ctx.device),
         data.train,
         data.test,
-        order=ctx.torch_generator("order"),
-        augment=ctx.torch_generator("augment") if training.augment else None,
+        order=LoaderOrder(stream) if published else ctx.torch_generator("order"),
+        augment=augment if training.augment else None,
+        save_every=save_every,
         checkpoints=ctx.checkpoints(training_key(settings, dataset, data.fingerprint, training)),
         progress=ctx.progress,
         **training_arguments(training),
     )
-    return Trained(settings, ctx.seed, data, result)
+    origin = origin_of(settings, training, data, ctx.seed)
+    return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 
 
-def load_tokens(dataset: AttentionData, seed: int) -> RegressionData:
-    """Sequences from the stream "inputs" of the seed, targets from the teacher of `teacher_seed`, the same for all."""
-    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset")
-    return token_regression(
-        generator=torch_generator(seed, "inputs"),
-        teacher=torch_generator(dataset.teacher_seed, "teacher"),
-        **{name: getattr(dataset, name) for name in names},
-    )
+def origin_of(settings: NetworkSettings, training: MinibatchTraining, data: ImageData, seed: int) -> dict[str, str]:
+    """Columns of `Trained.origin_table`; none where the settings ask for named streams alone."""
+    initial = settings.get("initial", "named")
+    if (initial, training.order) == ("named", "named"):
+        return {}
+    return {
+        "initial": streams_of(initial, seed),
+        "order": streams_of(training.order, seed),
+        "train_records": data.train_order or data.source,
+        "test_records": data.test_order or data.source,
+        "fingerprint": data.fingerprint,
+    }
 
 
 def train_regression(
     settings: NetworkSettings, dataset: AttentionData, training: MinibatchTraining, ctx: Context
 ) -> Trained:
     """Train the network on token sequences with the squared error, or load the training if it is there."""
-    data = load_tokens(dataset, ctx.seed)
+    data: RegressionData = load(dataset, ctx)
     key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
     result = train(
-        build(settings, ctx.seed),
+        build(settings, ctx.seed).to(ctx.device),
         data.train,
         data.test,
         loss="mse",
@@ -151,4 +163,4 @@ def train_regression(
         save_every=training.epochs,
         **training_arguments(training),
     )
-    return Trained(settings, ctx.seed, data, result, loss="mse")
+    return Trained(settings, ctx.seed, data, result, loss="mse", device=ctx.device)

@@ -5,30 +5,29 @@ A cell is one part of the study; the parts share nothing but the seed. The heavy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
+    Analysis,
     Cell,
-    Claim,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     one_of,
     positive,
     report_only,
+    since,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 SECONDS = {"timing": 12.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
 
@@ -45,40 +44,42 @@ class HsrGradient(Experiment):
     part: list[str] = grid()
     hidden: int
     timed_samples: int
-    timed_units: list[int]
-    timed_sizes: list[int]
+    timed_units: list[int] = free()
+    timed_sizes: list[int] = free()
     timed_hidden: int
-    repeats: int
+    repeats: int = free()
     difference_step: float
     compared_hidden: int
     compared_range: float
-    draws: int
-    networks: int
-    influence_starts: int
+    draws: int = free()
+    networks: int = free()
+    influence_starts: int = free()
     rate: float
     stop_ratio: float
     fixed_sample: int
-    covariance: list[float]
+    covariance: list[float] = free()
     covariance_samples: int
     covariance_activation: list[str]
-    covariance_draws: int
+    covariance_draws: int = free()
     half_range: list[float]
     term_draws: int
     bound_rate: float
-    bound_starts: int
-    record_every: int
+    bound_starts: int = free()
+    record_every: int = free()
     level: float = report_only(0.01)
     exponent_margin: float = report_only(0.5)
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("experiment.part", self.part, SECONDS)
         one_of("experiment.covariance_activation", self.covariance_activation, ("linear", "sigmoid"))
-        skipped = ("part", "covariance", "covariance_activation", "dataset", "training", "fixed_sample")
+        skipped = ("part", "covariance", "covariance_activation", "fixed_sample", *GROUPS)
         for field in fields(self):
             if field.name not in skipped:
                 positive(f"experiment.{field.name}", getattr(self, field.name))
@@ -105,41 +106,7 @@ class HsrGradient(Experiment):
 
         return PARTS[str(cell.params["part"])](self, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.hsr.gradient.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.hsr.gradient.report import HsrGradientAnalysis
 
-        return figures(self, tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.hsr.gradient.claims import claims
-
-        return claims(self, tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.hsr.gradient.tests_and_fits import statistics
-
-        return statistics(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.hsr.gradient.tests_and_fits import measured
-
-        return measured(self, tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.hsr.gradient.tests_and_fits import notes
-
-        return notes(self, tables)
-
-    def comparable(self) -> str:
-        paper = {
-            "experiment.hidden": (self.hidden, 3),
-            "experiment.timed_samples": (self.timed_samples, 200),
-            "experiment.timed_hidden": (self.timed_hidden, 5),
-            "experiment.covariance_samples": (self.covariance_samples, 100),
-            "experiment.term_draws": (self.term_draws, 100),
-            "experiment.bound_rate": (self.bound_rate, 0.01),
-            "dataset.train": (self.dataset.train, 50),
-            "training.steps": (self.training.steps, 10_000),
-        }
-        changed = [f"{key}={value} instead of {wanted}" for key, (value, wanted) in paper.items() if value != wanted]
-        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""
+        return HsrGradientAnalysis(self, tables)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, corrected
+from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
+from experiments.hsr.looks import LOOKS
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -18,26 +17,12 @@ if TYPE_CHECKING:
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 
 
-def figures(experiment: HsrGradient, tables: Tables) -> Mapping[str, Callable[[], Figure]]:
-    """Figures that the stored tables allow, by name; each is drawn when it is called."""
-    makers = {
-        "timing": ("fig02_time", partial(time, tables)),
-        "agreement": ("fig03_agreement", partial(agreement, tables)),
-        "influence": ("fig04_influence", partial(influence, experiment, tables)),
-        "covariance": ("fig05_covariance", partial(covariance, tables)),
-        "terms": ("fig06_terms", partial(terms, tables)),
-        "bound_descent": ("fig07_bound_descent", partial(bound_descent, experiment, tables)),
-    }
-    return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}
-
-
 def _first(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["seed"] == table["seed"].min()]
 
 
-def time(tables: Tables) -> Figure:
+def time(tables: Tables, tests: Tests) -> Figure:
     """Fig. 2: time against D and against I, every data set a point, the fitted exponent in the legend."""
-    tests = corrected(tables)
     figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
@@ -46,7 +31,7 @@ def time(tables: Tables) -> Figure:
             part = rows[rows["form"] == form]
             slopes = [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"]
             middle = sorted(slopes)[len(slopes) // 2]
-            look = draw.style(label)
+            look = LOOKS.style(label)
             line = part.groupby(varied)["seconds"].median() * 1e3
             ax.plot(line.index, line, label=f"{form}: exponent {middle:.2f}", **look)
             ax.scatter(part[varied], part["seconds"] * 1e3, s=8, color=look["color"], alpha=0.5, linewidths=0)
@@ -68,12 +53,12 @@ def agreement(tables: Tables) -> Figure:
     panels = [(name, block) for name in ("trace", "trace_of_square") for block in ("w", "v")]
     for ax, (name, block) in zip(axes.ravel(), panels, strict=True):
         part = rows[(rows["of"] == name) & (rows["block"] == block)]
-        ax.plot(part["entry"], part["numerical"], label="numerical", **(draw.style("numerical") | {"markersize": 8}))
+        ax.plot(part["entry"], part["numerical"], label="numerical", **(LOOKS.style("numerical") | {"markersize": 8}))
         ax.plot(
             part["entry"],
             part["analytic"],
             label="analytic",
-            **(draw.style("exact") | {"linestyle": "", "markersize": 4}),
+            **(LOOKS.style("exact") | {"linestyle": "", "markersize": 4}),
         )
         ax.set_xlabel(f"entry of ${block}$")
         ax.set_ylabel(rf"$\partial\,{OF[name]} / \partial {block}$")
@@ -84,11 +69,10 @@ def agreement(tables: Tables) -> Figure:
     return figure
 
 
-def influence(experiment: HsrGradient, tables: Tables) -> Figure:
+def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
     """Fig. 4: |delta_i| against the norm of the sample's contribution, one network, and the limit of Proposition 1."""
     rows = _first(tables["influence"])
     rows = rows[rows["start"] == rows["start"].min()]
-    tests = corrected(tables)
     figure, axes = draw.new_figure(2, 4, width=12.8, height=5.6)
     titles = []
     plain = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "bound"}
@@ -96,7 +80,7 @@ def influence(experiment: HsrGradient, tables: Tables) -> Figure:
         for line, block in enumerate(("w", "v")):
             ax = axes[line, column]
             part = rows[(rows["of"] == name) & (rows["block"] == block)]
-            ax.scatter(part["error"], part["norm"], s=16, alpha=0.7, linewidths=0, **draw.point_style("measured"))
+            ax.scatter(part["error"], part["norm"], s=16, alpha=0.7, linewidths=0, **LOOKS.point_style("measured"))
             ax.set_xlabel(r"$|\delta_i|$")
             ax.set_ylabel(f"norm of sample i's part, ${block}$")
             where = f"seed={rows['seed'].iloc[0]} start={rows['start'].iloc[0]}"
@@ -106,7 +90,7 @@ def influence(experiment: HsrGradient, tables: Tables) -> Figure:
     for line, name in enumerate(("trace", "pair")):
         ax = axes[line, 3]
         for _, part in limit[limit["of"] == name].groupby("start"):
-            ax.plot(part["error"], part["norm"], color=draw.colour("measured"), linewidth=0.9, alpha=0.7)
+            ax.plot(part["error"], part["norm"], color=LOOKS.colour("measured"), linewidth=0.9, alpha=0.7)
         draw.log_axis(ax, "both")
         ax.set_xlabel(r"$|\delta_i|$, made to vanish")
         ax.set_ylabel("norm of sample i's part")
@@ -128,7 +112,7 @@ def covariance(tables: Tables) -> Figure:
             part = rows[(rows["half_range"] == half_range) & (rows["activation"] == activation)]
             low, high = part["q25"].min(), part["q75"].max()
             scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
-            look = draw.style(activation)
+            look = LOOKS.style(activation)
             ax.plot(part["covariance"], scaled["q50"], **look)
             ax.fill_between(
                 part["covariance"], scaled["q25"], scaled["q75"], color=look["color"], alpha=0.18, linewidth=0
@@ -145,17 +129,16 @@ def covariance(tables: Tables) -> Figure:
     return figure
 
 
-def terms(tables: Tables) -> Figure:
+def terms(tables: Tables, tests: Tests) -> Figure:
     """Fig. 6: norms of both terms at random networks, first data set, with the test."""
     rows = _first(tables["terms"])
-    tests = corrected(tables)
     ranges = list(dict.fromkeys(rows["half_range"]))
     figure, axes = draw.new_figure(1, len(ranges), width=4.0 * len(ranges), height=3.6)
     titles = []
     for ax, half_range in zip(axes[0], ranges, strict=True):
         part = rows[rows["half_range"] == half_range]
-        names = {"gn": r"$\|\partial\mu\|$", "tensor": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
-        draw.groups(ax, {"gn": part["mean_term"], "tensor": part["std_term"]}, names=names)
+        names = {"mean_term": r"$\|\partial\mu\|$", "std_term": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
+        draw.groups(ax, {name: part[name] for name in names}, looks=LOOKS, names=names)
         draw.log_axis(ax, "y")
         test = tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")]
         draw.annotate_test(ax, test)
@@ -174,9 +157,9 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     labels = {
         "lambda_sup": ("lambda_sup", r"$\lambda_{\mathrm{sup}}$"),
         "lambda_1": ("lambda_1", r"$\lambda_1$"),
-        "lambda_2": ("trace_bound", r"$\lambda_2$"),
-        "lambda_3": ("slack", r"$\lambda_3$"),
-        f"lambda_{numbers[-1]}": ("loss", r"$\lambda_D$"),
+        "lambda_2": ("lambda_2", r"$\lambda_2$"),
+        "lambda_3": ("lambda_3", r"$\lambda_3$"),
+        f"lambda_{numbers[-1]}": ("lambda_D", r"$\lambda_D$"),
         "lambda_inf": ("lambda_inf", r"$\lambda_{\mathrm{inf}}$"),
     }
     for ax, names in (
@@ -185,7 +168,7 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     ):
         for name in names:
             look, text = labels[name]
-            ax.plot(rows["step"], rows[name], label=text, **(draw.style(look) | {"marker": ""}))
+            ax.plot(rows["step"], rows[name], label=text, **(LOOKS.style(look) | {"marker": ""}))
     for k in numbers:
         axes[0, 2].plot(rows["step"], rows[f"lambda_{k}"], color="0.35", linewidth=0.9)
     for ax in axes[0]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.gaussian import gaussian_classes
+from runner.data.gaussian import sample
 from runner.training.descent.descent import LossGradient, descend, duplicates
 from runner.training.flatness.flatness import Regularised
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 DTYPE = torch.float64
 LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
-
-
-def _sample(experiment: HsrGradient, ctx: Context, count: int, role: str) -> tuple[Tensor, Tensor]:
-    data = experiment.dataset
-    return gaussian_classes(count, data.inputs, -data.mean, data.variance, ctx.torch_generator(role))
 
 
 def _uniform(ctx: Context, role: str, count: int, dimension: int, half_range: float) -> Tensor:
@@ -53,7 +48,7 @@ def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     rows: list[dict[str, Any]] = []
     for number, (varied, samples, units) in enumerate(cases):
         ctx.progress(number, len(cases), f"timing I = {samples}, N = {units}")
-        x, q = _sample(experiment, ctx, samples, f"timing/{samples}")
+        x, q = sample(experiment.dataset, samples, ctx, f"timing/{samples}")
         theta = _uniform(ctx, f"timing/{units}", 1, tl.parameter_count(inputs, units), 1.0)[0]
         for form, function in (
             ("analytic", lambda t, x=x, q=q: tl.upper_bound_gradient(t, x, q)),
@@ -75,13 +70,13 @@ def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                     "repeats": len(times),
                 }
             )
-    return {"timing": {key: [row[key] for row in rows] for key in rows[0]}}
+    return {"timing": rows}
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 3: every entry of the four gradients for one network, and the norm of the difference for many."""
     inputs, units = experiment.dataset.inputs, experiment.compared_hidden
-    x, q = _sample(experiment, ctx, experiment.dataset.train, "data/train")
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
     dimension, split = tl.parameter_count(inputs, units), units * (inputs + 1)
     thetas = _uniform(ctx, "agreement", experiment.draws, dimension, experiment.compared_range)
     entries: dict[str, list[Any]] = {key: [] for key in ("of", "block", "entry", "analytic", "numerical")}
@@ -141,7 +136,7 @@ def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[st
 def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is made to vanish."""
     inputs, units = experiment.dataset.inputs, experiment.hidden
-    x, q = _sample(experiment, ctx, experiment.dataset.train, "data/train")
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
     dimension, split = tl.parameter_count(inputs, units), units * (inputs + 1)
     starts = _uniform(ctx, "starts", experiment.influence_starts, dimension, experiment.training.half_range)
     ends = descend(
@@ -170,12 +165,12 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     for start in unique.tolist():
         for exponent in LIMIT_EXPONENTS:
             moved = _with_error(ends.theta[start], x, q, split, 10.0**-exponent / 2)
-            gradients = sample_gradients(moved, x[:2], q[:2], 1)
+            own = sample_gradients(moved, x[:2], q[:2], 1)
             for name in ("trace", "pair"):
                 limit["start"].append(start)
                 limit["of"].append(name)
                 limit["error"].append(10.0**-exponent / 2)
-                limit["norm"].append(float(gradients[name][0].norm()))
+                limit["norm"].append(float(own[name][0].norm()))
     return {"influence": rows, "vanishing_error": limit}
 
 
@@ -217,7 +212,7 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 6: norms of ∇μ and √(D−1) ∇σ at random networks."""
-    x, q = _sample(experiment, ctx, experiment.dataset.train, "data/train")
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
     dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
     rows: dict[str, list[Any]] = {key: [] for key in ("half_range", "network", "mean_term", "std_term")}
     for half_range in experiment.half_range:
@@ -232,7 +227,7 @@ def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 7: descent on the bound alone (γ₁ = 0), and Proposition 2 on random spectra."""
-    x, q = _sample(experiment, ctx, experiment.dataset.train, "data/train")
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
     dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
     starts = _uniform(ctx, "starts", experiment.bound_starts, dimension, experiment.training.half_range)
     direction = Regularised(x, q, "bound", loss_weight=0.0)
@@ -261,7 +256,7 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     return {"bound_descent": paths, "narrowed": _narrowed(ctx, dimension)}
 
 
-def _narrowed(ctx: Context, dimension: int) -> dict[str, list[Any]]:
+def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move inward."""
     from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 

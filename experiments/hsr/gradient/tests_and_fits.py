@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner import stats
-from runner.stats import Statistic, correct
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from experiments.hsr.gradient import HsrGradient
 
 Tables = Mapping[str, "pd.DataFrame"]
+Tests = Mapping[tuple[str, str], Statistic]
+"""Rows of stats.csv by (name, group), with Holm's correction within a figure."""
+UNPRINTED = "network, scale and step of the differences are not printed"
 SIZES = {"dimension": "D", "samples": "I"}
 
 
@@ -23,17 +26,8 @@ def by_seed(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         yield int(str(seed)), rows
 
 
-def corrected(tables: Tables) -> dict[tuple[str, str], Statistic]:
-    """(name, group) -> the row, with Holm's correction within its figure."""
-    return {(s.name, s.group): s for s in correct(_rows(tables))}
-
-
-def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
-    """Every row of stats.csv."""
-    return _rows(tables)
-
-
-def _rows(tables: Tables) -> list[Statistic]:
+def statistics(tables: Tables) -> list[Statistic]:
+    """Every row of stats.csv, without Holm's correction."""
     parts = {"timing": _exponents, "influence": _influence, "terms": _terms, "covariance": _covariance}
     return [row for name, make in parts.items() if name in tables for row in make(tables[name])]
 
@@ -116,15 +110,11 @@ def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
         keys = ["seed", "of", "block"]
         for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
             rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
-    if "terms" in tables:
-        for (name, group), test in corrected(tables).items():
-            if name == f"std term - mean term, range {experiment.half_range[0]:g}":
-                seed = int(group.removeprefix("seed="))
-                rows.append({"metric": "fig06_p", "of": "", "block": "", "seed": seed, "value": test.p})
-    return pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    return found.assign(comparable=UNPRINTED)
 
 
-def notes(experiment: HsrGradient, tables: Tables) -> list[str]:
+def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
     found = []
     if "timing" in tables:
@@ -134,7 +124,7 @@ def notes(experiment: HsrGradient, tables: Tables) -> list[str]:
         )
         for varied, symbol in SIZES.items():
             fits = {
-                f: [s.slope for (n, _), s in corrected(tables).items() if n == f"exponent in {symbol}, {f}"]
+                f: [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {f}"]
                 for f in ("analytic", "numerical")
             }
             listed = "; ".join(f"{form} {', '.join(f'{v:.2f}' for v in values)}" for form, values in fits.items())

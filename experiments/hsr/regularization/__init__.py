@@ -6,30 +6,29 @@ sharpest and the flattest of them, and the four methods from these starts. The h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    GROUPS,
+    Analysis,
     Cell,
-    Claim,
     Context,
-    DescentTraining,
     Experiment,
-    GaussianData,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     one_of,
     positive,
     report_only,
+    since,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.data.gaussian import GaussianData
+from runner.metrics.closed_form import WsBoundMetric
+from runner.models.kinds.closed_form import ThreeLayerModel
+from runner.training.kinds.descent import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
 READINGS = ("every_step", "second_half")
@@ -59,13 +58,13 @@ class HsrRegularization(Experiment):
     trace_weight: float
     bound_weight: float
     radius: float
-    wide_radius: float
-    record_every: int
-    line_points: int
-    line_half_range: float
+    wide_radius: float = free()
+    record_every: int = free()
+    line_points: int = free()
+    line_half_range: float = free()
     plane_half_range: float
-    plane_points: int
-    boundary_starts: int
+    plane_points: int = free()
+    boundary_starts: int = free()
     saddle_ratio: float = report_only(0.01)
     level: float = report_only(0.01)
     tight: float = report_only(1.1)
@@ -74,6 +73,8 @@ class HsrRegularization(Experiment):
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
+    model: ThreeLayerModel = since(ThreeLayerModel())
+    metric: WsBoundMetric = since(WsBoundMetric())
     training: DescentTraining
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class HsrRegularization(Experiment):
         one_of("experiment.reading", self.reading, READINGS)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "reading", "activation", "dataset", "training"):
+            if field.name not in ("protocol", "reading", "activation", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("group_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -109,47 +110,7 @@ class HsrRegularization(Experiment):
 
         return measure(self, cell, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.hsr.regularization.figures import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.hsr.regularization.report import HsrRegularizationAnalysis
 
-        return figures(self, tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.hsr.regularization.claims import claims
-
-        return claims(self, tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.hsr.regularization.paired_tests import statistics
-
-        return statistics(self, tables)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.hsr.regularization.scores import measured
-
-        return measured(self, tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.hsr.regularization.scores import notes
-
-        return notes(self, tables)
-
-    def comparable(self) -> str:
-        paper = {
-            "experiment.activation": (self.activation, "sigmoid"),
-            "experiment.hidden": (self.hidden, 3),
-            "experiment.rate": (self.rate, 0.01),
-            "experiment.trace_weight": (self.trace_weight, 0.01),
-            "experiment.bound_weight": (self.bound_weight, 0.01),
-            "experiment.radius": (self.radius, 0.1),
-            "experiment.switch": (self.switch, 5000),
-            "training.starts": (self.training.starts, 3000),
-            "training.steps": (self.training.steps, 10_000),
-            "training.half_range": (self.training.half_range, 10.0),
-            "dataset.train": (self.dataset.train, 50),
-            "dataset.test": (max(self.dataset.test), 1000),
-            "dataset.mean": (self.dataset.mean, 1.0),
-            "dataset.variance": (self.dataset.variance, 2.0),
-        }
-        changed = [f"{key}={value} instead of {wanted}" for key, (value, wanted) in paper.items() if value != wanted]
-        return f"not the paper's protocol: {', '.join(changed)}" if changed else ""
+        return HsrRegularizationAnalysis(self, tables)

@@ -20,8 +20,6 @@ NAMES = {
     "asam_wide": "A-SAM, wide radius",
     "hsr": "HSR",
 }
-STYLES = {"asam_wide": "plain_sn"}
-"""Method -> label whose look it borrows, where `runner.report.figures` knows none for it."""
 PAIRS = (
     ("trace", "gd"),
     ("asam", "gd"),
@@ -92,8 +90,3 @@ def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
         values = np.log(values.where(values > 0))
     table = rows.assign(value=values).pivot_table(index="start", columns="method", values="value", dropna=False)
     return table.reindex(columns=list(NAMES))
-
-
-def label(method: str) -> str:
-    """The label under which `runner.report.figures` knows the method's look."""
-    return STYLES.get(method, method)

@@ -13,7 +13,7 @@ from experiments.hsr.regularization.views import boundaries, boundary_length, dy
 from experiments.ws_bound.measure import macro_f1
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.gaussian import gaussian_classes
+from runner.data.gaussian import sample
 from runner.training.descent.descent import DescentResult, Endpoints, LossGradient, descend, duplicates
 from runner.training.descent.directions import Direction
 from runner.training.flatness.flatness import training_direction
@@ -84,16 +84,13 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
 def draw(experiment: HsrRegularization, cell: Cell, ctx: Context) -> Problem:
     """Data and starts of the seed, the same under both protocols."""
     data, training = experiment.dataset, experiment.training
-
-    def sample(count: int, role: str) -> tuple[Tensor, Tensor]:
-        mean = -data.mean  # of class 1: the paper puts class 0 at +mean
-        return gaussian_classes(count, data.inputs, mean, data.variance, ctx.torch_generator(role))
-
     shape = (training.starts, tl.parameter_count(data.inputs, experiment.hidden))
     uniform = torch.rand(shape, dtype=DTYPE, generator=ctx.torch_generator("starts"))
     starts = (2 * uniform - 1) * training.half_range
-    x, q = sample(data.train, "data/train")
-    return Problem(x, q, *sample(max(data.test), "data/test"), starts, experiment.activation, experiment.ratio(cell))
+    x, q = sample(data, data.train, ctx, "data/train")
+    return Problem(
+        x, q, *sample(data, max(data.test), ctx, "data/test"), starts, experiment.activation, experiment.ratio(cell)
+    )
 
 
 def search(experiment: HsrRegularization, problem: Problem) -> Endpoints:

@@ -8,9 +8,8 @@ which a method reached no critical point are left out, and counted in the note.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.regularization.analysis import (
     FIGURES,
@@ -23,31 +22,18 @@ from experiments.hsr.regularization.analysis import (
     wide,
 )
 from runner import stats
-from runner.stats import Statistic, correct
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.hsr.regularization import HsrRegularization
 
-_LATEST: list[tuple[weakref.ref, HsrRegularization, list[Statistic]]] = []
-"""The rows of the tables seen last: report, claims, scorecard and figures ask for the same ones in turn."""
-
-
-def corrected(experiment: HsrRegularization, tables: Tables) -> dict[tuple[str, str], Statistic]:
-    """(name, group) -> the test, with Holm's correction within its figure."""
-    return {(s.name, s.group): s for s in correct(statistics(experiment, tables))}
-
 
 def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
-    """Every test of every variant."""
-    source = tables["endpoints"]
-    for table, settings, rows in _LATEST:
-        if table() is source and settings == experiment:
-            return list(rows)
-    rows = [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(source))]
-    _LATEST[:] = [(weakref.ref(source), experiment, rows)]
-    return list(rows)
+    """Every test of every variant, without Holm's correction."""
+    rows = tables["endpoints"]
+    return [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(rows))]
 
 
 def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
@@ -56,7 +42,7 @@ def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
             tables = {seed: wide(part, quantity) for seed, part in by_seed(rows[rows["group"] == group])}
             for a, b in PAIRS:
                 name = f"{quantity}, {a} - {b}, {group} seeds"
-                about = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
+                about: dict[str, Any] = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
                 about["figure"] = f"{figure} {variant.group}"
                 medians = []
                 for seed, table in tables.items():

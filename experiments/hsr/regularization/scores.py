@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, variants
-from experiments.hsr.regularization.paired_tests import corrected
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.hsr.regularization import HsrRegularization
 
+Tests = Mapping[tuple[str, str], Statistic]
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 COMPARED = (
     ("lambda_max", "hsr", "gd"),
@@ -36,16 +37,26 @@ def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for row in tables["search"].to_dict("records"):
-        about = {"protocol": row["protocol"], "seed": row["seed"]}
+        about = _about(str(row["protocol"])) | {"seed": row["seed"]}
         rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
         rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
     sizes = tables["data"].groupby(["protocol", "seed", "set"]).size()
     for (protocol, seed, kind), count in sizes.items():
-        rows.append({"metric": f"{kind}_samples", "protocol": protocol, "seed": seed, "value": count})
-    return pd.DataFrame(rows, columns=["metric", "protocol", "seed", "value"])
+        rows.append(_about(str(protocol)) | {"metric": f"{kind}_samples", "seed": seed, "value": count})
+    return pd.DataFrame(rows, columns=["metric", "protocol", "seed", "value", "fitted", "comparable"])
 
 
-def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
+def _about(protocol: str) -> dict[str, str]:
+    """The protocol, and why its numbers are fitted or cannot be held against the paper's."""
+    fitted = protocol == "fitted"
+    return {
+        "protocol": protocol,
+        "fitted": "the stop ratio was chosen by these numbers" if fitted else "",
+        "comparable": "" if fitted else "the learning rate of the search is not printed",
+    }
+
+
+def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
     found = [
         "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
@@ -53,7 +64,7 @@ def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
         "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
         f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} beside it (wide radius).",
     ]
-    found += _sharpness(experiment, tables)
+    found += _sharpness(experiment, tables, tests)
     rows = tables["endpoints"]
     for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
         lost = part[part["status"] != "ok"]["method"].value_counts()
@@ -65,8 +76,7 @@ def notes(experiment: HsrRegularization, tables: Tables) -> list[str]:
     return found
 
 
-def _sharpness(experiment: HsrRegularization, tables: Tables) -> Iterator[str]:
-    tests = corrected(experiment, tables)
+def _sharpness(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[str]:
     for variant in variants(experiment, tables):
         for quantity, a, b in COMPARED:
             name = f"{quantity}, {a} - {b}, sharp seeds"

@@ -6,28 +6,22 @@ from Hessian-vector products. Cells: the estimate against the closed form, and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
     Experiment,
     SettingError,
     Table,
+    Tables,
     grid,
     one_of,
     positive,
     report_only,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
 
 METHODS = ("sgd", "sam", "hsr")
 STEP_SECONDS = {"sgd": 0.0012, "sam": 0.0024, "hsr": 0.008}
@@ -85,25 +79,7 @@ class HsrStochastic(Experiment):
         part = str(cell.params["part"])
         return estimate(self, ctx) if part == "estimate" else train(self, part, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.hsr.stochastic.report import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.hsr.stochastic.report import HsrStochasticAnalysis
 
-        return figures(self, tables)
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.hsr.stochastic.report import claims
-
-        return claims(self, tables)
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.hsr.stochastic.report import statistics
-
-        return statistics(self, tables)
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.hsr.stochastic.report import notes
-
-        return notes(self, tables)
-
-    def comparable(self) -> str:
-        return "the paper measures nothing of this kind"
+        return HsrStochasticAnalysis(self, tables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
-from runner.data.gaussian import gaussian_classes
+from runner.data.gaussian import GaussianData, gaussian_classes
 from runner.training.flatness.stochastic import (
     ParameterHessian,
     combine,
@@ -96,7 +97,7 @@ def _step(
     experiment: HsrStochastic,
     method: str,
     model: torch.nn.Module,
-    parameters: list[Tensor],
+    parameters: Sequence[Tensor],
     x: Tensor,
     y: Tensor,
     spread: _Spread,
@@ -139,7 +140,7 @@ def _record(
         generator = ctx.torch_generator(f"curvature/{epoch}")
         found = stochastic_bound(value, parameters, BOUND_PROBES, generator)
         bound = float(found.bound.detach())
-        operator = ParameterHessian(torch.nn.functional.cross_entropy(model(x), y), parameters)
+        operator: Any = ParameterHessian(torch.nn.functional.cross_entropy(model(x), y), parameters)
         largest = lanczos_extremes(operator, steps=experiment.lanczos_steps, generator=generator).largest.value
     row = (epoch, float(value.detach()), accuracy, bound, largest)
     for key, entry in zip(history, row, strict=True):
@@ -151,8 +152,9 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
 
     Probes multiply the closed-form Hessian, which gives the same numbers as products by differentiation.
     """
-    x, q = gaussian_classes(50, 2, -1.0, 2.0, ctx.torch_generator("data/train"))
-    dimension = tl.parameter_count(2, experiment.hidden)
+    data = GaussianData()
+    x, q = gaussian_classes(data.train, data.inputs, data.mean, data.variance, ctx.torch_generator("data/train"))
+    dimension = tl.parameter_count(data.inputs, experiment.hidden)
     theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
     hessian, exact = tl.hessian(theta, x, q), float(tl.upper_bound(theta, x, q))
     rows: dict[str, list[Any]] = {key: [] for key in ("probes", "exact", "mean", "rms_error", "standard_error")}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
-from experiments.ws_bound.rank_tests import corrected
+from experiments.ws_bound.looks import LOOKS
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mappi
                 manage_ticks=False,
                 medianprops={"color": "black", "linewidth": 1.8},
             )
-            drawn["boxes"][0].set(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None)
+            drawn["boxes"][0].set(facecolor=LOOKS.colour(label), alpha=0.55, hatch="///" if slot else None)
     ax.set_xticks(range(len(samples)), [str(seed) for seed in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return [
-        Patch(facecolor=draw.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
+        Patch(facecolor=LOOKS.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
         for slot, label in enumerate(labels)
     ]
 
@@ -71,6 +71,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             ax,
             points["lambda_sup"],
             label=f"N={experiment.portrait_hidden}",
+            looks=LOOKS,
             bins=40,
             name=f"N = {experiment.portrait_hidden}",
             percentile=100 * experiment.low_share,
@@ -82,10 +83,11 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
     return figure
 
 
-def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+def generalisation(
+    experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic], variants: Sequence[Variant]
+) -> Figure:
     """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
     sizes = experiment.dataset.test
-    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(len(variants), len(sizes), sharey="row")
     titles = []
     for row, variant in zip(axes, variants, strict=True):
@@ -105,10 +107,11 @@ def generalisation(experiment: WsBound, tables: Tables, variants: Sequence[Varia
     return figure
 
 
-def width(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+def width(
+    experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic], variants: Sequence[Variant]
+) -> Figure:
     """Fig. 11: the bound of the narrow and the wide network, data set by data set."""
     narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
-    tests = corrected(experiment, tables)
     figure, axes = draw.new_figure(1, len(variants), sharey=True)
     titles = []
     for ax, variant in zip(axes[0], variants, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant
+from experiments.ws_bound.looks import LOOKS
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
                 ("lambda_sup", "lambda_sup", r"bound $\lambda_{\mathrm{sup}}$"),
                 ("lambda_max", "lambda_1", r"eigenvalue $\lambda_1$"),
             ):
-                look = draw.style(label) | {"marker": ""}
+                look = LOOKS.style(label) | {"marker": ""}
                 ax.plot(rows["step"], rows[column], label=name, **look)
             ax.axhline(2 / variant.rate, color="0.5", linewidth=1, linestyle=":", label="stability limit 2/η")
             draw.log_axis(ax, "y")

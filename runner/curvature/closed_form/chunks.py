@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 CHUNK_WORDS = 1 << 17
 
-Value = TypeVar("Value", Tensor, tuple[Tensor, Tensor])
-ClosedForm = Callable[[Tensor, Tensor, Tensor, str], Value]
+ClosedForm = TypeVar("ClosedForm", bound=Callable[..., Any])
 
 
 def _joined(parts: list[Tensor], lead: torch.Size) -> Tensor:
     return torch.cat(parts).unflatten(0, lead)
 
 
-def in_chunks(function: ClosedForm[Value]) -> ClosedForm[Value]:
+def in_chunks(function: ClosedForm) -> ClosedForm:
     """f(theta, x, q, activation) over the flattened leading dimensions of theta, I D words of temporaries per theta."""
 
     @wraps(function)
-    def chunked(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Value:
+    def chunked(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Any:
         lead = theta.shape[:-1]
         words = x.shape[0] * theta.shape[-1] if theta.ndim and x.ndim else CHUNK_WORDS
         size = max(1, CHUNK_WORDS // max(1, words))
@@ -38,4 +37,4 @@ def in_chunks(function: ClosedForm[Value]) -> ClosedForm[Value]:
             return _joined([value[0] for value in values], lead), _joined([value[1] for value in values], lead)
         return _joined(values, lead)
 
-    return chunked
+    return cast(ClosedForm, chunked)

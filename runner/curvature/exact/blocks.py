@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import evaluate
+from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differentiable
 from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
-from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
+from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.state import differentiable_copy, measuring
 
 
 @dataclass
@@ -41,16 +42,16 @@ def exact_blocks(
     bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
     or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
 
+    >>> from runner.curvature import Node
     >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
     >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
     torch.Size([2, 2])
     """
-    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check)
-    total = {
-        pair: block + parts.tensor[pair] if pair in parts.tensor else block
-        for pair, block in parts.gauss_newton.items()
-    }
-    return all_pairs(total, parts.measured)
+    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check, kept=2)
+    for pair, block in parts.gauss_newton.items():
+        if pair in parts.tensor:
+            block += parts.tensor.pop(pair)
+    return all_pairs(parts.gauss_newton, parts.measured)
 
 
 def gauss_newton_blocks(
@@ -63,7 +64,14 @@ def gauss_newton_blocks(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> Blocks:
-    """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; arguments and shapes as in exact_blocks."""
+    """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; arguments and shapes as in exact_blocks.
+
+    >>> from runner.curvature import Node
+    >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")
+    >>> gauss_newton_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2), ["input"])["input", "input"]
+    tensor([[4., 0.],
+            [0., 4.]])
+    """
     parts = collect(dag, x, y, nodes, tensor=False, per_example=per_example, memory_budget=memory_budget, check=check)
     return all_pairs(parts.gauss_newton, parts.measured)
 
@@ -78,19 +86,58 @@ def collect(
     per_example: bool = False,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
+    kept: int = 3,
 ) -> Parts:
-    """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch."""
-    measured = dag.select(nodes)
+    """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in exact_elements."""
+    with measuring(dag):
+        x, y = differentiable_copy(x), differentiable_copy(y)
+        plan = _Plan(memory_budget, per_example, kept if tensor else 1)
+        return _collect(dag, x, y, dag.select(nodes), tensor, plan, check)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Bytes that may be used, and what for."""
+
+    budget: int
+    per_example: bool
+    kept: int
+
+    def chunk(self, dag: Dag, evaluation: Evaluation, measured: tuple[str, ...], needed: Iterable[str]) -> int:
+        """Examples at a time; sets the elements that replicated examples of one node may take."""
+        sizes = {name: evaluation.size(name) for name in evaluation.values}
+        count = len(evaluation.values[dag.output])
+        itemsize = evaluation.values[dag.output].element_size()
+        differentiated = [v for v in needed if v in dag.nodes and v not in evaluation.structures]
+        reserved = self.budget // 4 if differentiated else 0
+        chunk = plan_chunk(dag, sizes, measured, count, itemsize, self.budget, self.per_example, self.kept, reserved)
+        working, result = exact_elements(dag, sizes, measured, self.per_example, self.kept)
+        evaluation.replica_elements = max(0, self.budget // itemsize - result - chunk * working)
+        return chunk
+
+
+def _collect(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    measured: tuple[str, ...],
+    tensor: bool,
+    plan: _Plan,
+    check: bool,
+) -> Parts:
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
-    sizes = {name: evaluation.size(name) for name in evaluation.values}
-    dtype = evaluation.values[dag.output].dtype
-    chunk = plan_chunk(dag, sizes, measured, len(x), torch.finfo(dtype).bits // 8, memory_budget, per_example)
+    for name in measured:
+        if not evaluation.values[name].is_floating_point():
+            raise not_differentiable(name, evaluation.values[name])
+    y = dag.loss.targets(evaluation.values[dag.output], y)
     reach, parts = Reach(dag, measured), Parts(measured)
-    scale = None if per_example else 1 / len(x)
+    chunk = plan.chunk(dag, evaluation, measured, reach.backwards)
+    scale = None if plan.per_example else 1 / len(x)
     with torch.no_grad():
         for start in range(0, len(x), chunk):
             part = slice(start, start + chunk)
             known = evaluation if chunk == len(x) else evaluate(dag, x[part])
+            known.replica_elements = evaluation.replica_elements
             router = Router(dag, known, y[part], reach, second=tensor)
             if tensor:
                 emit_tensor_part(router, _adder(parts.tensor), scale)

@@ -7,7 +7,7 @@ differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +18,10 @@ from torch import Tensor
 from runner.curvature.exact.recognise import single_stage, structure_of, traceable
 from runner.curvature.exact.replicate import replicated_jacobian
 from runner.curvature.exact.structure import Structure
-from runner.curvature.exact.trace import forget, structure_from_trace
+from runner.curvature.exact.trace import structure_from_trace
+from runner.curvature.graph.compare import alike
 from runner.curvature.graph.dag import INPUT, Dag, Node
+from runner.curvature.graph.errors import MeasurementError, describe
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -34,10 +36,13 @@ class Derivatives:
 
 @dataclass
 class Evaluation:
-    """Outputs of every node, and what closed forms keep for their derivatives."""
+    """Outputs of every node, what closed forms keep for their derivatives, and which nodes work in place."""
 
     values: dict[str, Tensor]
     structures: dict[str, tuple[Structure, Any]]
+    in_place: frozenset[str] = frozenset()
+    replica_elements: int | None = None
+    """Numbers that the replicated examples of one node may take in all; None: no limit but replicate.py's own."""
 
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
@@ -51,56 +56,114 @@ def second_derivatives(where: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
-            raise ValueError(
+            raise MeasurementError(
                 f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}). For fused "
-                "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out"
+                "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out; "
+                "take torch.compile off (module._orig_mod)"
             ) from error
         raise
+
+
+def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None:
+    """Raises ValueError when a gradient went through a backward that cannot be differentiated (once_differentiable).
+
+    torch marks it with an error node that no path joins to the variables, so that autograd would take its second
+    derivative for zero.
+    """
+    waiting = [g.grad_fn for g in gradients if g is not None and g.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        step = waiting.pop()
+        if type(step).__name__ in ("Error", "DelayedError"):
+            raise MeasurementError(
+                f"{where} has a backward without a second derivative (a torch.autograd.Function marked "
+                "once_differentiable): write its backward in differentiable operations, without the mark"
+            )
+        for following, _ in step.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor]) -> None:
+    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone."""
+    for name in dag.order:
+        require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
+
+
+def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
+    """Raises ValueError when the node's own backward cannot be differentiated, tried on the first example.
+
+    The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only then.
+    """
+    with torch.enable_grad():
+        leaves = [t[:1].detach().clone() for t in inputs]
+        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+        output = node(*(t.clone() for t in leaves))
+        if not floating or not output.requires_grad:
+            return
+        cotangent = torch.ones_like(output, requires_grad=True)
+        first = torch.autograd.grad(output, floating, cotangent, create_graph=True, allow_unused=True)
+        refuse_cut_backwards(first, f"node {node.name!r}")
+        bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
+        with second_derivatives(f"node {node.name!r}"):
+            if bent:
+                torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not batched over
     examples."""
-    values, structures = {INPUT: x}, {}
+    values, structures, in_place = {INPUT: x}, {}, set()
     with torch.no_grad():
         for name in dag.order:
             node = dag.nodes[name]
-            inputs = [values[p] for p in node.parents]
-            values[name], structure = _evaluate_node(node, inputs)
+            copies = [values[p].clone() for p in node.parents]  # a function that works in place changes the copies
+            values[name], structure = _evaluate_node(node, [values[p] for p in node.parents], copies)
+            if any(copy._version for copy in copies):
+                in_place.add(name)
             if structure is not None:
                 structures[name] = structure
             if values[name].dim() < 2 or values[name].shape[0] != x.shape[0]:
-                raise ValueError(
+                raise MeasurementError(
                     f"node {name!r} returned shape {tuple(values[name].shape)}: expected ({x.shape[0]}, d, ...), "
                     "one row per example"
                 )
-    return Evaluation(values, structures)
+    return Evaluation(values, structures, frozenset(in_place))
 
 
-def _evaluate_node(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Structure, Any] | None]:
-    """Output of a node, and its closed form with what that keeps, where there is one."""
+def _evaluate_node(
+    node: Node, inputs: Sequence[Tensor], copies: Sequence[Tensor]
+) -> tuple[Tensor, tuple[Structure, Any] | None]:
+    """Output of a node, and its closed form with what that keeps, where there is one. copies: for the function."""
     if node.params or len(set(node.parents)) < len(inputs):
-        return node(*inputs).detach(), None
+        return node(*copies).detach(), None
     structure = structure_of(node.fn, inputs)
     if structure is not None:
-        value, saved = structure.forward(inputs)
+        try:
+            value, saved = structure.forward(inputs)
+        except RuntimeError:
+            node(*copies)  # names the node, and says what does not fit
+            raise
         return value, (structure, saved)
     if not traceable(inputs):
-        return node(*inputs).detach(), None
+        return node(*copies).detach(), None
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in inputs]
-        value = node(*leaves)
-    for _ in range(2):  # a function that has changed since it was traced is traced once more
-        structure = structure_from_trace(node.fn, len(inputs), single_stage)
-        if structure is None:
-            break
+        tracked = [leaf.clone() for leaf in leaves]
+        value = node(*tracked)
+    if any(t._version for t in tracked):
+        copies[0].add_(0)  # marks the node as one that works in place
+        return value.detach(), None
+    # Traced at every call: constants computed while tracing are those of this moment.
+    structure = structure_from_trace(node.fn, len(inputs), single_stage)
+    if structure is not None:
         try:
             found, saved = structure.forward(inputs)
             if _agrees(structure, saved, found, value, leaves):
                 return value.detach(), (structure, saved)
-        except RuntimeError:  # sizes of layers that have been replaced since
+        except Exception:  # closed forms save time: what they cannot do is left to automatic differentiation
             pass
-        forget(node.fn)
     return value.detach(), None
 
 
@@ -109,18 +172,12 @@ def _agrees(structure: Structure, saved: Any, found: Tensor, value: Tensor, leav
 
     The gradient tells apart what a trace does not see, such as a part that runs without gradients.
     """
-    if found.shape != value.shape or not value.requires_grad or not _alike(found, value.detach()):
+    if found.shape != value.shape or not value.requires_grad or not alike(found, value.detach()):
         return False
     g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value)
     grads = torch.autograd.grad(value, leaves, g, allow_unused=True, retain_graph=True)
     pulled = structure.pullback(saved, g, [leaf.shape[1] for leaf in leaves])
-    return all(exact is not None and _alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True))
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(
-        (a - b).abs().max() <= 1e4 * torch.finfo(b.dtype).eps * b.abs().max().clamp_min(1e-12)
-    )
+    return all(exact is not None and alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True))
 
 
 def node_derivatives(
@@ -167,12 +224,17 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
 def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool) -> Derivatives:
     wanted = tuple(dict.fromkeys(wanted))
     values = evaluation.values
+    for p in wanted:
+        if not values[p].is_floating_point():
+            raise not_differentiable(p, values[p])
     inputs = tuple(values[p] for p in wanted)
     sizes = [evaluation.size(p) for p in wanted]
 
     def outputs(copies: tuple[Tensor, ...], repeats: int) -> Tensor:
         given = dict(zip(wanted, copies, strict=True))
         arguments = [given[p] if p in given else _repeat(values[p], repeats) for p in node.parents]
+        if node.name in evaluation.in_place:
+            arguments = [a.clone() for a in arguments]
         return node(*arguments).flatten(1)
 
     def gradient(copies: tuple[Tensor, ...], repeats: int) -> Tensor | None:
@@ -183,15 +245,19 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         filled = [torch.zeros_like(c) if g is None else g for g, c in zip(grads, copies, strict=True)]
         return torch.cat([g.flatten(1) for g in filled], 1)
 
+    limit = None
+    if evaluation.replica_elements is not None:
+        limit = evaluation.replica_elements // _elements_of_one(node, evaluation, sum(sizes), second)
     found = Derivatives()
-    for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1]), strict=True):
+    for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1], limit), strict=True):
         found.jacobians[p] = (
             inputs[0].new_zeros(len(delta), delta.shape[1], evaluation.size(p)) if jacobian is None else jacobian
         )
     if not second:
         return found
+    require_second_derivative(node, [values[p] for p in node.parents])
     with second_derivatives(f"node {node.name!r}"):
-        columns = replicated_jacobian(gradient, inputs, sum(sizes))
+        columns = replicated_jacobian(gradient, inputs, sum(sizes), limit)
     for q, column in zip(wanted, columns, strict=True):
         # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then stays exactly zero.
         if column is None or not column.any():
@@ -199,6 +265,33 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         for p, block in zip(wanted, column.split(sizes, 1), strict=True):
             found.curvature[p, q] = block.contiguous()
     return found
+
+
+def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bool) -> int:
+    """Numbers that automatic differentiation of the node holds for one replica of one example: what it saves, and the
+    gradients that are under way beside it."""
+    saved = 0
+
+    def count(t: Tensor) -> Tensor:
+        nonlocal saved
+        saved += t.numel()
+        return t
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        leaves = [evaluation.values[p][:1].detach().clone() for p in node.parents]
+        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+        output = node(*(t.clone() for t in leaves))
+        if second and floating and output.requires_grad:
+            torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
+    return max(1, 2 * saved + 6 * inputs + 6 * output.numel())
+
+
+def not_differentiable(name: str, value: Tensor) -> MeasurementError:
+    """The error for a node or an input of integers."""
+    return MeasurementError(
+        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values only. Measure the nodes "
+        "after it (the embedding's output instead of the tokens)"
+    )
 
 
 def _repeat(t: Tensor, repeats: int) -> Tensor:

@@ -18,15 +18,20 @@ MAX_ELEMENTS = 1 << 23
 Replicated = Callable[[tuple[Tensor, ...], int], "Tensor | None"]
 
 
-def replicated_jacobian(fn: Replicated, inputs: tuple[Tensor, ...], rows: int) -> list[Tensor | None]:
+def replicated_jacobian(
+    fn: Replicated, inputs: tuple[Tensor, ...], rows: int, limit: int | None = None
+) -> list[Tensor | None]:
     """Jacobians of fn, shape (B, rows), with respect to each flattened input: shapes (B, rows, d_p).
 
     fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring gradients -> (B *
     repeats, rows), or None when it does not depend on them. An input that fn does not depend on has Jacobian None.
+    limit: replicated examples at a time, over all rows (at least one row is taken).
     """
     batch = inputs[0].shape[0]
     widest = max(rows, *(t[0].numel() for t in inputs))
     step = max(1, min(rows, MAX_ELEMENTS // max(1, batch * widest)))
+    if limit is not None:
+        step = max(1, min(step, limit // batch))
     pieces: list[list[Tensor | None]] = []
     for start in range(0, rows, step):
         count = min(step, rows - start)

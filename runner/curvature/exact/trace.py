@@ -1,8 +1,9 @@
 """Recognising unmodified functions and modules by tracing them once: the code `relu(norm(linear(h)))` as stages.
 
 torch.fx records what a function does to its arguments; a short list of operations is understood, and anything else
-means that the function is left to automatic differentiation. A trace is kept as long as its function lives, but
-trusted only while it reproduces the function's outputs (derivatives.py compares them at every evaluation).
+means that the function is left to automatic differentiation, which gives the same numbers: recognising saves time
+and must never cost a result. A function is traced at every evaluation, since constants are computed while tracing, and
+trusted only where it reproduces the function's outputs and gradients (derivatives.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -71,27 +71,12 @@ def _named(value: nn.Module | Tensor) -> Callable[..., Any]:
     return leaf
 
 
-_traces: WeakKeyDictionary[Any, fx.Graph | None] = WeakKeyDictionary()
-
-
 def trace(fn: Callable[..., Tensor]) -> fx.Graph | None:
-    """What fn does, or None when it cannot be traced. Traced once per function."""
+    """What fn does, or None when it cannot be traced."""
     try:
-        if fn in _traces:
-            return _traces[fn]
-    except TypeError:  # not hashable or not weakly referable
-        return None
-    try:
-        graph: fx.Graph | None = _Tracer().trace(fn)
+        return _Tracer().trace(fn)
     except Exception:  # any Python code may run here, on arguments that are not tensors
-        graph = None
-    _traces[fn] = graph
-    return graph
-
-
-def forget(fn: Callable[..., Tensor]) -> None:
-    """Drops the trace of a function that has changed since."""
-    _traces.pop(fn, None)
+        return None
 
 
 @dataclass(frozen=True)
@@ -128,7 +113,7 @@ def structure_from_trace(fn: Callable[..., Tensor], arguments: int, leaf_stages:
             else:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = _step(node, args, kwargs, leaf_stages)
-    except NotRecognised:
+    except Exception:  # NotRecognised, or arguments in a form that the list below does not expect
         return None
     return None
 
@@ -184,8 +169,9 @@ def _functional(target: Any, args: tuple, kwargs: dict) -> _Form:
     return _form(args[0]).then(LayerNormStage(weight, bias, given.get("eps", 1e-5)))
 
 
-def _concatenation(tensors: Any, dim: int = 0) -> _Form:
+def _concatenation(tensors: Any, dim: int = 0, axis: int | None = None) -> _Form:
     """cat of all arguments in order along dimension 1."""
+    dim = dim if axis is None else axis
     forms = [_form(t) for t in tensors]
     count = len(forms)
     plain = all(f == _Form(tuple(float(i == k) for i in range(count))) for k, f in enumerate(forms))

@@ -3,175 +3,206 @@
 - BatchNorm in training mode mixes the examples; dropout in training mode is random;
 - a network that is not deterministic, or whose examples are not independent, has no per-example blocks;
 - a loss that is not the mean of per-example losses makes every block wrong by a factor;
+- values that are not finite have no derivatives;
 - an exact computation that does not fit in memory is refused, and the estimator to use instead is named.
-A fused kernel without a second derivative is caught where it is differentiated (derivatives.py).
+Backwards without a second derivative are caught where they are differentiated (derivatives.py). Tolerances are
+relative, and never wide: in half precision they are a few roundings.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from runner.curvature.exact.derivatives import Evaluation, evaluate
-from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.compare import alike, tolerance
+from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import MeasurementError, first_not_finite
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
+from runner.curvature.graph.memory import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.graph.state import measuring, reachable
 
-MEMORY_BUDGET = 1 << 30
-"""Default bytes for one exact computation, working set and results together."""
+__all__ = [
+    "MEMORY_BUDGET",
+    "check_before_measuring",
+    "check_examples",
+    "check_loss",
+    "check_modes",
+    "exact_elements",
+    "modules_of",
+    "plan_chunk",
+]
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _BATCH_NORM = (nn.modules.batchnorm._BatchNorm,)
 
 
-def modules_of(dag: Dag) -> Iterator[tuple[str, str, nn.Module]]:
-    """(node, path inside it, module) for every module of the graph."""
-    for name in dag.order:
-        fn = dag.nodes[name].fn
-        if isinstance(fn, nn.Module):
-            for path, module in fn.named_modules():
-                yield name, path, module
+def modules_of(dag: Dag) -> Iterator[tuple[str, nn.Module]]:
+    """(where, module) for every module of the graph, those that plain functions hold in their closures included."""
+    yield from ((where, module) for where, module in reachable(dag).modules.values())
 
 
 def check_modes(dag: Dag) -> None:
     """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
-    for name, path, module in modules_of(dag):
-        where = f"node {name!r}" + (f", module {path!r}" if path else "")
+    for label, module in modules_of(dag):
+        node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
+        path = label[len(node) + 1 :]
+        where = f"node {node!r}" + (f", module {path!r}" if path else "")
         if isinstance(module, _BATCH_NORM) and (module.training or module.running_mean is None):
-            raise ValueError(
+            raise MeasurementError(
                 f"{where}: {type(module).__name__} normalises by the batch: one example's loss depends on the others. "
                 "Call .eval() on the model before measuring (and keep running statistics)"
             )
         if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-            raise ValueError(f"{where}: {type(module).__name__} is in training mode: the loss is random. Call .eval()")
-
-
-def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
-    """Raises ValueError unless the loss of the batch is the mean of the losses of its examples, and repeatable."""
-    if isinstance(dag.loss, CrossEntropy | MeanSquaredError):
-        return
-    if y.shape[:1] != output.shape[:1]:
-        raise ValueError(
-            f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
-        )
-    dag.loss.check_shape(dag.loss.fn(output, y), output)
-    twice = [dag.loss.fn(output, y).mean().item() for _ in range(2)]
-    if not _close(twice[0], twice[1], output.dtype):
-        raise ValueError(
-            f"the loss is not deterministic: {twice[0]!r}, then {twice[1]!r} for the same output and target"
-        )
-    single = (
-        torch.stack([dag.loss.fn(output[b : b + 1], y[b : b + 1]).reshape(()) for b in range(len(output))])
-        .mean()
-        .item()
-    )
-    if not _close(twice[0], single, output.dtype):
-        hint = (
-            " (it looks like a sum: use reduction='mean' or 'none')"
-            if _close(twice[0], single * len(output), output.dtype)
-            else ""
-        )
-        raise ValueError(
-            f"the loss of the batch, {twice[0]:.6g}, is not the mean of its examples' losses, {single:.6g}{hint}. "
-            "Return the mean over the examples, or one value per example"
-        )
-
-
-def check_examples(dag: Dag, x: Tensor) -> None:
-    """Raises ValueError when two evaluations differ, or when an example's outputs depend on the rest of the batch."""
-    with torch.no_grad():
-        first, second = dag.forward(x), dag.forward(x)
-        half = dag.forward(x[: (len(x) + 1) // 2])
-    for name in dag.order:
-        if not torch.equal(first[name], second[name]) and not _alike(first[name], second[name]):
-            raise ValueError(
-                f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness"
-            )
-        if not _alike(first[name][: len(half[name])], half[name]):
-            raise ValueError(
-                f"node {name!r} mixes the examples of the batch: its output for the first ones changes with the rest. "
-                "Per-example blocks need a function of one example (normalisation in evaluation mode)"
+            raise MeasurementError(
+                f"{where}: {type(module).__name__} is in training mode: the loss is random. Call .eval()"
             )
 
 
-def exact_elements(
-    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False
-) -> tuple[int, int]:
-    """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`."""
-    routed = sum(sizes[v] for v in dag.order)
-    widest = max(sizes[v] for v in dag.order)
-    total = sum(sizes[v] for v in measured)
-    edges = sum(
-        sizes[u] * sizes[p] + sizes[p] ** 2
-        for u in dag.order
-        for p in set(dag.nodes[u].parents)
-        if p != INPUT or INPUT in measured
-    )
-    working = 3 * routed * widest + edges + 3 * sizes[dag.output] * total
-    return working + (3 * total**2 if per_example else 0), 0 if per_example else 3 * total**2
+def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = True) -> Evaluation:
+    """Every check but the memory's; returns the evaluation of the batch, and leaves the model as it was.
 
-
-def plan_chunk(
-    dag: Dag,
-    sizes: dict[str, int],
-    measured: tuple[str, ...],
-    examples: int,
-    itemsize: int,
-    budget: int,
-    per_example: bool = False,
-) -> int:
-    """How many examples fit at once into `budget` bytes.
-
-    Raises ValueError when not even one does (per_example: when not all do), naming the estimators to use instead.
+    finite=False lets NaN and infinity pass, for callers that report them with their result. Raises ValueError.
     """
-    working, result = exact_elements(dag, sizes, measured, per_example)
-    room = budget // itemsize - result
-    chunk = min(examples, room // working) if room > 0 else 0
-    if chunk < (examples if per_example else 1):
-        need = (result + working * (examples if per_example else 1)) * itemsize
-        raise ValueError(
-            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
-            "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "
-            "for R and C, spectral_norms (power iteration) for D, lanczos_extremes for eigenvalues"
-        )
-    return chunk
-
-
-def check_before_measuring(dag: Dag, x: Tensor, y: Tensor) -> Evaluation:
-    """Every check but the memory's; returns the evaluation of the batch. Raises ValueError."""
-    if len(x) == 0:
-        raise ValueError("the batch is empty: expected at least one example")
-    if len(x) != len(y):
-        raise ValueError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
-    check_modes(dag)
-    evaluation = evaluate(dag, x)
-    if set(evaluation.structures) != set(dag.order):  # nodes in closed form cannot mix examples or draw random numbers
-        check_examples(dag, x)
-    if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
-        with torch.no_grad():
-            check_loss(dag, evaluation.values[dag.output], y)
+    with measuring(dag):
+        if len(x) == 0:
+            raise MeasurementError("the batch is empty: expected at least one example")
+        if len(x) != len(y):
+            raise MeasurementError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
+        check_modes(dag)
+        evaluation = evaluate(dag, x)
+        output = evaluation.values[dag.output]
+        bad = first_not_finite(evaluation.values)
+        if bad:
+            if finite:
+                raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+            return evaluation
+        if set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw random numbers
+            check_examples(dag, x)
+        dag.loss.targets(output, y)
+        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
+            with torch.no_grad():
+                check_loss(dag, output, y)
     return evaluation
 
 
-def _tolerance(dtype: torch.dtype) -> float:
-    return 1e4 * torch.finfo(dtype).eps
+# ------------------------------------------------------------------ the loss
 
 
-def _close(a: float, b: float, dtype: torch.dtype) -> bool:
-    return math.isclose(a, b, rel_tol=_tolerance(dtype), abs_tol=_tolerance(dtype))
+def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
+    """Raises ValueError unless the loss of a batch is the mean of the losses of its examples, and repeatable.
+
+    Checked on the outputs and on the outputs with examples and components exchanged: a trained network's own losses
+    are so small that a sum hides among roundings. Twice the batch tells a sum from a mean for one example too.
+    """
+    if y.shape[:1] != output.shape[:1]:
+        raise MeasurementError(
+            f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
+        )
+    loss = dag.loss.value
+    first, second = (loss(output, y).mean() for _ in range(2))
+    if not torch.equal(first, second) and float((first - second).abs()) > tolerance(output.dtype) * float(first.abs()):
+        raise MeasurementError(
+            f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the same output and target"
+        )
+    trials = []
+    for changed in (output, output.roll(1, 0).flip(1)):
+        outputs, targets = torch.cat([output, changed]), torch.cat([y, y])
+        single = torch.stack([loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))])
+        trials.append((loss(outputs, targets), single))
+    scale = max((float(s.abs().mean()) for _, s in trials if s.isfinite().all()), default=0.0)
+    for whole, single in trials:
+        if bool(single.isfinite().all()) or not bool(whole.isfinite().all()):
+            _compare_losses(whole, single, tolerance(output.dtype) * scale)
+        else:
+            raise MeasurementError(
+                "the loss of the batch is finite and that of a single example is not (an example that the loss "
+                "ignores?): use reduction='none', or drop these examples"
+            )
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
-    scale = float(a.abs().max()) if a.numel() else 0.0
-    return a.shape == b.shape and bool((a - b).abs().max() <= _tolerance(a.dtype) * max(scale, 1e-12))
+def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
+    """Raises ValueError when the loss of a batch is not that of its examples."""
+    if whole.dim() == 1:
+        if bool(((whole - single).abs() > allowed).any()):
+            raise MeasurementError("an example's loss depends on the rest of the batch: return the loss of each alone")
+        return
+    mean = single.mean()
+    if not whole.isfinite() or float((whole - mean).abs()) <= allowed:
+        return
+    summed = float((whole - single.sum()).abs()) <= allowed * len(single)
+    hint = " (it looks like a sum: use reduction='mean' or 'none')" if summed else ""
+    raise MeasurementError(
+        f"the loss of the batch, {float(whole):.6g}, is not the mean of its examples' losses, {float(mean):.6g}{hint}. "
+        "Return the mean over the examples, or one value per example"
+    )
 
 
-def _bytes(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} TiB"
+# ------------------------------------------------------------------ the examples
+
+
+def check_examples(dag: Dag, x: Tensor) -> None:
+    """Raises ValueError when two evaluations differ, or when an example's outputs depend on the rest of the batch.
+
+    Each part of the batch must give the same outputs alone, in another order, twice over, and beside other inputs:
+    a recurrent network over dimension 0 leaves the first examples alone, BatchNorm equal halves.
+    """
+    with torch.no_grad():
+        first, second = dag.forward(x), dag.forward(x)
+        for name in dag.order:
+            if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
+                raise MeasurementError(
+                    f"node {name!r} is not deterministic: two evaluations of the same input differ. "
+                    "Remove the randomness"
+                )
+        for trial in _trials(x, dag.packed):
+            _compare_examples(dag, first, trial)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Another batch; rows `here` of its outputs must be rows `there` of the outputs of the batch itself."""
+
+    inputs: Tensor
+    here: Tensor
+    there: Tensor
+
+
+def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
+    count = len(x)
+    rows = torch.arange(count, device=x.device)
+    half = (count + 1) // 2
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(x.device)
+    mixed = torch.cat([order, rows.flip(0)])
+    yield _Trial(x[mixed], torch.arange(2 * count, device=x.device), mixed)
+    if count == 1:
+        return
+    yield _Trial(x[:half], rows[:half], rows[:half])
+    yield _Trial(x[-half:], rows[:half], rows[-half:])
+    odd = rows % 2 == 1
+    others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
+    if x.is_floating_point() and not packed:
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        others = others * (1 + 0.1 * noise).to(x)
+    for changed in (odd, ~odd):
+        beside = torch.where(changed.view(-1, *(1,) * (x.dim() - 1)), others, x)
+        yield _Trial(beside, rows[~changed], rows[~changed])
+
+
+def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None:
+    try:
+        again = dag.forward(trial.inputs)
+    except MeasurementError as error:
+        raise MeasurementError(
+            f"{error} (in a batch of {len(trial.inputs)} of the same examples: a node's function must take any number)"
+        ) from error
+    for name in dag.order:
+        if len(again[name]) != len(trial.inputs) or not alike(again[name][trial.here], first[name][trial.there]):
+            raise MeasurementError(
+                f"node {name!r} mixes the examples of the batch: an example's output changes with the others. "
+                "Per-example blocks need a function of one example, with the examples along dimension 0 "
+                "(batch_first=True, normalisation in evaluation mode)"
+            )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.composition import Composition
+from runner.curvature.graph.errors import MeasurementError, expect_tensor, is_out_of_memory, node_failure
 from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
 
 INPUT = "input"
@@ -50,7 +51,16 @@ class Node:
             )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        return self.fn(*inputs, **self.params)
+        """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes wrong in it."""
+        try:
+            value = self.fn(*inputs, **self.params)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise node_failure(self.name, inputs, error) from error
+        return expect_tensor(self.name, value)
 
     def parameters(self) -> dict[str, Tensor]:
         """Parameters by name: those of the module, else `params`."""
@@ -71,6 +81,9 @@ class Dag:
 
     Raises ValueError for duplicate or unknown names, cycles, and nodes that never reach the output.
     """
+
+    packed = False
+    """Whether a row of x is several inputs side by side (trace_module): its columns may be indices or masks."""
 
     def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
         self.nodes: dict[str, Node] = {}
@@ -101,6 +114,11 @@ class Dag:
         names: one per node (default: the modules' own names, "0", "1", ...). group: sizes of consecutive runs of
         modules that form one node each, e.g. [3, 3, 1] for Linear-LayerNorm-act twice and a head.
         """
+        if not isinstance(modules, nn.Sequential | nn.ModuleList | Sequence):
+            raise ValueError(
+                f"expected an nn.Sequential, an nn.ModuleList or a list of modules, found {type(modules).__name__}: "
+                "use trace_module(module, loss, batch) for another module, or put it in a list"
+            )
         parts: list[Callable[..., Tensor]] = list(modules)
         own = [name for name, _ in modules.named_children()] if isinstance(modules, nn.Module) else []
         sizes = list(group) if group is not None else [1] * len(parts)
@@ -143,7 +161,8 @@ class Dag:
         values = {INPUT: x + shift[INPUT] if INPUT in shift else x}
         for name in self.order:
             node = self.nodes[name]
-            value = node(*(values[p] for p in node.parents))
+            # Copies: a function that works in place would overwrite the outputs of the parents.
+            value = node(*(values[p].clone() for p in node.parents))
             values[name] = value + shift[name] if name in shift else value
         return values
 
@@ -152,10 +171,11 @@ class Dag:
         return self.loss.per_example(self.forward(x, perturbation)[self.output], y).mean()
 
     def select(self, nodes: Iterable[str] | None) -> tuple[str, ...]:
-        """`nodes` checked and in topological order; None means every node. "input" may be asked for by name."""
+        """`nodes` checked and in topological order; None means every node. "input" may be asked for by name, and one
+        name alone as a string."""
         if nodes is None:
             return self.order
-        asked = list(nodes)
+        asked = [nodes] if isinstance(nodes, str) else list(nodes)
         unknown = [name for name in asked if name not in self.nodes and name != INPUT]
         if unknown:
             raise ValueError(f"unknown nodes {unknown}: the graph has {[INPUT, *self.order]}")

@@ -10,8 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from runner.curvature.exact.replicate import replicated_jacobian
+from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
 
 LossSpec = Union[Literal["cross_entropy", "mse"], Callable[[Tensor, Tensor], Tensor], "Loss"]
+
+IGNORED = -100
+"""torch's default ignore_index."""
 
 
 class Loss:
@@ -25,18 +29,44 @@ class Loss:
     def __init__(self, fn: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.fn = fn
 
+    def targets(self, output: Tensor, target: Tensor) -> Tensor:
+        """The target in the form that the derivatives need. Raises ValueError when it does not fit the output."""
+        return target
+
     def per_example(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each example, shape (B,). A callable that returns the mean is evaluated one example at a time."""
-        value = self.check_shape(self.fn(output, target), output)
+        target = self.targets(output, target)
+        value = self.value(output, target)
         if value.dim() == 1:
             return value
         if output.shape[0] == 1:
             return value.reshape(1)
         return torch.stack([self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])])
 
+    def value(self, output: Tensor, target: Tensor) -> Tensor:
+        """What the callable returns. Raises ValueError when it fails or returns something else than it should."""
+        try:
+            found = self.fn(output, target)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise MeasurementError(
+                f"the loss failed on output {describe(output)} and target {describe(target)}: "
+                f"{type(error).__name__}: {text}. It is called as loss(output, target)"
+            ) from error
+        return self.check_shape(found, output)
+
     @staticmethod
     def check_shape(value: Tensor, output: Tensor) -> Tensor:
-        """The value itself. Raises ValueError unless it is one per example or a scalar."""
+        """The value itself. Raises ValueError unless it is a tensor with one value per example or a scalar."""
+        if not isinstance(value, Tensor):
+            raise MeasurementError(
+                f"the loss returned a {type(value).__name__}: expected a tensor that autograd can differentiate "
+                "(no .item(), no float())"
+            )
         if value.shape not in ((), (output.shape[0],)):
             raise ValueError(
                 f"the loss returned shape {tuple(value.shape)} for {output.shape[0]} examples: "
@@ -46,7 +76,13 @@ class Loss:
 
     def summed(self, output: Tensor, target: Tensor) -> Tensor:
         """Sum over the examples, without a loop when the callable returns the mean (used for derivatives)."""
-        value = self.fn(output, target)
+        target = self.targets(output, target)
+        value = self.value(output, target)
+        if output.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+            raise MeasurementError(
+                "the loss does not depend on the output through operations that autograd records: "
+                "remove .detach(), .item() and torch.no_grad from it"
+            )
         if value.dim() == 0:
             return value * output.shape[0]
         return self.per_example(output, target).sum()
@@ -73,14 +109,49 @@ class Loss:
 
 
 class CrossEntropy(Loss):
-    """-log softmax(f)[y] for class indices y, shape (B,). H = diag(p) - p p^T. Class probabilities are allowed too."""
+    """-log softmax(f)[y] for class indices y, shape (B,). H = diag(p) - p p^T. Class probabilities are allowed too.
+
+    Indices may have any integer type or be boolean. Raises ValueError for an index outside 0 .. K-1, torch's
+    ignore_index (-100) included: an example without a loss has no place in a mean over examples.
+    """
 
     name = "cross_entropy"
 
     def __init__(self) -> None:
         super().__init__(_cross_entropy)
 
+    def targets(self, output: Tensor, target: Tensor) -> Tensor:
+        classes = (output.shape[0], *output.shape[2:])
+        if target.is_floating_point():
+            if target.shape != output.shape:
+                raise MeasurementError(
+                    f"cross_entropy: expected class indices of shape {classes} and an integer type, or probabilities "
+                    f"of shape {tuple(output.shape)}, found a target {describe(target)}"
+                )
+            return target
+        if target.shape != classes:
+            raise MeasurementError(
+                f"cross_entropy: expected class indices of shape {classes} for the output {describe(output)}, found "
+                f"a target {describe(target)}"
+            )
+        target = target.long()
+        outside = (target < 0) | (target >= output.shape[1])
+        if bool(outside.any()):
+            place = outside.nonzero()[0]
+            found = int(target[tuple(place)])
+            advice = (
+                "it is torch's ignore_index: drop these examples, or pass a loss with reduction='none'"
+                if found == IGNORED
+                else "number the classes from 0, and look at the output's width"
+            )
+            raise MeasurementError(
+                f"cross_entropy: expected classes 0 to {output.shape[1] - 1}, found {found} for example "
+                f"{int(place[0])}; {advice}"
+            )
+        return target
+
     def gradient(self, output: Tensor, target: Tensor) -> Tensor:
+        target = self.targets(output, target)
         if not _class_indices(output, target):
             return super().gradient(output, target)
         gradient = torch.softmax(output, 1)
@@ -88,6 +159,7 @@ class CrossEntropy(Loss):
         return gradient
 
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:
+        target = self.targets(output, target)
         if not _class_indices(output, target):
             return super().hessian(output, target)
         p = torch.softmax(output, 1)
@@ -102,17 +174,27 @@ class MeanSquaredError(Loss):
     def __init__(self) -> None:
         super().__init__(_mean_squared_error)
 
+    def targets(self, output: Tensor, target: Tensor) -> Tensor:
+        if target.shape[:1] != output.shape[:1] or target.numel() != output.numel():
+            raise MeasurementError(
+                f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}; "
+                "reshape it to one row per example"
+            )
+        return target if target.is_floating_point() else target.to(output.dtype)
+
     def gradient(self, output: Tensor, target: Tensor) -> Tensor:
+        target = self.targets(output, target)
         error = output.flatten(1) - target.reshape(output.shape).flatten(1)
         return 2 * error / error.shape[1]
 
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:
+        self.targets(output, target)
         d = output[0].numel()
         return torch.eye(d, dtype=output.dtype, device=output.device).expand(output.shape[0], d, d) * (2 / d)
 
 
 def resolve_loss(loss: LossSpec) -> Loss:
-    """The Loss of a name or a callable. Raises ValueError for anything else."""
+    """The Loss of a name or a callable. Raises ValueError for anything else, the class of a loss module included."""
     if isinstance(loss, Loss):
         return loss
     named: dict[str, type[CrossEntropy] | type[MeanSquaredError]] = {
@@ -121,6 +203,8 @@ def resolve_loss(loss: LossSpec) -> Loss:
     }
     if isinstance(loss, str) and loss in named:
         return named[loss]()
+    if isinstance(loss, type):
+        raise ValueError(f"loss: expected a loss, found the class {loss.__name__}: pass an instance, {loss.__name__}()")
     if callable(loss):
         return Loss(loss)
     raise ValueError(f'loss must be "cross_entropy", "mse" or a callable loss(output, target), got {loss!r}')
@@ -135,6 +219,4 @@ def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def _mean_squared_error(output: Tensor, target: Tensor) -> Tensor:
-    if output.numel() != target.numel():
-        raise ValueError(f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}")
     return (output - target.reshape(output.shape)).square().flatten(1).mean(1)

@@ -15,12 +15,29 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import second_derivatives
+from runner.curvature.exact.derivatives import (
+    evaluate,
+    name_missing_second_derivative,
+    not_differentiable,
+    refuse_cut_backwards,
+    second_derivatives,
+)
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring
+from runner.curvature.graph.compare import alike
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import MeasurementError, first_not_finite
+from runner.curvature.graph.state import (
+    Fingerprint,
+    differentiable_copy,
+    measuring,
+    refuse_autocast,
+    untouched,
+)
+from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
+
+__all__ = ["BlockOperator", "CurvatureOperator", "Part", "Products"]
 
 Part = Literal["total", "gauss_newton", "tensor"]
-Products = dict[str, Tensor]
 
 
 @dataclass
@@ -33,13 +50,21 @@ class _Graph:
     gradients: dict[str, Tensor]
 
 
-class CurvatureOperator:
+class CurvatureOperator(SymmetricOperator):
     """The symmetric matrix [H[v,w]] over `nodes`, of the mean loss over (x, y), as an operator.
 
     nodes: default all. part: "total", "gauss_newton" or "tensor" (their difference). sizes[v] = d_v.
     `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that the saved tensors
     of all simultaneous directions may take. `products` counts the directions applied so far (a tensor product counts
-    once). Raises ValueError as the guards of checks.py do (check=False skips them).
+    once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make every
+    estimate NaN. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when weights
+    or data have changed since: what is kept here belongs to the old ones.
+
+    >>> from runner.curvature import Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> operator.block("h", "out").dense().shape
+    torch.Size([3, 3])
     """
 
     def __init__(
@@ -55,30 +80,35 @@ class CurvatureOperator:
     ) -> None:
         if part not in ("total", "gauss_newton", "tensor"):
             raise ValueError(f'part must be "total", "gauss_newton" or "tensor", got {part!r}')
-        self.dag, self.x, self.y, self.part = dag, x, y, part
-        self.nodes = dag.select(nodes)
-        if check:
-            check_before_measuring(dag, x, y)
-        self.products = 0
-        with torch.no_grad():
-            self._values = dag.forward(x)
-        self._moving = self._perturbed_nodes()
-        self.sizes = {v: self._values[v][0].numel() for v in self.nodes}
-        self.dtype, self.device = self._values[dag.output].dtype, self._values[dag.output].device
-        self._loss_hessian = dag.loss.hessian(self._values[dag.output], y) if part != "total" else None
+        with measuring(dag):
+            self.dag, self.x, self.y = dag, differentiable_copy(x), differentiable_copy(y)
+            self.part, self.check = part, check
+            self.nodes = dag.select(nodes)
+            evaluation = check_before_measuring(dag, self.x, self.y, finite=False) if check else evaluate(dag, self.x)
+            self._in_place = evaluation.in_place
+            with torch.no_grad():
+                self._values = dag.forward(self.x)
+            output = self._values[dag.output]
+            self.y = dag.loss.targets(output, self.y)
+            self.reason = first_not_finite(self._values)
+            for name in self.nodes:
+                if not self._values[name].is_floating_point():
+                    raise not_differentiable(name, self._values[name])
+            self._moving = self._perturbed_nodes()
+            self.sizes = {v: self._values[v][0].numel() for v in self.nodes}
+            self.dtype, self.device = output.dtype, output.device
+            self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
         self._graph: _Graph | None = None
+        self._differentiable = False
+        self._fingerprint = Fingerprint(dag, x=x, y=y)
         self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes()))
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
 
-        Raises ValueError for unknown nodes or shapes that do not fit.
+        Raises ValueError for unknown nodes or shapes that do not fit, and when the network has changed.
         """
-        if self.part == "tensor":
-            total, gauss_newton = self.apply_parts(directions)
-            return {v: total[v] - gauss_newton[v] for v in self.nodes}
-        product = self._hessian if self.part == "total" else self._gauss_newton
-        return self._in_pieces(directions, (product,))[0]
+        return self.whole(directions)[0] if self.part == "tensor" else self._in_pieces(directions, (self._own,))[0]
 
     def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
         """The products with the total and with the Gauss-Newton part; needs part="tensor". Arguments as in apply."""
@@ -87,32 +117,47 @@ class CurvatureOperator:
         total, gauss_newton = self._in_pieces(directions, (self._hessian, self._gauss_newton))
         return total, gauss_newton
 
+    def whole(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
+        """The products, and those of the total where this is the tensor part: a difference rounds as its terms do."""
+        if self.part != "tensor":
+            return super().whole(directions)
+        total, gauss_newton = self.apply_parts(directions)
+        return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
+
+    def single(self, example: int) -> CurvatureOperator:
+        """The operator of one example alone."""
+        part = slice(example, example + 1)
+        return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
+
+    def _own(self, directions: Products, copies: int) -> Products:
+        return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
+
     def _in_pieces(
         self, directions: Mapping[str, Tensor], products: Sequence[Callable[[Products, int], Products]]
     ) -> list[Products]:
         """Each of `products` on the directions, as many at a time as the memory budget allows."""
-        counts = {len(r) for r in directions.values()}
-        fits = all(w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items())
-        if len(counts) != 1 or not fits:
-            raise ValueError(
-                f"expected directions (k, d_w), one k for all, for nodes with sizes {self.sizes}; got "
-                f"{ {w: tuple(r.shape) for w, r in directions.items()} }"
-            )
-        (count,) = counts
+        count = self.direction_count(directions)
+        self._refuse_changes()
         found: list[list[Products]] = [[] for _ in products]
-        for start in range(0, count, self.simultaneous):
-            piece = {w: r[start : start + self.simultaneous].to(self.device, self.dtype) for w, r in directions.items()}
-            for collected, product in zip(found, products, strict=True):
-                collected.append(product(piece, min(self.simultaneous, count - start)))
+        with torch.inference_mode(False), torch.enable_grad():
+            refuse_autocast((self.device.type,))
+            for start in range(0, count, self.simultaneous):
+                end = start + self.simultaneous
+                piece = {
+                    w: differentiable_copy(r[start:end].to(self.device, self.dtype)) for w, r in directions.items()
+                }
+                for collected, product in zip(found, products, strict=True):
+                    collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
         return [{v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found]
 
-    def block(self, v: str, w: str) -> BlockOperator:
-        """The block H[v,w]."""
-        for name in (v, w):
-            if name not in self.sizes:
-                raise ValueError(f"node {name!r} is not one of the operator's: {list(self.nodes)}")
-        return BlockOperator(self, v, w)
+    def _refuse_changes(self) -> None:
+        changed = self._fingerprint.changed()
+        if changed:
+            raise MeasurementError(
+                f"{changed} has changed since this operator was built, and what is kept here belongs to the old "
+                "network: build a new CurvatureOperator after an optimiser step, load_state_dict or an assignment"
+            )
 
     # ------------------------------------------------------------------ automatic differentiation
 
@@ -133,6 +178,7 @@ class CurvatureOperator:
         dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
         if not isinstance(dot, Tensor):
             return self._zero(copies)
+        self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
         curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.view(copies, len(self.x), -1)) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
@@ -142,8 +188,12 @@ class CurvatureOperator:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return zero
         leaves = [graph.leaves[v] for v in self.nodes]
-        with second_derivatives("a node"):
-            grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
+        try:
+            with second_derivatives("a node"):
+                grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
+        except MeasurementError:
+            name_missing_second_derivative(self.dag, self._values)
+            raise
         return {v: zero[v] if g is None else g.flatten(1) for v, g in zip(self.nodes, grads, strict=True)}
 
     def _zero(self, copies: int) -> dict[str, Tensor]:
@@ -160,8 +210,32 @@ class CurvatureOperator:
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
             self._graph = None  # free the old one first
-            self._graph = self._build(copies)
+            with untouched(self.dag):
+                self._graph = self._build(copies)
+            self._fingerprint.renew()  # of buffers that were put back
+            self._check_graph(self._graph)
         return self._graph
+
+    def _check_graph(self, graph: _Graph) -> None:
+        """Raises ValueError when the network is another one than at construction, or cannot be differentiated twice."""
+        if not self.check or self.reason:
+            return
+        again = graph.output.detach().unflatten(0, (graph.copies, len(self.x)))
+        if not alike(again, self._values[self.dag.output].expand_as(again)):
+            raise MeasurementError(
+                "the network's output is not what it was when this operator was built (an attribute, a hook or the "
+                "mode has changed): build a new CurvatureOperator"
+            )
+        if not self._differentiable:
+            self._require_second_derivatives(graph.gradients.values())
+            self._differentiable = True
+
+    def _require_second_derivatives(self, gradients: Iterable[Tensor | None]) -> None:
+        try:
+            refuse_cut_backwards(gradients, "the network")
+        except MeasurementError:
+            name_missing_second_derivative(self.dag, self._values)
+            raise
 
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)
@@ -179,7 +253,8 @@ class CurvatureOperator:
             for name in (INPUT, *self.dag.order):
                 if name in self._moving:
                     node = self.dag.nodes[name]
-                    value = node(*(values[p] for p in node.parents))
+                    parents = [values[p].clone() if name in self._in_place else values[p] for p in node.parents]
+                    value = node(*parents)
                 else:
                     fixed = self._values[name].detach()
                     value = fixed.repeat(copies, *(1,) * (fixed.dim() - 1))
@@ -202,40 +277,7 @@ class CurvatureOperator:
             total += t.numel() * t.element_size()
             return t
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        with measuring(self.dag), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             self._build(1)
+        self._fingerprint.renew()
         return total
-
-
-@dataclass(frozen=True)
-class BlockOperator:
-    """One block H[v,w], shape (d_v, d_w), as products.
-
-    >>> # op.matvec(z) == op.dense() @ z, op.adjoint.dense() == op.dense().T
-    """
-
-    operator: CurvatureOperator
-    v: str
-    w: str
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.operator.sizes[self.v], self.operator.sizes[self.w]
-
-    @property
-    def adjoint(self) -> BlockOperator:
-        """H[v,w]^T = H[w,v]."""
-        return BlockOperator(self.operator, self.w, self.v)
-
-    def matvec(self, z: Tensor) -> Tensor:
-        """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
-        columns = z if z.dim() == 2 else z.unsqueeze(1)
-        product = self.operator.apply({self.w: columns.mT})[self.v].mT
-        return product if z.dim() == 2 else product.squeeze(1)
-
-    def dense(self) -> Tensor:
-        """The block, (d_v, d_w), from min(d_v, d_w) products."""
-        rows, columns = self.shape
-        if rows < columns:
-            return self.adjoint.dense().mT
-        return self.matvec(torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device))

@@ -21,8 +21,23 @@ Columns = dict[str, list[Any]]
 
 
 def resonance(block: Tensor) -> float:
-    """R = ||H[v,w]||_F (Definition 23)."""
-    return float(torch.linalg.matrix_norm(block.double()))
+    """R = ||H[v,w]||_F (Definition 23), at every scale; NaN when an entry is."""
+    found = float(torch.linalg.matrix_norm(block.double()))
+    return found if _in_range(found) else _norm(block.double())
+
+
+def _in_range(norm: float) -> bool:
+    """Whether no square of the entries has left the range of float64."""
+    return 1e-100 < norm < 1e100
+
+
+def _norm(values: Tensor) -> float:
+    """Euclidean norm at every scale: a power of two taken out changes no digit."""
+    largest = float(values.abs().max()) if values.numel() else 0.0
+    if not math.isfinite(largest) or largest == 0:
+        return float(values.norm())
+    exponent = math.frexp(largest)[1]
+    return math.ldexp(float(torch.ldexp(values, torch.tensor(-exponent)).norm()), exponent)
 
 
 def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:
@@ -33,20 +48,25 @@ def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:
 
 
 def stable_rank(block: Tensor) -> float:
-    """D = ||H||_F^2 / ||H||_2^2 (Eq. 7), between 1 and the rank; NaN for a zero block."""
-    s = torch.linalg.svdvals(block.double())
+    """D = ||H||_F^2 / ||H||_2^2 (Eq. 7), between 1 and the rank; NaN for a zero block and one that is not finite."""
+    s = _svdvals(block.double())
     return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
 
 
 def effective_dimension(block: Tensor) -> float:
-    """d_eff = ||H||_* / ||H||_2 (Definition 57), D <= d_eff <= sqrt(rank D); NaN for a zero block."""
-    s = torch.linalg.svdvals(block.double())
+    """d_eff = ||H||_* / ||H||_2 (Definition 57), D <= d_eff <= sqrt(rank D); NaN as for D."""
+    s = _svdvals(block.double())
     return float((s / s[0]).sum()) if s[0] > 0 else math.nan
 
 
-def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 1e-12) -> float:
-    """||H^T||_F / (||H^GN||_F + epsilon) of one pair (Eq. 4)."""
-    return resonance(tensor) / (resonance(gauss_newton) + epsilon)
+def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
+    """||H^T||_F / (||H^GN||_F + epsilon) of one pair (Eq. 4); NaN when the denominator is 0.
+
+    The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides the gap of a network
+    whose loss is small.
+    """
+    bottom = resonance(gauss_newton) + epsilon
+    return resonance(tensor) / bottom if bottom > 0 else math.nan
 
 
 def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
@@ -82,7 +102,7 @@ def block_metrics(
     nodes = _order(blocks, order)
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     singular = dict(zip(pairs, _singular_values([total[pair] for pair in pairs]), strict=True))
-    norms = {pair: float(s.norm()) for pair, s in singular.items()}
+    norms = {pair: float(s.norm()) if _in_range(float(s.norm())) else _norm(s) for pair, s in singular.items()}
     columns: Columns = {name: [] for name in COLUMNS}
     place = {v: i for i, v in enumerate(nodes)}
     for v, w in pairs:
@@ -91,7 +111,9 @@ def block_metrics(
         row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
         if gauss_newton is not None and tensor is not None:
             row["frob_gn"], row["frob_tensor"] = resonance(gauss_newton[v, w]), resonance(tensor[v, w])
-            row["gap"] = row["frob_tensor"] / (row["frob_gn"] + 1e-12)
+            row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
+            if math.isnan(row["gap"]):
+                row["status"] = row["status"] or "Gauss-Newton block is zero"
         for name, column in columns.items():
             column.append(row.get(name, math.nan))
     return columns
@@ -114,6 +136,9 @@ def gap_by_distance(columns: Columns) -> dict[int, float]:
 def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
     """C, D, d_eff, sigma1 and status from the singular values. Zero means below rounding of the blocks it is made
     of."""
+    if not math.isfinite(norm) or not math.isfinite(scale):
+        nothing = dict.fromkeys(("C", "D", "d_eff", "sigma1"), math.nan)
+        return {**nothing, "status": "block is not finite"}
     if scale == 0:
         return {
             "C": math.nan,
@@ -148,8 +173,17 @@ def _singular_values(blocks: list[Tensor]) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for at in shapes.values():
         stacked = torch.stack([blocks[i] for i in at]).double()
-        found |= dict(zip(at, torch.linalg.svdvals(stacked), strict=True))
+        found |= dict(zip(at, _svdvals(stacked), strict=True))
     return [found[i] for i in range(len(blocks))]
+
+
+def _svdvals(blocks: Tensor) -> Tensor:
+    """Singular values, NaN for a block that is not finite (LAPACK would fail on all of them)."""
+    finite = blocks.isfinite().flatten(-2).all(-1)
+    if bool(finite.all()):
+        return torch.linalg.svdvals(blocks)
+    values = torch.linalg.svdvals(torch.where(finite[..., None, None], blocks, 0))
+    return torch.where(finite[..., None], values, math.nan)
 
 
 def _parts(blocks: BlockSplit | Blocks, gn_blocks: Blocks | None) -> tuple[Blocks, Blocks | None, Blocks | None]:

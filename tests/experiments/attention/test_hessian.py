@@ -10,7 +10,6 @@ import torch
 
 from experiments.attention.hessian import AttentionHessian
 from experiments.attention.hessian.claims import claims, measured, notes, statistics
-from experiments.attention.hessian.figures import figures
 from experiments.attention.hessian.measure import climb, draw, draw_raw, feasible
 from runner.contract.experiment import Context, SettingError
 from runner.curvature.closed_form.attention.bounds import BOUNDS, POINT
@@ -80,7 +79,7 @@ def test_claims_confirm_and_can_refute(tables: dict[str, pd.DataFrame]) -> None:
     broken = {c.name: c.verdict for c in claims({"bounds": bounds})}
     assert broken[f"lemma_{bounds['bound'].iloc[-1]}"] == "refuted"
     bounds.loc[bounds.index[-1], ["ratio", "status"]] = [0.5, "not finite"]
-    assert {c.name: c.verdict for c in claims({"bounds": bounds})}[f"lemma_{bounds['bound'].iloc[-1]}"] == "undecided"
+    assert {c.name: c.verdict for c in claims({"bounds": bounds})}[f"lemma_{bounds['bound'].iloc[-1]}"] == "no power"
     assert claims({}) == []
 
 
@@ -93,8 +92,8 @@ def test_measured_fits_the_reference_and_notes_speak(tables: dict[str, pd.DataFr
     assert all(row.kind == "linear" for row in statistics(tables))
 
 
-def test_figures_draw(tables: dict[str, pd.DataFrame]) -> None:
-    drawn = figures(tables)
+def test_figures_draw(setup: AttentionHessian, tables: dict[str, pd.DataFrame]) -> None:
+    drawn = setup.analyse(tables).figures()
     assert set(drawn) == {"tightness", "growth", "index_cases", "convexity"}
     for make in drawn.values():
         make().canvas.draw()

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from experiments.attention.newton import AttentionNewton
-from experiments.attention.newton.claims import at_base, basin_radius, claims, measured, notes, statistics
-from experiments.attention.newton.figures import figures, work_per_run
+from experiments.attention.newton.claims import at_base, basin_radius, measured
+from experiments.attention.newton.figures import work_per_run
 from experiments.attention.newton.measure import OUTCOMES, outcomes, run
 from experiments.attention.newton.problem import draw, follow
 from runner.contract.experiment import Cell, Context, SettingError
@@ -97,17 +97,18 @@ def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: 
     theorem = tables["theorem"]
     assert (theorem["status"] == "ok").all()
     assert (theorem["norm_share"] < 1e-2).all() and (theorem["recovery_error"] > 0.99).all()
-    verdicts = {claim.name: claim.verdict for claim in claims(setup, tables)}
+    verdicts = {claim.name: claim.verdict for claim in setup.analyse(tables).claims()}
     assert verdicts == {
+        **dict.fromkeys(("recovery from a tenth", "recovery from afar"), "empty"),  # distances that this grid lacks
         "convexity": "confirmed",
         "convergence": "confirmed",
         "recovery": "refuted",
-        "order": "undecided",
+        "order": "no power",
     }
     wished = {"theorem": theorem.assign(recovery_error=1e-3, excess=2.0)}
-    verdicts = {claim.name: claim.verdict for claim in claims(setup, wished)}
+    verdicts = {claim.name: claim.verdict for claim in setup.analyse(wished).claims()}
     assert verdicts["recovery"] == "confirmed" and verdicts["convergence"] == "refuted"
-    assert claims(setup, {}) == []
+    assert setup.analyse({}).claims() == []
 
 
 def test_scan_recovers_at_small_gamma_only(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
@@ -123,9 +124,9 @@ def test_measured_statistics_and_notes(setup: AttentionNewton, tables: dict[str,
     assert set(values["seed"]) == {42, 43}
     radii = basin_radius(tables["basin"])
     assert set(radii["radius"]) <= {0.0, *setup.distance}
-    assert len(statistics(setup, tables)) >= len(setup.method)
-    assert any("Theorem J.1" in line for line in notes(setup, tables))
-    assert measured({}) is None and notes(setup, {}) == [] and statistics(setup, {}) == []
+    assert len(setup.analyse(tables).statistics()) >= len(setup.method)
+    assert any("Theorem J.1" in line for line in setup.analyse(tables).notes())
+    assert measured({}) is None and setup.analyse({}).notes() == [] and setup.analyse({}).statistics() == []
 
 
 def test_work_counts_what_each_method_does() -> None:
@@ -138,7 +139,7 @@ def test_work_counts_what_each_method_does() -> None:
 
 
 def test_figures_draw(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = figures(setup, tables)
+    drawn = setup.analyse(tables).figures()
     assert set(drawn) == {"iterates", "basin", "outcomes", "order", "recovery", "cost"}
     for make in drawn.values():
         make().canvas.draw()

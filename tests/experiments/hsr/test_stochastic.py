@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.hsr.stochastic.measure import _Spread, digits, network
-from experiments.hsr.stochastic.report import claims, figures, final, notes, statistics
+from experiments.hsr.stochastic.report import final
 from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
 from runner.run.config import build_job
@@ -78,18 +78,18 @@ def constructed(hsr):
 
 @pytest.mark.parametrize(("hsr", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
 def test_claims_follow_the_tables(experiment, hsr, verdict):
-    found = {c.name: c.verdict for c in claims(experiment, {"history": constructed(hsr)})}
+    found = {c.name: c.verdict for c in experiment.analyse({"history": constructed(hsr)}).claims()}
     assert found["flatter than SGD"] == found["flatter than SAM"] == verdict
     assert found["no loss of accuracy against SGD"] == "confirmed"
     assert final({"history": constructed(hsr)}, "lambda_max")["hsr"].iloc[0] == hsr
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    for make in figures(experiment, tables).values():
+    for make in experiment.analyse(tables).figures().values():
         make()
-    assert all(c.verdict == "undecided" for c in claims(experiment, tables))
-    assert any(s.name == "exponent of the error in probes" for s in statistics(experiment, tables))
-    assert len(notes(experiment, tables)) == 3
+    assert all(c.verdict == "no power" for c in experiment.analyse(tables).claims())
+    assert any(s.name == "exponent of the error in probes" for s in experiment.analyse(tables).statistics())
+    assert len(experiment.analyse(tables).notes()) == 3
 
 
 def test_what_cannot_be_used_is_refused(experiment):

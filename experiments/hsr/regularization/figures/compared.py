@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed, label
-from experiments.hsr.regularization.paired_tests import corrected
+from experiments.hsr.looks import LOOKS
+from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from experiments.hsr.regularization import HsrRegularization
+    from runner.stats import Statistic
 
 HATCHES = {"gd": None, "trace": "///", "asam": "...", "asam_wide": "ooo", "hsr": "xxx"}
 SPECTRUM = {
@@ -46,7 +47,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
                 whiskerprops={"linewidth": 0.8},
                 capprops={"linewidth": 0.8},
             )
-            drawn["boxes"][0].set(facecolor=draw.colour(label(method)), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
+            drawn["boxes"][0].set(facecolor=LOOKS.colour(method), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
     ax.set_xticks(range(len(seeds)), seeds)
     ax.set_xlim(-0.6, len(seeds) - 0.4)
 
@@ -54,9 +55,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
 def _legend(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(facecolor=draw.colour(label(m)), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()
-    ]
+    handles = [Patch(facecolor=LOOKS.colour(m), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
@@ -90,9 +89,8 @@ def f1(tables: Tables, variant: Variant) -> Figure:
     return _panels(tables, variant, {"f1": "macro F1 on test data"}, ())
 
 
-def effects(experiment: HsrRegularization, tables: Tables, variant: Variant) -> Figure:
+def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Statistic], variant: Variant) -> Figure:
     """Rank-biserial effect of every comparison, a dot per data set, filled where p < level after Holm's correction."""
-    tests = corrected(experiment, tables)
     shown = {**SPECTRUM, "f1": "macro F1"}
     figure, axes = draw.new_figure(2, len(shown), width=12.4, height=5.6, sharex=True, sharey=True)
     titles = []
@@ -101,7 +99,7 @@ def effects(experiment: HsrRegularization, tables: Tables, variant: Variant) -> 
             for place, (a, b) in enumerate(PAIRS):
                 name = f"{quantity}, {a} - {b}, {group} seeds"
                 found = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
-                look = draw.point_style(label(a))
+                look = LOOKS.point_style(a)
                 for slot, test in enumerate(found):
                     height = place + 0.12 * (slot - (len(found) - 1) / 2)
                     filled = test.p_holm < experiment.level

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiments.hsr.looks import LOOKS
 from experiments.hsr.regularization.analysis import Tables
 from runner.report import figures as draw
 
@@ -27,7 +28,7 @@ def data(tables: Tables) -> Figure:
         part = rows[rows["set"] == kind]
         for label, name in ((0, "low"), (1, "high")):
             points = part[part["label"] == label]
-            look = draw.point_style(name)
+            look = LOOKS.point_style(name)
             ax.scatter(
                 points["x1"],
                 points["x2"],
@@ -60,7 +61,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             alpha=0.35,
             linewidths=0,
             label=f"median ratio {ratio:.3f}",
-            **draw.point_style("lambda_sup"),
+            **LOOKS.point_style("lambda_sup"),
         )
         draw.log_axis(row[0], "both")
         draw.identity_line(row[0])
@@ -73,6 +74,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             row[1],
             part.loc[part["seed"] == seed, "lambda_sup"],
             label="lambda_sup",
+            looks=LOOKS,
             bins=40,
             name="critical points",
             percentile=None,
@@ -82,7 +84,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
                 first[f"{key}_threshold"],
                 linestyle="--",
                 linewidth=1.3,
-                color=draw.colour(label),
+                color=LOOKS.colour(label),
                 label=f"{key} seeds: {first[key]} beyond {first[f'{key}_threshold']:.3g}",
             )
         draw.legend(row[1])

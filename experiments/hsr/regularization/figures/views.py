@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from experiments.hsr.regularization.analysis import NAMES, Tables, label
+from experiments.hsr.looks import LOOKS
+from experiments.hsr.regularization.analysis import NAMES, Tables
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def _first(tables: Tables, name: str, protocol: str) -> pd.DataFrame:
 
 
 def _bands(ax: Axes, rows: pd.DataFrame, x: str, method: str, low: str, high: str) -> None:
-    look = draw.style(label(method)) | {"marker": ""}
+    look = LOOKS.style(method) | {"marker": ""}
     ax.plot(rows[x], rows["q50"], label=NAMES[method], **look)
     ax.fill_between(rows[x], rows[low], rows[high], color=look["color"], alpha=0.15, linewidth=0)
 
@@ -70,7 +71,7 @@ def saddle_check(tables: Tables, protocol: str) -> Figure:
     for line, direction, look in zip(axes, ("u_1", "u_D"), ("lambda_1", "lambda_inf"), strict=True):
         for ax, method in zip(line, NAMES, strict=True):
             part = rows[(rows["method"] == method) & (rows["direction"] == direction)]
-            ax.plot(part["offset"], part["q50"], **(draw.style(look) | {"marker": ""}))
+            ax.plot(part["offset"], part["q50"], **(LOOKS.style(look) | {"marker": ""}))
             ax.axhline(0, color="black", linewidth=0.8)
             titles.append(f"{NAMES[method]}, ${direction}$")
         line[0].set_ylabel(rf"$L(\theta + t {direction}) - L(\theta)$")
@@ -111,6 +112,6 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         line[0].set_ylabel("$x_2$")
     for ax in axes[1]:
         ax.set_xlabel("$x_1$")
-    figure.colorbar(image, ax=axes.ravel().tolist(), shrink=0.7, label="$p$ of class 1")
+    figure.colorbar(cast(Any, image), ax=axes.ravel().tolist(), shrink=0.7, label="$p$ of class 1")
     draw.letter(axes, titles)
     return figure

@@ -77,7 +77,7 @@ def join(W: Tensor, V: Tensor) -> Tensor:
 
 
 def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
-    """ValueError unless theta is (..., D), x (I, M), q (I,), all floating and of one dtype."""
+    """ValueError unless theta is (..., D), x (I, M), q (I,) in [0, 1], all floating and of one dtype."""
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 1:
         raise ValueError(f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; reshape the samples")
     if q is not None and q.shape != x.shape[:1]:
@@ -93,6 +93,11 @@ def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
                 f"expected theta, x and q of one floating dtype, found theta {theta.dtype} and {name} "
                 f"{tensor.dtype}; convert with .to(torch.float64)"
             )
+    if q is not None and bool(((q < 0) | (q > 1)).any()):
+        raise ValueError(
+            f"expected labels q between 0 and 1 (probabilities of class 1), found {float(q.min()):g} to "
+            f"{float(q.max()):g}; map labels -1, 1 to 0, 1"
+        )
     hidden_width(theta.shape[-1], x.shape[1])
 
 

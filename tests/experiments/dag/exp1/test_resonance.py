@@ -3,10 +3,12 @@ import math
 import pandas as pd
 import pytest
 
+from experiments.printed import statements
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
-from runner.run.config import build_job
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import decay, measured, quick
 
 
@@ -16,7 +18,12 @@ def paper():
 
 
 def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+    """part -> verdict of one claim; the whole one where it has no parts."""
+    (claim,) = [c for c in experiment.analyse(tables).claims() if c.name == name]
+    if not claim.variants:
+        return {"": claim.verdict}
+    split = (part.split(": ") for part in claim.variants.split("; "))
+    return {part: verdict for verdict, names in split for part in names.split(", ")}
 
 
 def test_the_grid_is_the_papers(paper):
@@ -28,7 +35,11 @@ def test_the_grid_is_the_papers(paper):
         (12, "plain"),
         (12, "residual"),
     ]
-    assert paper.training.epochs == 50 and paper.metric.examples == 32 and paper.comparable() == ""
+    assert (
+        paper.training.epochs == 50
+        and paper.metric.examples == 32
+        and not_comparable(paper, preview("exp1_resonance")) == ""
+    )
 
 
 def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
@@ -41,33 +52,46 @@ def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
     flat = decay(residual_rate=0.002)
     assert set(verdicts(paper, flat, "residual slope").values()) == {"refuted"}
     assert set(verdicts(paper, flat, "residual C").values()) == {"confirmed"}
-    assert verdicts(paper, flat, "scale of R")["L=8 init"] == "confirmed"
-    assert verdicts(paper, flat, "scale of R")["L=8 final"] == "confirmed"
+    assert verdicts(paper, flat, "scale of R at init")["L=8 init"] == "confirmed"
+    assert verdicts(paper, flat, "scale of R at the end")["L=8 final"] == "confirmed"
     large = decay(scale={"init": 4.0, "mid": 1.0, "final": 40.0})
-    assert set(verdicts(paper, large, "scale of R").values()) == {"refuted"}
+    assert set(verdicts(paper, large, "scale of R at init").values()) == {"refuted"}
+    assert set(verdicts(paper, large, "scale of R at the end").values()) == {"refuted"}
 
 
 def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
     tables = decay()
-    assert verdicts(paper, tables, "Lyapunov exponent by QR") == {"L=8 init": "confirmed"}
-    assert verdicts(paper, tables, "Lyapunov exponent by Eq. 8") == {"L=8 init": "refuted"}
-    assert verdicts(paper, tables, "norm of the chain") == {"L=8 init": "confirmed"}  # e^(8·0.2) = 4.95
+    assert verdicts(paper, tables, "Lyapunov exponent") == {"QR": "confirmed", "Eq. 8": "refuted"}
+    assert verdicts(paper, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
 
 
 def test_one_seed_decides_nothing(paper):
-    assert {c.verdict for c in paper.claims(decay(seeds=(42,)))} == {"undecided"}
+    found = paper.analyse(decay(seeds=(42,))).claims()
+    assert {c.verdict for c in found if c.name != "norms at L=32"} == {"no power"}
+    assert all(c.seeds_needed == 3 for c in found if c.verdict == "no power")
+
+
+@pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
+def test_every_printed_statement_has_one_row(name):
+    experiment = build_job([f"experiment={name}"]).experiment
+    tables = decay(depths=(8, 12, 16), plain=experiment.analyse(decay()).plain)
+    assert [c.name for c in experiment.analyse(tables).claims()] == list(statements(name))
+
+
+def test_statements_on_depths_that_are_not_there_are_empty(paper):
+    assert verdicts(paper, decay(), "norms at L=32") == {"": "empty"}
 
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_resonance"))
-    scores = scorecard(paper.measured(decay()), reference)
+    scores = scorecard(paper.analyse(decay()).measured(), reference)
     assert "not measured" not in set(scores["verdict"]) and len(scores) == 42
     row = scores[(scores["metric"] == "rho_max") & (scores["depth"] == "8") & (scores["arch"] == "plain")]
-    assert row["verdict"].tolist() == ["reproduced", "not reproduced", "not reproduced"]  # 2.59, 2.50, 2.78
+    assert row["verdict"].tolist() == ["reproduced", "reproduced", "reproduced"]  # 2.59, 2.50, 2.78
 
 
 def test_statistics_cover_every_distance(paper):
-    rows = paper.statistics(decay())
+    rows = paper.analyse(decay()).statistics()
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
     paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
@@ -85,7 +109,8 @@ def test_statistics_cover_every_distance(paper):
     ],
 )
 def test_other_protocols_are_not_comparable(override, text):
-    assert text in build_job(["experiment=exp1_resonance", override]).experiment.comparable()
+    changed = build_job(["experiment=exp1_resonance", override]).experiment
+    assert text in not_comparable(changed, preview("exp1_resonance"))
 
 
 def test_a_wrong_setting_is_refused():
@@ -100,22 +125,22 @@ def test_end_to_end_without_a_store(name):
     experiment = quick(name, "experiment.depth=[3]", "metric.examples=4")
     tables = measured(experiment)
     assert len(tables["pairs"]) == 2 * 2 * 3 * 6
-    figures = experiment.figures(tables)
+    figures = experiment.analyse(tables).figures()
     for figure in figures.values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(tables) and experiment.notes(tables)
-    assert {c.verdict for c in experiment.claims(tables)} <= {"undecided"}
-    assert isinstance(experiment.measured(tables), pd.DataFrame)
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}
+    assert isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
 
 
 def test_spectral_norm_claims():
     experiment = build_job(["experiment=exp1b_spectral_norm"]).experiment
     tables = decay(depths=(8, 12, 16), plain="plain_sn", plain_rate=5.5 * math.log(10) / 15)
     tables["networks"]["rho"] = tables["networks"]["rho"].where(tables["networks"]["arch"] != "plain_sn", 0.91)
-    assert verdicts(experiment, tables, "decay in orders") == {"L=16 init": "confirmed"}
+    assert verdicts(experiment, tables, "decay in orders") == {"": "confirmed"}
     assert set(verdicts(experiment, tables, "rho below 1").values()) == {"confirmed"}
     assert set(verdicts(experiment, tables, "contracting").values()) == {"confirmed"}
-    assert verdicts(experiment, tables, "rho after training") == {"L=8 final": "refuted"}
-    assert verdicts(experiment, tables, "flatness of R") == {"L=8 final": "refuted"}
+    assert verdicts(experiment, tables, "rho after training") == {"": "confirmed"}
+    assert verdicts(experiment, tables, "flatness of R") == {"": "refuted"}
     reference = read_reference(reference_path("exp1b_spectral_norm"))
-    assert "not measured" not in set(scorecard(experiment.measured(tables), reference)["verdict"])
+    assert "not measured" not in set(scorecard(experiment.analyse(tables).measured(), reference)["verdict"])

@@ -8,9 +8,13 @@ import torch
 
 from experiments.dag.exp5.attention import PAIRS, Exp5Attention
 from experiments.dag.exp5.measure import block_row
-from experiments.dag.protocol.training import load_tokens, train_regression
-from runner.contract.experiment import AttentionData, Context, SettingError
-from runner.run.config import build_job
+from experiments.dag.protocol.training import train_regression
+from experiments.printed import statements
+from runner.contract.experiment import Context, SettingError
+from runner.data.attention import AttentionData
+from runner.data.loading import load
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +75,32 @@ def test_tables(experiment, tables):
     assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
-    for figure in experiment.figures(tables).values():
+    for figure in experiment.analyse(tables).figures().values():
         assert figure().axes
-    values = experiment.measured(tables)
+    values = experiment.analyse(tables).measured()
     assert set(values["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
-    assert "training.epochs" in experiment.comparable()
-    assert experiment.statistics(tables) and experiment.notes(tables)
+    assert "training.epochs" in not_comparable(experiment, preview("exp5_attention"))
+    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+
+
+def test_every_printed_statement_has_one_row(experiment, tables):
+    found = [c.name for c in experiment.analyse(tables).claims()]
+    assert sorted(found) == sorted(statements("exp5_attention"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
-    def verdict(name, changed, group):
-        (claim,) = [c for c in experiment.claims({**tables, "blocks": changed}) if (c.name, c.group) == (name, group)]
+    def verdict(name, changed):
+        (claim,) = [c for c in experiment.analyse({**tables, "blocks": changed}).claims() if c.name == name]
         return claim.verdict
 
-    blocks, where = tables["blocks"], "protocol=printed final"
-    assert verdict("H5.2", blocks, where) == "confirmed"
-    assert verdict("H5.2", blocks.assign(gap=blocks["gap"] + 1e-3), where) == "refuted"
+    blocks = tables["blocks"]
+    assert verdict("H5.2", blocks) == verdict("separation", blocks) == "by construction"
+    assert verdict("H5.2", blocks.assign(gap=blocks["gap"] + 1e-3, tensor=1e-3)) == "refuted"
     wide = blocks.assign(gap=blocks["gap"].where(blocks["network"] == "relu_mlp", 50 + blocks["seed"]))
-    assert verdict("H5.1", wide, where) == "confirmed"
-    assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3), where) == "refuted"
-    assert verdict("separation", wide, where) == "confirmed"
-    sizes = [c for c in experiment.claims(tables) if c.name.startswith("size of")]
+    assert verdict("H5.1", wide) == "confirmed"
+    assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3)) == "refuted"
+    assert verdict("separation", wide.assign(tensor=1e-9)) == "confirmed"
+    sizes = [c for c in experiment.analyse(tables).claims() if c.name.startswith("size of")]
     assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
 
 
@@ -110,7 +119,7 @@ def test_even_teacher_has_no_linear_part():
     data = AttentionData(train=4000, noise=0.0)
     fits = {}
     for response in ("tanh", "tanh_squared"):
-        found = load_tokens(replace(data, response=response, spread=2.0, offset=0.5), seed=1).train
+        found = load(replace(data, response=response, spread=2.0, offset=0.5), Context(seed=1)).train
         x, y = found.inputs.mean(1), found.targets
         assert y.mean() == pytest.approx(0.5, abs=1e-4) and y.std(correction=0) == pytest.approx(2.0, rel=1e-4)
         y = (y - 0.5) / 2

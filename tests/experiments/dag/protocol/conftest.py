@@ -5,11 +5,15 @@ import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, train_images
-from runner.contract.experiment import BlockMetric, CifarData, Context, MinibatchTraining, MlpModel
+from runner.contract.experiment import Context
+from runner.data.surrogate import SurrogateData
+from runner.metrics.inter_layer import InterLayerMetric
+from runner.models.kinds.chain import MlpModel
+from runner.training.kinds.minibatch import MinibatchTraining
 
-DATA = CifarData(kind="surrogate", train=120, test=40)
+DATA = SurrogateData(train=120, test=40)
 TRAINING = MinibatchTraining(epochs=2, batch=32)
-METRIC = BlockMetric(examples=6, subsamples=2)
+METRIC = InterLayerMetric(examples=6, subsamples=2)
 
 
 @pytest.fixture(scope="session", autouse=True)

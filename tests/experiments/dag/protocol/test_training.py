@@ -4,8 +4,12 @@ import pytest
 import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
-from experiments.dag.protocol.training import Trained, build, load_images, train_images, training_key
-from runner.contract.experiment import CifarData, Context, MlpModel
+from experiments.dag.protocol.training import Trained, build, train_images, training_key
+from runner.contract.experiment import Context
+from runner.data.cifar import CifarData
+from runner.data.loading import load_images
+from runner.data.surrogate import SurrogateData
+from runner.models.kinds.chain import MlpModel
 from tests.experiments.dag.protocol.conftest import DATA, TRAINING, settings
 
 
@@ -49,8 +53,8 @@ def test_the_key_holds_what_training_depends_on(change):
 
 
 def test_the_key_does_not_hold_where_the_pixels_come_from():
-    other = dataclasses.replace(DATA, url="elsewhere", mirrors=["mirror"])
-    assert training_key(settings(), DATA, "f", TRAINING) == training_key(settings(), other, "f", TRAINING)
+    one, other = CifarData(), CifarData(url="elsewhere", mirrors=["mirror"])
+    assert training_key(settings(), one, "f", TRAINING) == training_key(settings(), other, "f", TRAINING)
 
 
 def test_init_is_the_untrained_network_and_final_is_not(trained):
@@ -74,7 +78,7 @@ def test_a_checkpoint_that_was_not_reached_is_refused(trained):
 
 
 def test_architectures_differ_as_the_paper_says():
-    model, data = MlpModel(width=5), CifarData(kind="surrogate")
+    model, data = MlpModel(width=5), SurrogateData()
     plain, residual, spectral = (
         build(mlp_settings(model, data, depth=4, arch=a, activation="relu"), 1).stages["block0"]
         for a in ("plain", "residual", "plain_sn")
@@ -86,4 +90,10 @@ def test_architectures_differ_as_the_paper_says():
 
 
 def test_surrogate_pixels_follow_the_seed():
-    assert load_images(DATA, 1).fingerprint == load_images(DATA, 1).fingerprint != load_images(DATA, 2).fingerprint
+    one, again, other = (load_images(DATA, Context(seed=seed)).fingerprint for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_images_for_convolutions_are_the_same_pixels():
+    flat, square = (load_images(DATA, Context(seed=1), flat=flat).train.batch(slice(3))[0] for flat in (True, False))
+    assert square.shape == (3, 3, 32, 32) and torch.equal(square.flatten(1), flat)

@@ -1,0 +1,84 @@
+"""DAG, Exp. 2: stable rank, coupling and resonance across a narrow layer, by its width, on CIFAR-100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from runner.contract.experiment import (
+    Analysis,
+    Cell,
+    Context,
+    SettingError,
+    Table,
+    Tables,
+    free,
+    grid,
+    one_of,
+    positive,
+    report_only,
+)
+from runner.models.kinds.chain import MlpModel
+from runner.models.kinds.initial import initial_setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp2Bottleneck(InterLayer):
+    """Settings, each explained in conf/experiment/exp2_bottleneck.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
+
+    depth: list[int] = grid()
+    d_u: list[int] = grid()
+    activation: str = "relu"
+    probes: int = 100
+    rank_examples: int = free(8)
+    constant: float = report_only(1.25)
+    model: MlpModel
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.d_u", self.d_u)
+        positive("experiment.probes", self.probes)
+        positive("experiment.rank_examples", self.rank_examples)
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+        if min(self.depth) < 3:
+            raise SettingError(f"experiment.depth: expected at least 3, blocks on both sides, found {min(self.depth)}")
+        if self.rank_examples > self.metric.examples:
+            raise SettingError(
+                f"experiment.rank_examples: expected at most metric.examples={self.metric.examples}, "
+                f"found {self.rank_examples}"
+            )
+
+    def cells(self) -> list[Cell]:
+        """Combinations whose narrow layer is not wider than the others; an epoch at width 512 costs about 10 s."""
+        cells = []
+        for params in self.combinations():
+            if int(params["d_u"]) <= self.model.width:
+                size = int(params["depth"]) * (self.model.width / 512) ** 2
+                training = self.training.epochs * (2 + 1.6 * size) * self.dataset.train / 50000
+                metrics = 3 * (self.metric.subsamples + 2) * (0.5 + size)
+                cells.append(Cell(params, seconds=round(5 + training + metrics, 1), memory_gib=2.6))
+        return cells
+
+    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+        shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
+        shape |= {"outputs": self.dataset.classes, "activation": self.activation}
+        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape}
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.dag.exp2.measure import measure
+        from experiments.dag.protocol.training import train_images
+
+        trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
+        return measure(trained, self.metric, self.probes, self.rank_examples, ctx)
+
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp2.report import BottleneckAnalysis
+
+        return BottleneckAnalysis(self, tables)

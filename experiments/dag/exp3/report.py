@@ -1,0 +1,69 @@
+"""The reports of Exp. 3 and 3b: the gap by activation, beside the activation's curvature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from experiments.dag.exp3 import claims
+from experiments.dag.exp3 import figures as draw
+from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.summary import global_gaps
+from runner.contract.analysis import Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.dag.exp3.gn_gap import Exp3GnGap
+    from runner.contract.experiment import Claim
+    from runner.stats import Statistic
+
+
+class GapAnalysis(Analysis):
+    """Exp. 3: networks without LayerNorm."""
+
+    experiment: Exp3GnGap
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """GN-gap over all pairs by activation, seed, checkpoint and set of images."""
+        return global_gaps(self.tables["distances"], ["activation"])
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {
+            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"]),
+            "tableN5_parts": lambda: draw.parts(tables["distances"]),
+            "image_sets": lambda: draw.image_sets(self.gaps),
+            "training": lambda: figures.learning_curves(tables["history"], panel=None, variant="activation"),
+        }
+        if "stochastic" in tables:
+            found["tableN6_stochastic"] = lambda: draw.stochastic(tables["stochastic"])
+        return found
+
+    def statistics(self) -> list[Statistic]:
+        where, parts = ["activation", "checkpoint"], "tableN5_parts"
+        rows = claims.correlations(self.gaps, self.tables["networks"])
+        rows += comparisons.through_training(self.gaps, "gap", keys=["activation"], figure="tables 4, 5")
+        rows += comparisons.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
+        for value in ("gn", "tensor"):
+            rows += comparisons.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
+        return rows
+
+    def claims(self) -> list[Claim]:
+        return claims.without_norm(self.gaps, self.tables)
+
+    def measured(self) -> pd.DataFrame:
+        return claims.measured(self.gaps, self.tables)
+
+    def notes(self) -> list[str]:
+        return claims.notes(self.gaps, self.tables)
+
+
+class LayerNormAnalysis(GapAnalysis):
+    """Exp. 3b: networks with LayerNorm."""
+
+    def claims(self) -> list[Claim]:
+        return claims.with_norm(self.gaps, self.tables)

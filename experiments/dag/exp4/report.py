@@ -1,0 +1,78 @@
+"""The report of Exp. 4: the merge, the blocks within and across the branches, and what training does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from experiments.dag.exp4 import claims
+from experiments.dag.exp4 import figures as draw
+from experiments.dag.protocol import comparisons, figures
+from runner.contract.analysis import Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.dag.exp4.diamond import Exp4Diamond
+    from runner.contract.experiment import Claim
+    from runner.stats import Statistic
+
+VARIANT = ("branch_depth", "merge", "activation")
+
+
+class DiamondAnalysis(Analysis):
+    """Readings of `merge`, `distances` and `networks`."""
+
+    experiment: Exp4Diamond
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        tables = self.tables
+        history = draw.variant(tables["history"])
+        return {
+            "fig6_merge_gap": lambda: draw.merge_gap(tables["merge"]),
+            "figN2_across_branches": lambda: draw.cross(tables["distances"]),
+            "within_branches": lambda: draw.within(tables["distances"]),
+            "rho": lambda: draw.jacobians(tables["networks"]),
+            "image_sets": lambda: draw.image_sets(tables["merge"]),
+            "training": lambda: figures.learning_curves(history, panel="branch_depth", variant="kind"),
+        }
+
+    def statistics(self) -> list[Statistic]:
+        distances, merge, networks = self.tables["distances"], self.tables["merge"], self.tables["networks"]
+        variant, where = list(VARIANT), [*VARIANT, "checkpoint"]
+        cross, curved = distances[distances["relation"] == "cross"], merge[merge["tensor"] > 0]
+        deep = cross[cross["branch_depth"] > 1]
+        rows = comparisons.decay_fits(deep, "R", keys=where, figure="figN2_across_branches")
+        rows += comparisons.through_training(deep, "R", keys=[*variant, "distance"], figure="figN2_across_branches")
+        rows += comparisons.through_training(curved, "gap", keys=variant, figure="fig6_merge_gap")
+        rows += comparisons.through_training(networks, "rho", keys=variant, figure="rho")
+        rows += self._between()
+        rows += comparisons.variance_rows(curved, "gap", keys=where, figure="image_sets")
+        rows += comparisons.variance_rows(cross, "R", keys=[*where, "distance"], figure="figN2_across_branches")
+        return rows
+
+    def _between(self) -> list[Statistic]:
+        """The gap of concatenation between activations, and R at the merge between merges."""
+        merge = self.tables["merge"]
+        gap = comparisons.between(
+            merge[merge["merge"] == "cat"],
+            "gap",
+            column="activation",
+            a="silu",
+            b="relu",
+            keys=["branch_depth", "checkpoint"],
+            figure="fig6_merge_gap",
+        )
+        keys = ["branch_depth", "activation", "checkpoint"]
+        norm = comparisons.between(merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge")
+        return gap + norm
+
+    def claims(self) -> list[Claim]:
+        return claims.claims(self.tables)
+
+    def measured(self) -> pd.DataFrame:
+        return claims.measured(self.tables)
+
+    def notes(self) -> list[str]:
+        return claims.notes(self.tables)

@@ -1,0 +1,59 @@
+"""The report of Exp. 5: attention against the position-wise network, under every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from experiments.dag.exp5 import claims
+from experiments.dag.exp5 import figures as draw
+from experiments.dag.protocol import comparisons
+from runner.contract.analysis import Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.dag.exp5.attention import Exp5Attention
+    from runner.contract.experiment import Claim
+    from runner.stats import Statistic
+
+PRINTED = "printed"
+
+
+class AttentionAnalysis(Analysis):
+    """Readings of `blocks`, `networks` and `history`."""
+
+    experiment: Exp5Attention
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        blocks, networks = self.tables["blocks"], self.tables["networks"]
+        return {
+            "table7_norms": lambda: draw.norms(blocks[blocks["protocol"] == PRINTED]),
+            "gap_by_protocol": lambda: draw.by_protocol(blocks),
+            "loss_by_protocol": lambda: draw.losses(self.tables["history"]),
+            "value_path": lambda: draw.value_path(blocks, networks),
+            "sample_sets": lambda: draw.sample_sets(blocks[blocks["protocol"] == PRINTED]),
+        }
+
+    def statistics(self) -> list[Statistic]:
+        blocks, where = self.tables["blocks"], ["protocol", "checkpoint"]
+        rows = comparisons.between(
+            blocks, "gap", column="network", a="attention", b="relu_mlp", keys=where, figure="gap_by_protocol"
+        )
+        for value in ("gap", "full", "gn"):
+            figure = f"{value} through training"
+            rows += comparisons.through_training(blocks, value, keys=["protocol", "network"], figure=figure)
+        again = blocks[blocks["protocol"].isin(self.experiment.resampled)]
+        for value in ("gap", "full"):
+            rows += comparisons.variance_rows(again, value, keys=["network", *where], figure="sample_sets")
+        return rows
+
+    def claims(self) -> list[Claim]:
+        return claims.claims(self.tables)
+
+    def measured(self) -> pd.DataFrame:
+        return claims.measured(self.tables)
+
+    def notes(self) -> list[str]:
+        return claims.notes(self.tables)

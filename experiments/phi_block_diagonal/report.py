@@ -1,0 +1,141 @@
+"""Claims, figures and notes: Phi by partition, classes, architecture and state of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from runner.contract.analysis import Analysis, Figures
+from runner.contract.experiment import Claim, decide
+from runner.report import figures as draw
+from runner.report.looks import Looks
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.phi_block_diagonal import PhiBlockDiagonal
+
+LOOKS = Looks(
+    ("mlp plain", "convnet plain", "transformer plain", "mlp residual", "convnet residual", "transformer residual")
+)
+WHERE = "beyond the papers"
+STATES = {"initial": "at the start", "final": "after training"}
+NETWORK = ["architecture", "residual", "classes"]
+
+
+class PhiBlockDiagonalAnalysis(Analysis):
+    experiment: PhiBlockDiagonal
+
+    @cached_property
+    def phi(self) -> pd.DataFrame:
+        """The Hessian's Phi at the first and last checkpoint, with a column `state`."""
+        rows = self.tables["phi"]
+        rows = rows[rows["part"] == "hessian"]
+        steps = sorted(rows["step"].unique())
+        return rows.assign(state=rows["step"].map({steps[-1]: "final"} | {steps[0]: "initial"})).dropna(
+            subset=["state"]
+        )
+
+    def claims(self) -> list[Claim]:
+        return list(self._claims()) if "phi" in self.tables else []
+
+    def _claims(self) -> Iterator[Claim]:
+        big, small = self.experiment.order_one, self.experiment.near
+        for state, when in STATES.items():
+            yield self._each(
+                f"order-one error of layer blocks, {state}",
+                f"a block-diagonal approximation by layers discards an order-one share of the curvature {when}",
+                self._values("layer", state),
+                lambda v: v >= big,
+                f"Phi of layers >= {big:g} in every network",
+            )
+            most = self._values("neuron", state)
+            last = max(self.experiment.classes)
+            yield self._each(
+                f"near block-diagonal in neurons, {state}",
+                f"with {last} classes the Hessian is nearly block-diagonal in output neurons {when}",
+                most[most.index.get_level_values("classes") == last],
+                lambda v: v <= small,
+                f"Phi of neurons <= {small:g} in every network",
+            )
+            yield self._each(
+                f"fewer couplings with more classes, {state}",
+                f"the share between neurons falls as the number of classes grows {when}",
+                self._ratios(most),
+                lambda v: v < 1,
+                f"Phi of neurons at {last} classes below that at {min(self.experiment.classes)}, every architecture",
+            )
+
+    def _values(self, partition: str, state: str) -> pd.DataFrame:
+        """Phi by network (rows) and seed (columns)."""
+        rows = self.phi[(self.phi["partition"] == partition) & (self.phi["state"] == state)]
+        return rows.pivot_table(index=NETWORK, columns="seed", values="phi")
+
+    def _ratios(self, values: pd.DataFrame) -> pd.DataFrame:
+        """Phi with the most classes over that with the fewest, by architecture and seed."""
+        counts = values.index.get_level_values("classes")
+        if counts.nunique() < 2:
+            return values.iloc[:0]
+        return values.xs(counts.max(), level="classes") / values.xs(counts.min(), level="classes")
+
+    def _each(
+        self, name: str, statement: str, values: pd.DataFrame, holds: Callable[[float], bool], threshold: str
+    ) -> Claim:
+        """Confirmed when it holds in every network and seed, refuted when in some network it fails in every seed."""
+        seeds = values.shape[1]
+        if values.empty or seeds < self.experiment.data_sets:
+            text = f"{seeds} of {self.experiment.data_sets} seeds"
+            return Claim(name, statement, WHERE, decide(None), math.nan, threshold, text)
+        held = values.map(holds).where(values.notna())
+        always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
+        verdict = True if always.all() else False if never.any() else None
+        text = f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for {int(never.sum())}"
+        span = f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
+        return Claim(
+            name, statement, WHERE, decide(verdict), float(values.median(axis=1).median()), threshold, f"{text}; {span}"
+        )
+
+    def figures(self) -> Figures:
+        return (
+            {name: partial(self._draw, name) for name in ("layer", "neuron", "parameter")}
+            if "phi" in self.tables
+            else {}
+        )
+
+    def _draw(self, partition: str) -> Figure:
+        """Phi against the number of classes, at the start and after training: mean over seeds, bars for the range."""
+        figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
+        for column, (state, when) in enumerate(STATES.items()):
+            values = self._values(partition, state)
+            for (architecture, residual), rows in values.groupby(level=["architecture", "residual"]):
+                label = f"{architecture} {'residual' if residual else 'plain'}"
+                classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
+                bars = [mean - rows.min(axis=1), rows.max(axis=1) - mean]
+                axes[0, column].errorbar(classes, mean, yerr=bars, capsize=2, label=label, **LOOKS.style(label))
+            axes[0, column].set(
+                xscale="log", ylim=(0, 1), xlabel="classes", ylabel=r"$\Phi$ of " + partition + "s", title=when
+            )
+        axes[0, 0].legend(fontsize=6)
+        return figure
+
+    def notes(self) -> list[str]:
+        if "phi" not in self.tables:
+            return []
+        found = []
+        for partition in ("layer", "neuron", "parameter"):
+            for state, when in STATES.items():
+                medians = self._values(partition, state).median(axis=1)
+                low, high = medians.idxmin(), medians.idxmax()
+                found.append(
+                    f"Blocks by {partition}, {when}: Phi from {medians.min():.3g} ({_named(low)}) to "
+                    f"{medians.max():.3g} ({_named(high)})."
+                )
+        return found
+
+
+def _named(network: tuple[str, bool, int]) -> str:
+    architecture, residual, classes = network
+    return f"{architecture}, {'residual' if residual else 'plain'}, {classes} classes"

@@ -1,0 +1,52 @@
+"""The report of the scalar networks' spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.scalar_spectrum import claims
+from experiments.scalar_spectrum import figures as draw
+from runner.contract.analysis import Analysis, Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.scalar_spectrum import ScalarSpectrum
+    from runner.contract.experiment import Claim
+
+
+class ScalarSpectrumAnalysis(Analysis):
+    """Readings of the parts of the study that are stored."""
+
+    experiment: ScalarSpectrum
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        makers: dict[str, tuple[str, Callable[[Tables], Figure]]] = {
+            "fig1_data_scaling": ("scaling", draw.data_scaling),
+            "fig2_relu_cells": ("relu_cells", draw.relu_cells),
+            "phases": ("pairs", draw.phases),
+            "bias_outliers": ("bias", draw.bias_outliers),
+            "edge_of_stability": ("edge", draw.edge_of_stability),
+            "edge_final_sharpness": ("edge", draw.edge_final),
+        }
+        found: dict[str, Callable[[], Figure]] = {
+            name: partial(make, self.tables)
+            for name, (table, make) in makers.items()
+            if len(self.tables.get(table, ()))
+        }
+        for left in sorted(self.tables["pairs"]["left"].unique()) if len(self.tables.get("pairs", ())) else ():
+            name = "fig3_outlier_pairs" if left == 1 else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
+            found[name] = partial(draw.outlier_pairs, self.tables, left)
+        return dict(sorted(found.items()))
+
+    def claims(self) -> list[Claim]:
+        return claims.claims(self.experiment, self.tables)
+
+    def measured(self) -> pd.DataFrame | None:
+        return claims.measured(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        return claims.notes(self.experiment, self.tables)

@@ -1,0 +1,5 @@
+"""`python -m runner` is `hess-run`."""
+
+from runner.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""What a report reads out of an experiment's tables: figures, claims, statistics, values, documents and notes.
+
+`Experiment.analyse(tables)` makes one `Analysis` for each report, and the report asks it for everything. What several
+answers share is a `functools.cached_property` of the subclass, computed once and gone with the report:
+
+    class RatioAnalysis(Analysis):
+        experiment: Ratio
+
+        @cached_property
+        def medians(self):
+            return self.tables["points"].groupby("hidden")["ratio"].median()
+
+        def claims(self):
+            worst = self.medians.max()
+            return [Claim("tight", "the bound is within 50 %", "Fig. 2", decide(worst < 1.5), worst, "< 1.5")]
+
+        def notes(self):
+            return [f"median ratio {value:.3g} at N = {hidden}" for hidden, value in self.medians.items()]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from runner.contract.experiment import Claim, Experiment
+    from runner.stats import Statistic
+
+Tables = Mapping[str, "pd.DataFrame"]
+"""Merged tables of all stored cells of one experiment and its settings, by name."""
+Figures = Mapping[str, "Figure | Callable[[], Figure]"]
+"""Figures by name; a function without arguments is called when its turn comes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Readings of one experiment's merged tables; every answer is empty unless a subclass gives one.
+
+    experiment: its settings; a subclass narrows the type by an annotation of its own, `experiment: Ratio`.
+    tables: merged over the stored cells and seeds, with cell parameters and `seed` as columns. They may be partial:
+    any cell of the grid, any seed and any table may be missing. What a method raises is recorded in the report and
+    loses nothing else.
+    """
+
+    experiment: Experiment
+    tables: Tables
+
+    def figures(self) -> Figures:
+        """Figures by name. One that is given as a function fails, if it fails, without losing any other."""
+        return {}
+
+    def claims(self) -> list[Claim]:
+        """The paper's statements, decided from the tables."""
+        return []
+
+    def statistics(self) -> list[Statistic]:
+        """Tests and fits for stats.csv, without Holm's correction: the report makes it (`runner.stats.correct`)."""
+        return []
+
+    def measured(self) -> pd.DataFrame | None:
+        """Values to hold against experiments/reference/<name>.csv, in long format: the key columns of that file that
+        identify a value (metric among them), `seed` and `value`; one row per seed. None: no value to hold."""
+        return None
+
+    def documents(self) -> Mapping[str, str]:
+        """Text files of the report by file name (Markdown)."""
+        return {}
+
+    def notes(self) -> list[str]:
+        """Findings to print in the report in plain words, each derived from the tables."""
+        return []

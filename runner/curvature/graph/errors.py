@@ -1,0 +1,66 @@
+"""Errors that say where, what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class MeasurementError(ValueError):
+    """A measurement that would be wrong or cannot be made; the message names the node and the remedy."""
+
+
+def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
+    """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    given = ", ".join(describe(t) for t in inputs)
+    return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
+
+
+def describe(value: object) -> str:
+    """Shape and dtype of a tensor, type name of anything else."""
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return type(value).__name__
+
+
+def _remedy(text: str) -> str:
+    low = text.lower()
+    if "positional argument" in low:
+        return ". Check Node.parents: fn takes one argument for each parent, in that order"
+    if "inference tensor" in low:
+        return ". Its weights were made under torch.inference_mode: make or load them outside of it"
+    if "dtype" in low or "scalar type" in low:
+        return ". Give inputs and weights one dtype: x.to(dtype) and Dag.to(dtype), or model.to(dtype)"
+    if "shape" in low or "size" in low or "dimension" in low:
+        return ". Check the widths: the node's function and the outputs of its parents do not fit"
+    return ""
+
+
+def expect_tensor(name: str, value: object) -> Tensor:
+    """The node's output. Raises MeasurementError for a tuple, a dict or anything else that is no tensor."""
+    if isinstance(value, Tensor):
+        return value
+    kinds = {tuple: "lambda h: f(h)[0]", list: "lambda h: f(h)[0]", dict: "lambda h: f(h)['logits']"}
+    pick = next((how for kind, how in kinds.items() if isinstance(value, kind)), "return a tensor")
+    raise MeasurementError(
+        f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. {pick}"
+    )
+
+
+def first_not_finite(values: dict[str, Tensor]) -> str:
+    """Which node's output holds NaN or infinity first, and for which example; "" when all are finite."""
+    for name, value in values.items():
+        if not value.is_floating_point() or bool(value.isfinite().all()):
+            continue
+        bad = ~value.flatten(1).isfinite().all(1)
+        where = f"the input {name!r}" if name == "input" else f"the output of node {name!r}"
+        return f"{where} is not finite (NaN or infinity) for example {int(bad.nonzero()[0])}"
+    return ""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the error is about memory, which no change to the node would mend."""
+    return isinstance(error, torch.OutOfMemoryError)

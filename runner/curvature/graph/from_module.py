@@ -1,0 +1,231 @@
+"""The graph of an unmodified `nn.Module`: measured outputs of its submodules as nodes, by tracing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.graph.dag import INPUT, Dag, Node
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graph.tracing.assemble import nodes_of, points_of
+from runner.curvature.graph.tracing.batches import Examples, arguments_of, count_examples
+from runner.curvature.graph.tracing.calls import check_evaluation, submodules, unwrapped
+from runner.curvature.graph.tracing.criterion import criterion, of_layout
+from runner.curvature.graph.tracing.points import Nodes, Pick
+from runner.curvature.graph.tracing.record import Point, Shapes, follow, point_of, shapes
+from runner.curvature.graph.tracing.segment import Replay
+
+ATTENTION_NOTE = "attention is measured with the math kernel in place of fused ones, which have no second derivative"
+
+
+class TracedDag(Dag):
+    """The graph of a module. x, y: its traced batch as the engine takes it, row b for example b; `pack` and
+    `pack_target` make the same of another batch. notes: what was decided while tracing, in plain words.
+
+    `forward` runs the module once, with the perturbations added where the outputs are made.
+    """
+
+    def __init__(
+        self, nodes: Iterable[Node], loss: LossSpec, replay: Replay, point: Point, y: Tensor, targets: Examples
+    ) -> None:
+        super().__init__(nodes, loss)
+        self.replay, self.point, self.y, self.targets = replay, point, y, targets
+        self.packed = len(replay.inputs.parts) > 1
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def x(self) -> Tensor:
+        return self.replay.x
+
+    @property
+    def module(self) -> nn.Module:
+        """The traced module itself."""
+        return self.replay.root
+
+    def pack(self, given: Any) -> Tensor:
+        """The input of a batch, of the structure that was traced, as the engine takes it."""
+        return self.replay.inputs.pack(arguments_of(given))
+
+    def pack_target(self, target: Any) -> Tensor:
+        """The target of a batch as the engine takes it."""
+        return self.targets.pack(((target,), {}))
+
+    def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Outputs of every node (and "input") in one run of the module; see Dag.forward."""
+        found = self.replay.values(x, self.point, perturbation or {})
+        missing = [name for name in self.order if name not in found]
+        if missing:
+            raise MeasurementError(f"nodes {missing}: the module did not call them on this batch; trace it again")
+        return {name: found[name] for name in (INPUT, *self.order)}
+
+    def to(self, dtype: torch.dtype) -> TracedDag:
+        """A copy with every floating tensor in `dtype`; shared weights stay shared. The loss is kept."""
+        kept = (self.loss, self.replay.shapes, self.replay.inputs.spec, self.targets.spec)  # none of them changes
+        twin = copy.deepcopy(self, {id(part): part for part in kept})
+        twin.replay.to(dtype)
+        twin.targets.to(dtype)
+        if twin.y.is_floating_point():
+            twin.y = twin.y.to(dtype)
+        return twin
+
+
+def trace_module(
+    module: nn.Module,
+    loss: LossSpec,
+    batch: tuple[Any, Any],
+    nodes: Nodes = None,
+    *,
+    output: Pick = None,
+    batch_dim: int = 0,
+    shared: Iterable[str] = (),
+) -> TracedDag:
+    """The graph of an unmodified module, whose nodes are the outputs of its submodules.
+
+    module: in evaluation mode. loss(output, target): the mean over the examples or one value per example, as torch's,
+    or a name ("cross_entropy", "mse"). batch = (input, target): input is a tensor, a tuple of positional arguments, a
+    dict of keyword arguments, or (tuple, dict).
+    nodes: names or patterns of submodules ("layers.*", "**.attn"; * stays inside one part of a name), or a mapping
+    name -> which tensor of a structured output ("0", "hidden.0", or a callable that returns it; default the first
+    floating one). Default: the submodules with parameters directly below the module, containers opened. The second
+    call of a module is the node "name#2". The module's own output is the last node, called "output" unless it is that
+    of a submodule. output: which tensor of a structured output the loss gets; without it the loss gets the whole, and
+    must use one tensor of it. batch_dim: the dimension of the examples in inputs and targets. shared: inputs that
+    belong to no example although their first dimension has the size of the batch ("mask", or "1" for the second
+    positional argument).
+
+    Returns a Dag whose edges are the data flow between the measured outputs, with the batch as `.x` and `.y`:
+    H[v,w] = d2 L / de_v de_w for e_v added to the output of submodule v (DAG paper, Definition 4). Node functions
+    replay the module itself, so that they follow its weights; its code, hooks and modes are left as they are. Whatever
+    depends on values that leave the tensors (item(), nonzero) counts as depending on all that went into them.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> dag = trace_module(net, "cross_entropy", (torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)))
+    >>> dag.order, dag.nodes["2"].parents
+    (('0', '2'), ('0',))
+
+    Raises ValueError for unknown names, submodules that are not called or have no row per example, training modes that
+    make the loss random, and modules that mix examples, draw at random or do not run with another number of examples.
+    """
+    root = unwrapped(module)
+    check_evaluation(root)
+    given, target = batch
+    notes: list[str] = []
+    replay, count = _replay(root, arguments_of(given), batch_dim, list(shared), notes)
+    assert replay.shapes is not None
+    targets = Examples(((target,), {}), count, batch_dim, several=True)
+    of_tensor, output = criterion(loss, replay, targets, replay.shapes.output, target, output)
+    last = point_of(None, _output_name(root), replay.shapes.output, output)
+    if last is None:
+        raise MeasurementError("the module's output has no tensor with one row per example: pick one with output=...")
+    points, asked = points_of(root, replay, nodes, notes)
+    traced = follow(root, replay.x, replay.run, points, last)
+    if traced.attention or any(isinstance(m, nn.MultiheadAttention) for m in root.modules()):
+        notes.append(ATTENTION_NOTE)
+    replay.points = points
+    _check_rows(replay, last)
+    final = next((p for p in points.values() if p.name == traced.output), last)
+    fitting: LossSpec = of_tensor if isinstance(of_tensor, str) else of_layout(of_tensor, final)  # type: ignore[assignment]
+    y = targets.pack(((target,), {}))
+    for whole in (False, True):
+        dag = TracedDag(nodes_of(replay, traced, final, asked, whole), fitting, replay, final, y, targets)
+        if _agrees(dag):
+            return _with_notes(dag, notes)
+        notes.append("the data flow could not be followed: every node depends on all nodes before it")
+    raise MeasurementError(
+        "the module is no function of its inputs and of the outputs of its submodules (it keeps values from one "
+        "call to the next, or draws at random): blocks between its nodes do not exist"
+    )
+
+
+def _with_notes(dag: TracedDag, notes: list[str]) -> TracedDag:
+    dropped = [p.name for p in dag.replay.points.values() if p.name not in dag.nodes]
+    if dropped:
+        notes.append(f"left out, since the output does not depend on them: {', '.join(dropped)}")
+    dag.notes = tuple(notes)
+    return dag
+
+
+def _replay(root: nn.Module, tree: Any, batch_dim: int, shared: list[str], notes: list[str]) -> tuple[Replay, int]:
+    """The module with its batch, run with two numbers of examples, and the number of examples.
+
+    A square matrix with as many rows as there are examples may be a mask for all of them: tried where the module does
+    not run otherwise.
+    """
+    count = count_examples(tree, batch_dim)
+    inputs = Examples(tree, count, batch_dim, shared)
+    replay = Replay(root, inputs, inputs.pack(tree))
+    try:
+        replay.shapes = _shapes(replay)
+    except ValueError:
+        square = inputs.ambiguous()
+        if not square:
+            raise
+        inputs = Examples(tree, count, batch_dim, [*shared, *square])
+        replay = Replay(root, inputs, inputs.pack(tree))
+        replay.shapes = _shapes(replay)
+    notes += [f"input {name!r} is the same for all examples" for name in inputs.shared_names.values()]
+    return replay, count
+
+
+def _shapes(replay: Replay) -> Shapes:
+    """Two runs, with the traced batch and with one example more. Raises ValueError where the module does not run."""
+    n = len(replay.x)
+
+    def run(count: int) -> tuple[Callable[[], Any], int]:
+        rows = replay.rows(count)
+        return lambda: replay.run(rows), count
+
+    try:
+        return shapes(replay.root, (run(n), run(n + 1)))
+    except (RuntimeError, IndexError, TypeError, AssertionError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MeasurementError(
+            f"the module cannot be run on {n} and on {n + 1} examples of the batch ({line}). Inputs that belong to no "
+            "example are named by shared=[...]; the dimension of the examples is batch_dim=..."
+        ) from error
+
+
+def _output_name(root: nn.Module) -> str:
+    return "output" if "output" not in submodules(root) else "output()"
+
+
+def _check_rows(replay: Replay, output: Point) -> None:
+    """Raises ValueError when a node's rows for the same examples differ between two batches."""
+    n = len(replay.x)
+    with torch.no_grad():
+        one, more = (replay.values(replay.rows(k), output, {}) for k in (n, n + 1))
+    for name, value in one.items():
+        other = more.get(name)
+        if other is None or not _alike(other[:n], value) or not _alike(other[n:], value[:1]):
+            raise MeasurementError(
+                f"node {name!r} mixes the examples of the batch, or draws at random: its rows for the same examples "
+                "differ between two batches. Blocks need a function of one example (evaluation mode; batch_dim=...)"
+            )
+
+
+def _agrees(dag: TracedDag) -> bool:
+    """Whether the graph, node by node, gives the module's outputs, all of them perturbed."""
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        values = dag.forward(dag.x)
+        shift = {v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order}
+        moved = dag.forward(dag.x, shift)
+        return all(
+            _alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items()
+        )
+
+
+def _noise(t: Tensor, g: torch.Generator) -> Tensor:
+    return torch.randn(t.shape, generator=g, dtype=torch.float32).to(t)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or not a.is_floating_point():
+        return a.shape == b.shape and torch.equal(a, b)
+    scale = b.abs().max() if b.numel() else 0.0
+    return bool((a - b).abs().max() <= 1e4 * torch.finfo(b.dtype).eps * scale) or torch.equal(a, b)

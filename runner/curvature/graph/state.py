@@ -1,0 +1,245 @@
+"""The user's model around a measurement: what it is made of, that it is left as it was, and that it stays the same.
+
+Functions keep modules and tensors in closures, defaults, bound methods and globals; `reachable` finds them without
+calling anything. While `untouched` is active, every module that is called is watched too, wherever it was hidden.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import MeasurementError
+
+_DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
+
+
+@dataclass
+class Reachable:
+    """Modules and loose tensors that a function uses, each once, with a label for messages."""
+
+    modules: dict[int, tuple[str, nn.Module]] = field(default_factory=dict)
+    tensors: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, value: Any, label: str, depth: int = _DEPTH) -> None:
+        """Files `value` and what it refers to."""
+        if depth < 0 or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        if isinstance(value, Tensor):
+            self.tensors[id(value)] = (label, value)
+        elif isinstance(value, nn.Module):
+            for path, module in value.named_modules():
+                self.modules[id(module)] = (f"{label}.{path}" if path else label, module)
+                for key, inner in vars(module).items():
+                    if not key.startswith("_"):
+                        self.add(inner, f"{label}.{key}", depth - 1)
+        else:
+            for key, inner in _parts(value):
+                self.add(inner, f"{label}.{key}" if key else label, depth - 1)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a function, container or object of the user's refers to. torch's own functions refer to nothing of his."""
+    if isinstance(value, functools.partial):
+        yield from (("", part) for part in (value.func, *value.args, *value.keywords.values()))
+    elif isinstance(value, types.MethodType):
+        yield from (("", value.__self__), ("", value.__func__))
+    elif isinstance(value, types.FunctionType):
+        if value.__module__ and value.__module__.split(".")[0] == "torch":
+            return
+        yield from _of_function(value)
+    elif isinstance(value, dict):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((str(i), part) for i, part in enumerate(value))
+    elif hasattr(value, "__dict__") and callable(value) and not isinstance(value, type):
+        yield from vars(value).items()
+
+
+def _of_function(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    yield from (("", part) for part in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()))
+    codes = [fn.__code__, *(c for c in fn.__code__.co_consts if isinstance(c, types.CodeType))]
+    for name in dict.fromkeys(n for code in codes for n in code.co_names):
+        part = fn.__globals__.get(name)
+        if isinstance(part, Tensor | nn.Module | types.FunctionType | functools.partial | types.MethodType):
+            yield name, part
+
+
+def reachable(dag: Dag) -> Reachable:
+    """Everything the nodes and the loss of a graph are made of."""
+    found = Reachable()
+    for name in dag.order:
+        node = dag.nodes[name]
+        found.add(node.fn, name)
+        found.add(dict(node.params), name)
+    found.add(dag.loss.fn, "loss")
+    return found
+
+
+# ------------------------------------------------------------------ left as it was
+
+
+@dataclass
+class _Kept:
+    """Buffers (place, value, version), flags and numbers of one module before it was called."""
+
+    module: nn.Module
+    buffers: dict[str, tuple[Tensor, Tensor]]
+    numbers: dict[str, int | float | bool]
+    requires_grad: list[tuple[nn.Parameter, bool]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Kept:
+        buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
+        numbers: dict[str, int | float | bool] = {
+            k: v for k, v in vars(module).items() if type(v) in (int, float, bool)
+        }
+        parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
+        return cls(module, buffers, numbers, parameters)
+
+    def restore(self) -> None:
+        for key, (buffer, value) in self.buffers.items():
+            self.module._buffers[key] = buffer
+            _copy_back(buffer, value)
+        for key, number in self.numbers.items():
+            if vars(self.module).get(key) != number:
+                vars(self.module)[key] = number
+        for parameter, flag in self.requires_grad:
+            if parameter.requires_grad != flag:
+                parameter.requires_grad_(flag)
+
+
+def _copy_back(tensor: Tensor, value: Tensor) -> None:
+    if tensor.shape != value.shape or not torch.equal(tensor, value):
+        with torch.no_grad():
+            tensor.copy_(value)
+
+
+@contextmanager
+def untouched(dag: Dag) -> Iterator[None]:
+    """The model as it was when the block ends, however it ends: buffers, flags, counters, and the random state.
+
+    Tensors that functions hold in closures are watched like buffers when they need no gradient.
+    """
+    kept: dict[int, _Kept] = {}
+    found = reachable(dag)
+    loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
+    kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
+
+    def watch(module: nn.Module, _: Any) -> None:
+        if id(module) not in kept:
+            kept[id(module)] = _Kept.of(module)
+
+    state, python_state = torch.get_rng_state(), random.getstate()
+    handle = register_module_forward_pre_hook(watch)
+    try:
+        yield
+    finally:
+        handle.remove()
+        for saved in kept.values():
+            saved.restore()
+        for tensor, value in loose:
+            _copy_back(tensor, value)
+        if not torch.equal(torch.get_rng_state(), state):
+            torch.set_rng_state(state)
+        random.setstate(python_state)
+
+
+# ------------------------------------------------------------------ the state that derivatives need
+
+
+@contextmanager
+def measuring(dag: Dag) -> Iterator[None]:
+    """Gradients on, inference mode off, autocast refused, the model untouched: whatever the caller's state is.
+
+    Raises MeasurementError when `dag` is no Dag or autocast is on (the numbers would be those of another precision).
+    """
+    require_dag(dag)
+    devices = sorted({"cpu", *(t.device.type for _, m in reachable(dag).modules.values() for t in m.parameters(False))})
+    refuse_autocast(devices)
+    with torch.inference_mode(False), torch.enable_grad(), untouched(dag):
+        yield
+
+
+def refuse_autocast(devices: Iterable[str]) -> None:
+    """Raises MeasurementError when autocast is on for one of the device types."""
+    for device in devices:
+        if torch.is_autocast_enabled(device):
+            raise MeasurementError(
+                f"autocast is on ({device}): half-precision products have errors of about 1e-2. Measure outside of "
+                "torch.autocast, or inside torch.autocast(..., enabled=False)"
+            )
+
+
+def require_dag(dag: object) -> None:
+    """Raises MeasurementError, with the way in, for anything that is no Dag."""
+    if not isinstance(dag, Dag):
+        raise MeasurementError(
+            f"expected a Dag, found {type(dag).__name__}: use Dag.from_sequential(model) for an nn.Sequential, "
+            "trace_module(model, loss, (x, y)) for another module, or Dag([Node(...), ...])"
+        )
+
+
+def differentiable_copy(tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy that autograd can use when it was made under torch.inference_mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+# ------------------------------------------------------------------ stays the same
+
+
+class Fingerprint:
+    """Identity, version and sum of every tensor that a graph is made of, to notice that one has changed."""
+
+    def __init__(self, dag: Dag, **others: Tensor) -> None:
+        found = reachable(dag)
+        self.owners = [
+            (f"{label}.{key}", module, key, t)
+            for label, module in found.modules.values()
+            for key, t in (*module._parameters.items(), *module._buffers.items())
+            if t is not None
+        ]
+        self.tensors: dict[int, tuple[str, Tensor]] = dict(found.tensors)
+        self.tensors |= {id(t): (label, t) for label, _, _, t in self.owners}
+        self.tensors |= {id(t): (key, t) for key, t in others.items()}
+        self.marks = self._marks()
+
+    def _marks(self) -> list[tuple[int, int, float]]:
+        tensors = [t.detach() for _, t in self.tensors.values()]
+        sums = [float(t.sum()) if t.numel() and not t.is_complex() else 0.0 for t in tensors]
+        return [
+            (0 if t.is_inference() else t._version, t.data_ptr(), s)
+            for (_, t), s in zip(self.tensors.values(), sums, strict=True)
+        ]
+
+    def renew(self) -> None:
+        """Takes the present state as the right one."""
+        self.marks = self._marks()
+
+    def changed(self) -> str:
+        """Label of the first tensor that is not what it was, "" when all are."""
+        for label, module, key, tensor in self.owners:
+            if getattr(module, key, None) is not tensor:
+                return label
+        for (label, _), old, new in zip(self.tensors.values(), self.marks, self._marks(), strict=True):
+            same = old[2] == new[2] or (old[2] != old[2] and new[2] != new[2])
+            if old[:2] != new[:2] or not same:
+                return label
+        return ""

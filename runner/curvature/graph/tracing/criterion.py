@@ -1,0 +1,103 @@
+"""The loss of a module's output as a loss of one tensor with one row per example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graph.tracing.batches import Examples
+from runner.curvature.graph.tracing.points import Pick
+from runner.curvature.graph.tracing.record import Leaf, Point, Shape
+from runner.curvature.graph.tracing.segment import Replay
+
+TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
+"""The named losses as functions of the module's own output and target."""
+
+
+def criterion(
+    loss: LossSpec, replay: Replay, targets: Examples, shape: Shape, target: Any, output: Pick
+) -> tuple[Any, Pick]:
+    """The loss as a name where it has a closed form, else loss(tensor, y) of one tensor of the output; and which."""
+    simple = len(shape.leaves) == 1 or output is not None or not callable(loss) or hasattr(loss, "per_example")
+    if simple:
+        named = _named(loss, shape)
+        if _plain_target(targets):
+            return named, output
+        return _unpacked(
+            F.cross_entropy if named == "cross_entropy" else F.mse_loss if named == "mse" else named, targets, None, 0
+        ), output
+    with torch.no_grad():
+        leaves, spec = tree_flatten(replay.run(replay.x))
+    tensors = [t.detach().requires_grad_() if _floating(t) else t for t in leaves]
+    with torch.enable_grad():
+        value = loss(tree_unflatten(tensors, spec), target).mean()  # type: ignore[operator]
+        wanted = [i for i, t in enumerate(tensors) if _floating(t)]
+        grads = torch.autograd.grad(value, [tensors[i] for i in wanted], allow_unused=True)
+    used = [i for i, g in zip(wanted, grads, strict=True) if g is not None]
+    if len(used) != 1:
+        raise MeasurementError(
+            f"the loss uses {len(used)} tensors of the module's output, expected one: pick it with output=..., or let "
+            "the module return them as one"
+        )
+    return _unpacked(loss, targets, shape, used[0]), lambda out: tree_flatten(out)[0][used[0]]
+
+
+def _floating(t: Any) -> bool:
+    return isinstance(t, Tensor) and t.is_floating_point()
+
+
+def _plain_target(targets: Examples) -> bool:
+    """Whether the target is one tensor with its examples first."""
+    part = targets.parts[0]
+    return (
+        len(targets.parts) == 1
+        and part.dim == 0
+        and part.rows == 1
+        and not targets.constants
+        and not targets.shared_names
+    )
+
+
+def _named(loss: LossSpec, shape: Shape) -> LossSpec:
+    """The name of torch's plain cross-entropy of (B, K) or mean squared error, else the loss itself."""
+    first = shape.first_tensor()
+    layout = None if first is None else shape.leaves[first].layout
+    if layout is None or not layout.plain:
+        return TORCH[loss] if isinstance(loss, str) else loss
+    two = layout.ndim == 2
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = loss.weight is None and loss.label_smoothing == 0 and loss.ignore_index == -100
+        return "cross_entropy" if plain and two and loss.reduction == "mean" else loss
+    if isinstance(loss, nn.MSELoss):
+        return "mse" if loss.reduction == "mean" else loss
+    if loss is F.cross_entropy and two:
+        return "cross_entropy"
+    return "mse" if loss is F.mse_loss else loss
+
+
+def _unpacked(loss: Any, targets: Examples, shape: Shape | None, place: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """loss(tensor, y) for a packed target, and for a loss of a whole output of which it uses the tensor at `place`."""
+
+    def unpacked(output: Tensor, y: Tensor) -> Tensor:
+        (target,), _ = targets.unpack(y)
+        if shape is None:
+            return loss(output, target)
+        leaves = [None if isinstance(leaf, Leaf) else leaf for leaf in shape.leaves]
+        leaves[place] = output
+        return loss(tree_unflatten(leaves, shape.spec), target)
+
+    return unpacked
+
+
+def of_layout(loss: Any, point: Point) -> Any:
+    """The loss of an output whose examples have been moved to the first dimension."""
+    if point.layout.plain:
+        return loss
+    return lambda output, y: loss(point.layout.decode(output), y)

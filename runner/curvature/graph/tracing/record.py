@@ -1,0 +1,229 @@
+"""Three runs of a module that tell how its measured outputs hang together.
+
+Two runs with different numbers of examples give the shape of every call's output and where it keeps its examples. The
+third follows the data from the measured outputs to one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+
+from runner.curvature.graph.dag import INPUT
+from runner.curvature.graph.tracing.batches import Layout
+from runner.curvature.graph.tracing.calls import Call, intercepted, label, measurable
+from runner.curvature.graph.tracing.dataflow import Departures, Flow, Needs
+from runner.curvature.graph.tracing.points import Pick, picked
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor of an output: its shape for the first run, its type, and where it keeps its examples."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    layout: Layout | None
+    fixed: bool
+    """The same shape for every number of examples."""
+
+
+@dataclass
+class Shape:
+    """An output: its structure, and for each leaf a Leaf, or its value where it is no tensor."""
+
+    spec: TreeSpec
+    leaves: list[Any]
+
+    def first_tensor(self) -> int | None:
+        """The first floating leaf with one row per example."""
+        return next((i for i, x in enumerate(self.leaves) if _measurable(x)), None)
+
+    def example(self) -> Any:
+        """An output of this structure with tensors of no particular numbers."""
+        leaves = [torch.empty(x.shape, dtype=x.dtype) if isinstance(x, Leaf) else x for x in self.leaves]
+        return tree_unflatten(leaves, self.spec)
+
+    @property
+    def regular(self) -> bool:
+        """Whether the output's shape is known for any number of examples."""
+        return all(not isinstance(x, Leaf) or x.layout or x.fixed for x in self.leaves)
+
+
+def _measurable(leaf: Any) -> bool:
+    return isinstance(leaf, Leaf) and leaf.dtype.is_floating_point and leaf.layout is not None
+
+
+@dataclass
+class Shapes:
+    """Every call in its order of beginning, and the module's own output."""
+
+    calls: dict[Call, Shape]
+    output: Shape
+    nested: dict[Call, tuple[Call, ...]]
+    """All calls made inside a call."""
+
+
+def shapes(root: nn.Module, runs: tuple[tuple[Run, int], tuple[Run, int]]) -> Shapes:
+    """From two runs with different numbers of examples. Raises ValueError when they make different calls."""
+    found = [_outputs(root, run) for run, _ in runs]
+    (calls, nested, output), (others, _, other) = found
+    n, m = (count for _, count in runs)
+    common = {call: _shape(calls[call], others.get(call), n, m) for call in calls}
+    return Shapes(common, _shape(output, other, n, m), nested)
+
+
+def _outputs(root: nn.Module, run: Run) -> tuple[dict[Call, Any], dict[Call, tuple[Call, ...]], Any]:
+    calls: dict[Call, Any] = {}
+    nested: dict[Call, list[Call]] = {}
+    stack: list[Call] = []
+
+    def handler(call: Call, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        for outer in stack:
+            nested[outer].append(call)
+        calls[call], nested[call] = None, []
+        stack.append(call)
+        out = forward(*args, **kwargs)
+        stack.pop()
+        calls[call] = _metadata(out)
+        return out
+
+    with torch.no_grad(), measurable(root), intercepted(root, handler):
+        output = run()
+    return calls, {call: tuple(inner) for call, inner in nested.items()}, _metadata(output)
+
+
+def _metadata(out: Any) -> tuple[list[Any], TreeSpec]:
+    leaves, spec = tree_flatten(out)
+    return [(t.shape, t.dtype) if isinstance(t, Tensor) else t for t in leaves], spec
+
+
+def _shape(first: tuple[list[Any], TreeSpec], second: tuple[list[Any], TreeSpec] | None, n: int, m: int) -> Shape:
+    leaves, spec = first
+    other = second[0] if second is not None and len(second[0]) == len(leaves) else [None] * len(leaves)
+    found: list[Any] = []
+    for a, b in zip(leaves, other, strict=True):
+        if not _is_metadata(a):
+            found.append(a)
+            continue
+        known = _is_metadata(b)
+        layout = Layout.between(a[0], n, b[0], m) if known else None
+        found.append(Leaf(tuple(a[0]), a[1], layout, known and a[0] == b[0]))
+    return Shape(spec, found)
+
+
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], torch.Size)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured output: a call (None: the module's own output), which of its tensors, and its layout."""
+
+    name: str
+    call: Call | None
+    leaf: int
+    layout: Layout
+
+    def take(self, output: Any) -> Tensor:
+        """The tensor, with one row per example."""
+        return self.layout.encode(tree_leaves(output)[self.leaf])
+
+    def put(self, output: Any, value: Tensor) -> Any:
+        """The output with `value` (one row per example) in the tensor's place."""
+        leaves, spec = tree_flatten(output)
+        leaves[self.leaf] = self.layout.decode(value)
+        return tree_unflatten(leaves, spec)
+
+
+@dataclass
+class Span:
+    """The operations begin..end of a call, the memory of its output's tensors, and its argument where it has only one:
+    the measured output (or "input") that it is, unchanged."""
+
+    begin: int
+    end: int
+    storages: list[int | None]
+    argument: str = ""
+
+
+@dataclass
+class Traced:
+    """What the third run found. needs[name]: of each measured output; output: name of the last one."""
+
+    needs: dict[str, Needs] = field(default_factory=dict)
+    spans: dict[Call, Span] = field(default_factory=dict)
+    finished: dict[str, frozenset[Call]] = field(default_factory=dict)
+    """Calls that had ended when an output was measured."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Memory of each parameter by name."""
+    output: str = ""
+    attention: bool = False
+
+
+def follow(
+    root: nn.Module, x: Tensor, run: Callable[[Tensor], Any], points: Mapping[Call, Point], output: Point
+) -> Traced:
+    """The data flow between the measured outputs. output: the module's own one, measured unless a point is it."""
+    flow, found = Flow(), Traced()
+    passed: dict[int, str] = {}
+    alive: list[Tensor] = []
+    ended: list[Call] = []
+
+    def unchanged(value: Any) -> str:
+        """The measured output (or "input") that a value is; "" when it is none, or was changed in place since."""
+        name = passed.get(id(value), "")
+        return name if name and flow.sources([value]) == {name} else ""
+
+    def pass_on(value: Tensor, name: str) -> None:
+        flow.name(value, name)
+        passed[id(value)] = name
+        alive.append(value)
+
+    def handler(call: Call, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        begin = len(flow.reads)
+        only = args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) else None
+        argument = unchanged(only) if only is not None else ""
+        out = forward(*args, **kwargs)
+        leaves = tree_leaves(out)
+        keys = [flow.key(t) if isinstance(t, Tensor) else None for t in leaves]
+        found.spans[call] = Span(begin, len(flow.reads), keys, argument)
+        if call in points:
+            point = points[call]
+            found.needs[point.name] = flow.needs(leaves[point.leaf])
+            found.finished[point.name] = frozenset(ended)
+            value = leaves[point.leaf].clone()
+            pass_on(value, point.name)
+            leaves[point.leaf] = value
+            out = tree_unflatten(leaves, tree_flatten(out)[1])
+            found.spans[call].end = len(flow.reads)
+        ended.append(call)
+        return out
+
+    departures = Departures(flow)
+    with torch.no_grad(), measurable(root), intercepted(root, handler), flow, departures:
+        given = x.clone()
+        pass_on(given, INPUT)
+        result = tree_leaves(run(given))[output.leaf]
+    found.output = unchanged(result)
+    if found.output in ("", INPUT):
+        found.output = output.name
+        found.needs[output.name] = flow.needs(result)
+        found.finished[output.name] = frozenset(ended)
+    found.keys = {name: flow.key(p) for name, p in root.named_parameters()}
+    found.attention = departures.attention
+    return found
+
+
+def point_of(call: Call | None, name: str, shape: Shape, pick: Pick) -> Point | None:
+    """The measured tensor of a call's output; None when no tensor of it has one row per example."""
+    place = shape.first_tensor() if pick is None else picked(shape.example(), pick, f"node {name!r}")
+    if place is None or not _measurable(shape.leaves[place]):
+        return None
+    return Point(label(call) if call else name, call, place, shape.leaves[place].layout)

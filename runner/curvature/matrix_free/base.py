@@ -1,0 +1,114 @@
+"""What every curvature operator is: a symmetric matrix of named blocks, known by its products.
+
+A new operator states `nodes`, `sizes`, `dtype`, `device` and `apply`; blocks, dense matrices, flat vectors and the
+estimators come with it. `tests/curvature/contract.py` holds the laws that every operator is tested for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature.graph.errors import MeasurementError
+
+Pair = tuple[str, str]
+Products = dict[str, Tensor]
+
+
+class SymmetricOperator(ABC):
+    """The symmetric matrix [H[v,w]] over `nodes` (of a graph, or groups of parameters), as products.
+
+    nodes: names in order. sizes[v] = d_v. dtype, device: of directions and products. products: directions applied so
+    far. reason: why every number of this operator is NaN, else "".
+    """
+
+    nodes: tuple[str, ...]
+    sizes: dict[str, int]
+    dtype: torch.dtype
+    device: torch.device
+    products: int = 0
+    reason: str = ""
+
+    @abstractmethod
+    def apply(self, directions: Mapping[str, Tensor]) -> Products:
+        """sum_w H[v,w] r_w for every node v: directions[w] (k, d_w), result (k, d_v). Absent nodes are zero."""
+
+    def whole(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
+        """The products, and those of the whole that this operator is a part of: what its roundings are relative to."""
+        found = self.apply(directions)
+        return found, found
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n = sum(self.sizes[v] for v in self.nodes)
+        return n, n
+
+    def block(self, v: str, w: str) -> BlockOperator:
+        """The block H[v,w]. Raises ValueError for an unknown node."""
+        self.require([v, w])
+        return BlockOperator(self, v, w)
+
+    def matvec(self, z: Tensor) -> Tensor:
+        """H z over all nodes, stacked in their order: z of shape (n,) or k columns (n, k)."""
+        columns = z if z.dim() == 2 else z.unsqueeze(1)
+        sizes = [self.sizes[v] for v in self.nodes]
+        pieces = dict(zip(self.nodes, columns.mT.split(sizes, 1), strict=True))
+        found = self.apply(pieces)
+        product = torch.cat([found[v] for v in self.nodes], 1).mT
+        return product if z.dim() == 2 else product.squeeze(1)
+
+    def dense(self) -> Tensor:
+        """The matrix, (n, n), from n products."""
+        return self.matvec(torch.eye(self.shape[0], dtype=self.dtype, device=self.device))
+
+    def require(self, names: list[str] | tuple[str, ...]) -> None:
+        """Raises ValueError unless every name is one of the operator's nodes."""
+        for name in names:
+            if name not in self.sizes:
+                raise MeasurementError(f"node {name!r} is not one of the operator's: {list(self.nodes)}")
+
+    def direction_count(self, directions: Mapping[str, Tensor]) -> int:
+        """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or different k."""
+        counts = {len(r) for r in directions.values()}
+        fits = all(w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items())
+        if len(counts) != 1 or not fits:
+            raise MeasurementError(
+                f"expected directions (k, d_w), one k for all, for nodes with sizes {self.sizes}; got "
+                f"{ {w: tuple(r.shape) for w, r in directions.items()} }"
+            )
+        return counts.pop()
+
+
+@dataclass(frozen=True)
+class BlockOperator:
+    """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is dense().T."""
+
+    operator: SymmetricOperator
+    v: str
+    w: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.operator.sizes[self.v], self.operator.sizes[self.w]
+
+    @property
+    def adjoint(self) -> BlockOperator:
+        """H[v,w]^T = H[w,v]."""
+        return BlockOperator(self.operator, self.w, self.v)
+
+    def matvec(self, z: Tensor) -> Tensor:
+        """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
+        columns = z if z.dim() == 2 else z.unsqueeze(1)
+        product = self.operator.apply({self.w: columns.mT})[self.v].mT
+        return product if z.dim() == 2 else product.squeeze(1)
+
+    def dense(self) -> Tensor:
+        """The block, (d_v, d_w), from min(d_v, d_w) products."""
+        rows, columns = self.shape
+        if rows < columns:
+            return self.adjoint.dense().mT
+        return self.matvec(torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device))

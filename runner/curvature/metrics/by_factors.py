@@ -1,0 +1,214 @@
+"""Metrics of pairs with the Gauss-Newton part from factors and the tensor part, where there is one, from products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from runner.curvature.matrix_free.estimators import rademacher
+from runner.curvature.metrics.factors import OutputFactors
+from runner.curvature.metrics.golub_kahan import Leading, Requests, leading_singular_values
+from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
+from runner.curvature.metrics.samples import (
+    Pair,
+    Square,
+    relative_error,
+    squares_of_probes,
+)
+from runner.curvature.metrics.subspaces import SharedSubspaces
+from runner.curvature.metrics.tensor_part import TensorPart
+
+PROBES, MOST_PROBES = 8, 4096
+MAX_STEPS = 40
+START = 0.3
+TOLERANCE = 2e-2
+"""Relative error of sigma_1 where none is asked for and it needs products."""
+
+
+class FactorMetrics:
+    """H = g GN + t T of the pairs `asked`, in units of the larger of the two parts' scales."""
+
+    def __init__(
+        self,
+        factors: OutputFactors,
+        tensor: TensorPart,
+        curved: set[str],
+        asked: Sequence[Pair],
+        error: float | None,
+        generator: torch.Generator | None,
+        ranks: bool = True,
+    ) -> None:
+        self.ranks = ranks
+        self.factors, self.tensor, self.curved, self.generator = factors, tensor, curved, generator
+        self.asked, self.error = list(asked), error
+        self.pairs = _with_diagonals(asked)
+        self.scale = max(factors.scale, tensor.scale)
+        unit = self.scale if self.scale > 0 else 1.0
+        self.weights = (factors.scale / unit, tensor.scale / unit)
+        self.products = dict.fromkeys(factors.nodes, 0)
+        self._deflated: set[str] = set()
+        self._spaces = SharedSubspaces(self._total, tensor.sizes)
+        self._samples: dict[Pair, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
+
+    def measure(self) -> dict[Pair, PairMetrics]:
+        """All of it: probes, then sigma_1 from the spaces they span, then more probes until the errors are as asked."""
+        nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0), 0)
+        plain = self._gauss_newton_values() if self.ranks else dict.fromkeys(self.pairs, nothing)
+        bent = [pair for pair in self.pairs if self._bent(pair)]
+        leading = dict(plain)
+        if bent:
+            spaces = self._spaces
+            nodes = list(dict.fromkeys(u for pair in bent for u in pair))
+            self._sample(nodes, PROBES, bent, spaces, first=True)
+            for v, w in (
+                bent if self.ranks else ()
+            ):  # where Gauss-Newton is a good part of the block, its singular vector is a good start
+                if plain[v, w].value > START * spaces.leading([(v, w)], math.inf, 0)[v, w].value:
+                    spaces.add(w, [plain[v, w].right])
+            if self.ranks:
+                leading |= spaces.leading(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
+            self._refine(bent, spaces, leading)
+        found = {pair: self._measured(pair, leading[pair]) for pair in self.pairs}
+        eps = float(torch.finfo(self.tensor.dtype).eps)
+        method = "factors, products" if bent else "factors"
+        return pair_metrics(found, self.asked, self.scale, eps, method)
+
+    def _bent(self, pair: Pair) -> bool:
+        """Whether the pair's tensor part may be other than zero: T is symmetric, so that both rows must be."""
+        return pair[0] in self.curved and pair[1] in self.curved
+
+    # ------------------------------------------------------------------ products
+
+    def _gauss_newton_values(self) -> dict[Pair, Leading]:
+        """sigma_1 and the right singular vector of every Gauss-Newton block."""
+        if self.factors.zero:
+            return {(v, w): Leading(0.0, 0.0, 0.0, torch.zeros(self.tensor.sizes[w]), 0) for v, w in self.pairs}
+        starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
+        return leading_singular_values(self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS)
+
+    def _gauss_newton(self, requests: Requests) -> dict[Pair, Tensor]:
+        """Products with g GN, the directions of one node together."""
+        inner: dict[str, Tensor] = {}
+        for w, at in _by(requests, 1).items():
+            z = torch.stack([requests[i][2] for i in at]).to(self.factors.rows[w])
+            inner |= {str(i): c for i, c in zip(at, z @ self.factors.rows[w].mT, strict=True)}
+        found: dict[Pair, Tensor] = {}
+        weight = self.weights[0] / self.factors.examples
+        for v, at in _by(requests, 3).items():
+            c = torch.stack([inner[str(i)] for i in at]) * (self.factors.signs * weight)
+            found |= {requests[i][0]: image for i, image in zip(at, c @ self.factors.rows[v], strict=True)}
+        return found
+
+    def _total(self, w: str, directions: Tensor) -> dict[str, Tensor]:
+        """Products of g GN + t T with directions on w."""
+        images = self.tensor.apply({w: directions.to(self.tensor.dtype)})
+        self.products[w] += len(directions)
+        return self._add_gauss_newton(w, directions, images)
+
+    def _add_gauss_newton(self, w: str, directions: Tensor, images: dict[str, Tensor]) -> dict[str, Tensor]:
+        g, t = self.weights
+        if self.factors.zero:
+            return {v: t * image.double() for v, image in images.items()}
+        smooth = self.factors.apply({w: directions})
+        return {v: g * smooth[v].double() + t * image.double() for v, image in images.items()}
+
+    # ------------------------------------------------------------------ squares
+
+    def _sample(
+        self, nodes: Iterable[str], count: int, bent: list[Pair], spaces: SharedSubspaces, first: bool = False
+    ) -> None:
+        """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
+        hold what is known exactly under the later ones: those replace the first, which knew nothing."""
+        for w in nodes:
+            z = rademacher((count, self.tensor.sizes[w]), self.tensor.dtype, self.generator).to(self.tensor.device)
+            images = self.tensor.apply({w: z})
+            self.products[w] += count
+            known = None if first else spaces.basis[w]
+            for pair in bent:
+                if w in pair:
+                    v = pair[0] if pair[1] == w else pair[1]
+                    exact = None if known is None else (known, spaces.images[w][v])
+                    samples = squares_of_probes(self.factors, self.weights, (v, w), z, images[v], exact)
+                    for kept, new in zip(self._samples.setdefault(pair, ({}, {})), samples, strict=True):
+                        kept[w] = torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
+            if first:
+                spaces.know(w, z, self._add_gauss_newton(w, z, images))
+            else:
+                self._deflated.add(w)
+
+    def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
+        """More probes, twice as many at every round, until every error is as asked."""
+        count = PROBES
+        while self.error is not None and (missing := self._missing(leading)):
+            self._sample(missing, count, bent, spaces)
+            count *= 2
+
+    def _missing(self, leading: dict[Pair, Leading]) -> list[str]:
+        """Nodes of pairs whose errors are still above what is asked, while more probes are allowed."""
+        assert self.error is not None
+        nodes: dict[str, None] = {}
+        for pair in filter(self._bent, self.asked):
+            m = {p: self._measured(p, leading[p]) for p in (pair, (pair[0], pair[0]), (pair[1], pair[1]))}
+            total, a, b = m[pair].total, m[pair[0], pair[0]].total, m[pair[1], pair[1]].total
+            errors = {
+                relative_error([(1.0, total)]): pair,
+                relative_error([(0.5, m[pair].tensor)]): pair,
+                relative_error([(0.5, total), (-0.25, a), (-0.25, b)]): pair,
+            }
+            if max(errors) > self.error:
+                nodes |= dict.fromkeys(pair)
+        return [u for u in nodes if self.products[u] < MOST_PROBES]
+
+    def _measured(self, pair: Pair, leading: Leading) -> Measured:
+        gauss_newton = Square(self.weights[0] ** 2 * self.factors.square(*pair))
+        if pair not in self._samples:
+            return Measured(gauss_newton, gauss_newton, Square(0.0), leading.value, leading.error)
+        cost = sum(self.products[u] for u in set(pair))
+        total, tensor = (Square.of(samples) for samples in self._samples[pair])
+        v, w = pair if self._spaces.complete(pair[1]) else (pair[1], pair[0])
+        if self._spaces.complete(w):
+            images = self._spaces.images[w][v]
+            bent = images - self._add_gauss_newton(w, self._spaces.basis[w], {v: torch.zeros_like(images)})[v]
+            total, tensor = Square(float(images.square().sum())), Square(float(bent.square().sum()))
+            if tensor.value <= 1e-28 * total.value:  # what the subtraction leaves of a part that is zero
+                tensor = Square(0.0)
+        return Measured(total, gauss_newton, tensor, leading.value, leading.error, cost)
+
+
+def _with_diagonals(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with the diagonal pairs that C needs."""
+    return list(dict.fromkeys([*pairs, *((u, u) for pair in pairs for u in pair)]))
+
+
+def _start(rows: Tensor) -> Tensor:
+    """A direction in the row space of the factors that favours their large rows: their sum weighted by their size."""
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(len(rows), generator=generator, dtype=torch.float64).to(rows)
+    start = (mix @ rows).double()
+    return start if float(start.norm()) > 0 else torch.ones_like(start)
+
+
+def _by(requests: Requests, place: int) -> dict[str, list[int]]:
+    """Indices of the requests by the node they are from (place 1) or to (place 3)."""
+    found: dict[str, list[int]] = {}
+    for i, request in enumerate(requests):
+        found.setdefault(str(request[place]), []).append(i)
+    return found
+
+
+def metrics_from_factors(
+    factors: OutputFactors,
+    tensor: TensorPart,
+    curved: set[str],
+    asked: Sequence[Pair],
+    error: float | None,
+    generator: torch.Generator | None,
+    ranks: bool = True,
+) -> dict[Pair, PairMetrics]:
+    """R, C, D, gap of the pairs `asked`; ranks=False leaves D out. See `inter_layer_metrics`."""
+    if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
+        raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
+    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks).measure()

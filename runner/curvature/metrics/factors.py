@@ -1,0 +1,115 @@
+"""Gauss-Newton blocks of every pair of nodes as products of thin factors, from a few backward passes of the batch.
+
+With the loss Hessian A_b = sum_k s_bk a_bk a_bk^T of example b (s = +1 or -1; A has rank r <= K, r = K - 1 for softmax
+cross-entropy), one backward pass of the batch with cotangents a_bk gives row (b, k) of F_v, f = J_out,v^T a_bk, for
+every node v at once. Then
+
+    GN[v,w] = F_v^T S F_w / B,      ||GN[v,w]||_F^2 = sum_ij S_i S_j (F_v F_v^T)_ij (F_w F_w^T)_ij / B^2,
+
+S the signs. r passes of the batch replace d_w products for each w, and a product with GN costs 2 B r (d_v + d_w).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature.graph.dag import INPUT, Dag
+
+Products = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero."""
+
+    leaves: dict[str, Tensor]
+    output: Tensor
+
+    @classmethod
+    def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
+        leaves: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
+        for name in (INPUT, *dag.order):
+            node = dag.nodes.get(name)
+            value = x if node is None else node(*(values[p] for p in node.parents))
+            if name in nodes:
+                leaves[name] = torch.zeros_like(value).requires_grad_()
+                value = value + leaves[name]
+            values[name] = value
+        return cls({v: leaves[v] for v in nodes}, values[dag.output])
+
+
+class OutputFactors:
+    """F_v of every node of `nodes`, (B r, d_v), up to a common `scale`: GN[v,w] = scale F_v^T S F_w / B.
+
+    scale is the largest |eigenvalue| of the loss Hessian in the batch, so that the factors are of order one whatever
+    the size of the loss. zero: whether the loss Hessian is zero. passes: backward passes of the batch it took.
+    """
+
+    def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
+        leaves, output = network.leaves, network.output
+        self.nodes, self.examples = tuple(leaves), len(output)
+        columns, signs, self.scale = _root(loss_hessian)
+        self.signs = signs.flatten()
+        self.passes = len(columns)
+        rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
+        for column in columns:
+            grads = torch.autograd.grad(
+                output, list(leaves.values()), column.view(output.shape), retain_graph=True, allow_unused=True
+            )
+            for (v, leaf), g in zip(leaves.items(), grads, strict=True):
+                rows[v].append((torch.zeros_like(leaf) if g is None else g).flatten(1))
+        self.rows = {
+            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
+        }
+        self._grams: dict[str, Tensor] = {}
+
+    @property
+    def zero(self) -> bool:
+        return self.passes == 0
+
+    def gram(self, v: str) -> Tensor:
+        """F_v F_v^T with signs on its rows, float64."""
+        if v not in self._grams:
+            self._grams[v] = (self.rows[v] @ self.rows[v].mT).double() * self.signs.double()[:, None]
+        return self._grams[v]
+
+    def square(self, v: str, w: str) -> float:
+        """||F_v^T S F_w||_F^2 / B^2."""
+        # With M_v = S G_v: the sum of S_i S_j G_v,ij G_w,ij is that of M_v,ij M_w,ji.
+        return max(0.0, float((self.gram(v) * self.gram(w).mT).sum()) / self.examples**2)
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Products:
+        """sum_w F_v^T S F_w r_w / B for every v: (k, d_w) -> (k, d_v), without the scale."""
+        inner = sum(r.to(self.rows[w]) @ self.rows[w].mT for w, r in directions.items())
+        assert isinstance(inner, Tensor)
+        inner = inner * self.signs / self.examples
+        return {v: inner @ self.rows[v] for v in self.nodes}
+
+    def pair(self, v: str, w: str, directions: Tensor) -> Tensor:
+        """F_v^T S F_w r / B of one pair: (k, d_w) -> (k, d_v)."""
+        inner = directions.to(self.rows[w]) @ self.rows[w].mT
+        return (inner * self.signs / self.examples) @ self.rows[v]
+
+
+def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
+    """Columns a_k (B, K) with A_b = scale sum_k s_bk a_bk a_bk^T, signs (r, B), scale: those that are not zero."""
+    values, vectors = torch.linalg.eigh(hessian)
+    scale = float(values.abs().max())
+    if not scale > 0:
+        return [], values.new_zeros(0, len(values)), 0.0
+    values = values / scale
+    kept = values.abs() > values.shape[1] * torch.finfo(values.dtype).eps
+    order = values.abs().argsort(1, descending=True)
+    rank = int(kept.sum(1).max())
+    columns, signs = [], []
+    for k in order[:, :rank].unbind(1):
+        chosen = values.gather(1, k[:, None]).squeeze(1)
+        vector = vectors.gather(2, k[:, None, None].expand(-1, vectors.shape[1], 1)).squeeze(2)
+        columns.append(vector * chosen.abs().sqrt()[:, None])
+        signs.append(torch.where(chosen < 0, -1.0, 1.0).to(values.dtype))
+    return columns, torch.stack(signs), scale

@@ -1,0 +1,141 @@
+"""R, C, D and the GN-gap of pairs of nodes at the least cost, exact where the structure allows.
+
+Operation count, F operations for one forward pass of the batch, n measured nodes, P = n (n+1)/2 pairs, K outputs:
+
+    usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
+    factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
+                   tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
+    products       where it is not: 3 F (8 n + about 3 P) more: 8 probes on each node, each of which serves all pairs of
+                   its row and column, and the directions from which sigma_1 comes, shared too (subspaces.py)
+    exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
+
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products about 240 F. MLP with
+L = 6, width 256, B = 32 (n = 6, P = 21): usual 4400 F = 0.11 Tflop in small steps, exact blocks 19 Gflop in large ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.derivatives import Evaluation, evaluate
+from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
+from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.matrix_free.operators import CurvatureOperator
+from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
+from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
+from runner.curvature.metrics.factors import OutputFactors, Perturbed
+from runner.curvature.metrics.operations import Operations
+from runner.curvature.metrics.ratios import PairMetrics
+from runner.curvature.metrics.samples import Pair
+from runner.curvature.metrics.tensor_part import TensorPart
+
+SMALL_STEPS = 1
+"""How much longer an operation takes in products of one batch than in curvature routing (measured: 0.5 to 2)."""
+
+
+def inter_layer_metrics(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    pairs: Iterable[Pair] | None = None,
+    relative_error: float | None = None,
+    generator: torch.Generator | None = None,
+    *,
+    ranks: bool = True,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> dict[Pair, PairMetrics]:
+    """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
+
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
+    ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
+
+    nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
+    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
+    generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
+    memory_budget: bytes for the factors or the exact blocks.
+
+    method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
+    (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
+    factors are worth). An exact value has error 0, up to rounding; errors of the others are standard errors, widened
+    so that +-1.96 of them cover 95 %. NaN with a reason where the block is numerically zero. Raises ValueError as the
+    guards of checks.py do (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
+
+    >>> dag = Dag.from_sequential([torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)])
+    >>> found = inter_layer_metrics(dag, torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0]), ["0"])
+    >>> found["0", "0"].method, found["0", "0"].gap.value
+    ('factors', 0.0)
+    """
+    if relative_error is not None and not relative_error > 0:
+        raise ValueError(f"relative_error must be positive, got {relative_error}")
+    names, asked = _asked(dag, nodes, pairs)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    price = _exact_price(dag, evaluation, names, memory_budget)
+    outputs = evaluation.size(dag.output)
+    probes = PROBES if relative_error is None else max(PROBES, min(4096, math.ceil(3e-3 / relative_error**2)))
+    with torch.enable_grad(), Operations() as counted:
+        network = Perturbed.of(dag, x, names)
+    operations = counted.total
+    by_probes = SMALL_STEPS * 3 * operations * (probes * len(names) + (3 * len(asked) if ranks else 0))
+    with torch.enable_grad():
+        tensor = TensorPart(dag, x, y, network, operations, memory_budget)
+        curved = tensor.curved_nodes(generator)
+        bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
+        by_factors = 2 * outputs * operations + (by_probes if curved else 0)
+        if curved and price <= by_factors:
+            return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+        if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
+            if price < math.inf:
+                return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+            tolerance = TOLERANCE if relative_error is None else relative_error / 4
+            operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
+            return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
+        factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
+        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks)
+
+
+def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
+    """Whether a backward pass for each output costs more than ten times what probes cost."""
+    return 2 * outputs * operations > 10 * by_probes
+
+
+def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) -> tuple[tuple[str, ...], list[Pair]]:
+    """The measured nodes in order, and the pairs."""
+    if pairs is None:
+        names = dag.select(nodes)
+        return names, [(v, w) for i, v in enumerate(names) for w in names[i:]]
+    asked = [tuple(pair) for pair in pairs]
+    if bad := [pair for pair in asked if len(pair) != 2]:
+        raise ValueError(f"pairs must name two nodes each, got {bad}")
+    used = dag.select({u for pair in asked for u in pair})
+    if nodes is not None and (extra := set(used) - set(dag.select(nodes))):
+        raise ValueError(f"pairs name nodes {sorted(extra)} that are not among nodes={sorted(dag.select(nodes))}")
+    return used, [(v, w) for v, w in asked]
+
+
+def _exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int) -> float:
+    """Operations of curvature routing; infinite where it does not fit the memory."""
+    sizes = {v: evaluation.size(v) for v in evaluation.values}
+    examples = len(evaluation.values[INPUT])
+    itemsize = evaluation.values[dag.output].element_size()
+    try:
+        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget)
+    except ValueError:
+        return math.inf
+    order = [name for name in (INPUT, *dag.order)]
+    place = {name: i for i, name in enumerate(order)}
+    first = min(place[v] for v in names)
+    total = 0.0
+    for u in dag.order:
+        for p in set(dag.nodes[u].parents):
+            if place[p] < first:
+                continue
+            later = sum(sizes[w] for w in names if place[w] >= place[p])
+            derivatives = sizes[p] ** 2 if u in evaluation.structures else 4 * (sizes[u] + sizes[p]) * sizes[p]
+            total += 2.0 * examples * (sizes[u] * sizes[p] * later + sizes[u] * derivatives)
+    return total

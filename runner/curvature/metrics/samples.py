@@ -1,0 +1,96 @@
+"""Squares of blocks from probes and from directions that are known exactly, and ratios of them with their errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from runner.curvature.metrics.factors import OutputFactors
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Square:
+    """A squared norm: its value, and the samples that it is the mean of, by the node that the probes were drawn on
+    (none where it is exact)."""
+
+    value: float
+    samples: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @staticmethod
+    def of(samples: Mapping[str, Tensor]) -> Square:
+        """The mean of the nodes' means: a block and its transpose have one norm, so that both sides count."""
+        return Square(max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples)
+
+
+def squares_of_probes(
+    factors: OutputFactors,
+    weights: tuple[float, float],
+    pair: Pair,
+    probes: Tensor,
+    images: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    """Samples of ||H[v,w]||^2 and ||T[v,w]||^2 from probes z on w, (m, d_w), with images T[v,w] z, (m, d_v).
+
+    H = g GN + t T with weights (g, t); known: orthonormal directions Q on w, (r, d_w), with H Q, (r, d_v). With
+    z' = z - Q Q^T z and GN known exactly,
+
+        ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
+
+    so that only the tensor part outside Q is left to chance.
+    """
+    v, w = pair
+    g, t = weights
+
+    def smooth(r: Tensor) -> Tensor:
+        return (
+            torch.zeros(len(r), images.shape[1]).to(images).double()
+            if factors.zero
+            else (g * factors.pair(v, w, r).double())
+        )
+
+    z, image = probes.double(), t * images.double()
+    exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
+    if known is not None:
+        q, hq = known
+        gq = smooth(q)
+        tq = hq - gq
+        components = z @ q.mT
+        z, image = z - components @ q, image - components @ tq
+        exact_total += float(hq.square().sum() - gq.square().sum())
+        exact_tensor = float(tq.square().sum())
+    curved = image.square().sum(1)
+    cross = 2 * (smooth(z) * image).sum(1)
+    return exact_total + cross + curved, exact_tensor + curved
+
+
+def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
+    """Standard error of sum_k c_k log S_k over squares S_k, to first order; 0 when all are exact.
+
+    Samples drawn on one node share their probes; their influences add up before they are squared. The error is
+    widened by Student's factor, so that +-1.96 errors cover 95 % with few probes too.
+    """
+    influence: dict[str, Tensor] = {}
+    for coefficient, square in terms:
+        for node, s in square.samples.items():
+            if square.value > 0:
+                part = coefficient * s / (len(square.samples) * square.value)
+                influence[node] = influence[node] + part if node in influence else part
+    if not influence:
+        return 0.0
+    variance = math.fsum(float(i.var()) / len(i) for i in influence.values())
+    return math.sqrt(variance) * student(sum(len(i) - 1 for i in influence.values()))
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion."""
+    z, n = 1.959964, freedom
+    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
+    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
+    return 1 + first / n + second / n**2 + third / n**3

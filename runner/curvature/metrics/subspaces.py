@@ -1,0 +1,109 @@
+"""sigma_1 of many blocks of one symmetric matrix from subspaces that the blocks share.
+
+A product with a direction on node w gives a column of every block H[v,w] at once. Each node w therefore keeps one
+orthonormal basis D_w with the images H[v,w] D_w for all v, to which every pair with w contributes: sigma_1 of H[v,w] is
+at least the largest singular value of H[v,w] D_w, whose left vector u is the next direction on v (half a step of a
+block power iteration that forgets nothing). The bases begin with random directions, so that no singular vector is
+orthogonal to them, and with the Gauss-Newton singular vectors, where the tensor part is small near the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from runner.curvature.metrics.golub_kahan import Leading, Pair, kato_temple
+
+Apply = Callable[[str, Tensor], Mapping[str, Tensor]]
+"""(w, directions (k, d_w)) -> images H[v,w] r for every v, (k, d_v), float64."""
+
+NEW = 0.05  # share of a unit vector that must lie outside a basis to be worth a product
+
+
+class SharedSubspaces:
+    """Bases of the nodes, each (k, d_w) with images; `leading` improves them until every pair is as close as asked."""
+
+    def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
+        self._apply, self.sizes = apply, sizes
+        self.basis: dict[str, Tensor] = {}
+        self.images: dict[str, dict[str, Tensor]] = {}
+
+    def know(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> None:
+        """Takes directions whose images are known already; what depends on the others is dropped."""
+        u, s, vh = torch.linalg.svd(directions.double(), full_matrices=False)
+        kept = s > 1e-2 * s[0]
+        mixing = u[:, kept].mT / s[kept, None]
+        self._append(w, vh[kept], {v: mixing @ image.double() for v, image in images.items()})
+
+    def add(self, w: str, proposals: Sequence[Tensor]) -> int:
+        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took."""
+        found = list(self.basis[w]) if w in self.basis else []
+        new: list[Tensor] = []
+        for proposal in proposals:
+            rest = proposal.double() / proposal.double().norm()
+            for _ in range(2):
+                if found:
+                    stacked = torch.stack(found)
+                    rest = rest - stacked.mT @ (stacked @ rest)
+            if float(rest.norm()) > NEW and len(found) < self.sizes[w]:
+                new.append(rest / rest.norm())
+                found.append(new[-1])
+        if new:
+            self._append(w, torch.stack(new), self._apply(w, torch.stack(new)))
+        return len(new)
+
+    def complete(self, w: str) -> bool:
+        """Whether the basis spans the whole space of w, so that all its blocks are known."""
+        return w in self.basis and len(self.basis[w]) == self.sizes[w]
+
+    def leading(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
+        """sigma_1 of each pair with the estimate of its error; `most` rounds of at most one product a pair."""
+        found = {pair: self._best(pair) for pair in pairs}
+        for _ in range(most):
+            waiting = [p for p in pairs if found[p][0].error > tolerance * found[p][0].value]
+            if not waiting:
+                break
+            proposals: dict[str, list[Tensor]] = {}
+            for pair in waiting:
+                _, node, direction = found[pair]
+                proposals.setdefault(node, []).append(direction)
+            if sum(self.add(node, directions) for node, directions in proposals.items()) == 0:
+                break
+            found |= {pair: self._best(pair) for pair in waiting}
+        return {pair: leading for pair, (leading, _, _) in found.items()}
+
+    def _append(self, w: str, basis: Tensor, images: Mapping[str, Tensor]) -> None:
+        if w not in self.basis:
+            self.basis[w], self.images[w] = basis, dict(images)
+            return
+        self.basis[w] = torch.cat([self.basis[w], basis])
+        self.images[w] = {v: torch.cat([self.images[w][v], image]) for v, image in images.items()}
+
+    def _best(self, pair: Pair) -> tuple[Leading, str, Tensor]:
+        """The better of both sides: (sigma_1, the node and the direction to multiply next)."""
+        v, w = pair
+        sides = [self._side(v, w)] if v == w else [self._side(v, w), self._side(w, v)]
+        return max(sides, key=lambda side: side[0].value)
+
+    def _side(self, v: str, w: str) -> tuple[Leading, str, Tensor]:
+        """From H[v,w] D_w: sigma, its left vector u on v, and the residual H[w,v] u - sigma q as far as D_v knows it.
+
+        With u = D_v c + u', H[w,v] u is known but for H[w,v] u', which is at most sigma_1 |u'|.
+        """
+        images = self.images[w][v]
+        values, vectors = torch.linalg.eigh(images @ images.mT)
+        sigma = float(values[-1].clamp_min(0).sqrt())
+        second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
+        right = vectors[:, -1] @ self.basis[w]
+        left = vectors[:, -1] @ images
+        if sigma == 0:
+            return Leading(0.0, 0.0, 0.0, right, len(values)), v, left
+        left = left / sigma
+        inside = self.basis[v] @ left
+        outside = float((1 - inside.square().sum()).clamp_min(0).sqrt())
+        outside = 0.0 if outside < 1e-7 else outside
+        residual = float((inside @ self.images[v][w] - sigma * right).norm())
+        residual = residual if outside == 0 else max(outside * sigma, residual)
+        return Leading(sigma, kato_temple(sigma, second, residual), second, right, len(values)), v, left

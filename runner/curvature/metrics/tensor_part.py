@@ -1,0 +1,104 @@
+"""Products with the tensor part T alone, exactly zero where the network is piecewise linear.
+
+T is the Hessian of the function delta . f_out(e) with the loss gradient delta at the output held fixed: with e_v added
+to the output of node v for all examples, q_v(e) = J_out,v(e)^T delta / B summed over them, and T r = d(sum_w q_w . r_w)
+/ de. One backward pass of that sum gives T[v,w] r for every v. No Gauss-Newton part is made and subtracted, so that
+nothing cancels, and the graph needs no second pass through the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.derivatives import second_derivatives
+from runner.curvature.graph.dag import Dag
+from runner.curvature.metrics.factors import Perturbed
+
+Products = dict[str, Tensor]
+
+COPIES = 16
+ENOUGH = 2e7  # forward operations that keep one thread busy; smaller networks take several directions at once
+
+
+ENOUGH = 2e7  # forward operations that keep one thread busy; smaller networks take several directions at once
+
+
+class TensorPart:
+    """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
+
+    scale: largest |component| of the loss gradient in the batch, so that products are of the same order for every
+    size of the loss. operations: of one forward pass; they decide how many directions go through the network at once.
+    products: directions applied so far.
+    """
+
+    def __init__(
+        self, dag: Dag, x: Tensor, y: Tensor, network: Perturbed, operations: float, memory_budget: int
+    ) -> None:
+        self._dag, self._x, self._network, self._examples = dag, x, network, len(x)
+        self.nodes = tuple(network.leaves)
+        self.sizes = {v: leaf[0].numel() for v, leaf in network.leaves.items()}
+        output = network.output.detach()
+        self.dtype, self.device = output.dtype, output.device
+        delta = dag.loss.gradient(output, y)
+        self.scale = float(delta.abs().max())
+        self._delta = delta / self.scale / len(x) if self.scale > 0 else delta
+        kept = len(x) * sum(self.sizes.values()) * output.element_size()
+        # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
+        room = max(1, memory_budget // (8 * max(1, kept)))
+        self.copies = int(max(1, min(COPIES, room, ENOUGH // max(operations, 1.0))))
+        self._pulled: dict[str, Tensor] | None = None  # q_v, where it changes with the perturbations
+        self.products = 0
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Products:
+        """sum_w T[v,w] r_w for every node v, without the scale: (k, d_w) -> (k, d_v)."""
+        count = len(next(iter(directions.values())))
+        found: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
+        for start in range(0, count, self.copies):
+            piece = {w: r[start : start + self.copies] for w, r in directions.items()}
+            for v, image in self._product(piece, min(self.copies, count - start)).items():
+                found[v].append(image)
+        self.products += count
+        return {v: torch.cat(images) for v, images in found.items()}
+
+    def curved_nodes(self, generator: torch.Generator | None) -> set[str]:
+        """Nodes whose row of T is not exactly zero: one product with a random direction on all nodes at once.
+
+        A row that is not zero gives zero for almost no direction; rounding only hides a row below the smallest number.
+        """
+        direction = {
+            w: torch.randn(1, d, generator=generator).to(self.device, self.dtype) for w, d in self.sizes.items()
+        }
+        return {v for v, image in self.apply(direction).items() if bool((image != 0).any())}
+
+    def _product(self, directions: Products, count: int) -> Products:
+        if self._pulled is None:
+            self._pulled = self._pull()
+        dot: Tensor | None = None
+        for w, r in directions.items():
+            if w in self._pulled:
+                q = self._pulled[w].flatten(1).view(self.copies, self._examples, -1).sum(1)[:count]
+                term = (q * r.to(q)).sum()
+                dot = term if dot is None else dot + term
+        zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
+        if dot is None or not dot.requires_grad:
+            return zero
+        leaves = self._network.leaves
+        with second_derivatives("a node"):
+            grads = torch.autograd.grad(dot, list(leaves.values()), retain_graph=True, allow_unused=True)
+        return {
+            v: zero[v] if g is None else g.reshape(self.copies, self._examples, -1).sum(1)[:count]
+            for v, g in zip(leaves, grads, strict=True)
+        }
+
+    def _pull(self) -> Products:
+        """q_v of every example, differentiable once more."""
+        if self.copies > 1:
+            repeated = self._x.repeat(self.copies, *(1,) * (self._x.dim() - 1))
+            self._network = Perturbed.of(self._dag, repeated, self.nodes)
+        leaves, output = self._network.leaves, self._network.output
+        cotangent = self._delta.repeat(self.copies, 1).view(output.shape)
+        pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
+        return {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}

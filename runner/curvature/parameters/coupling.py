@@ -1,0 +1,134 @@
+"""What a block-diagonal approximation of curvature discards, and R, C, D, gap between groups of parameters.
+
+One product with a direction on group w gives the whole column H[., w]: L groups with m probes each cost L m products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature.matrix_free.estimators import rademacher
+from runner.curvature.metrics.golub_kahan import Requests, leading_singular_values
+from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
+from runner.curvature.metrics.samples import Pair, Square, student
+from runner.curvature.parameters.operator import ParameterOperator
+
+
+@dataclass(frozen=True)
+class DiscardedCoupling:
+    """value: Phi; low, high: its 95 % interval, inside [0, 1) (equal to the value where exact); products used; reason
+    for a NaN, else "". diagonal[g]: ||H[g,g]||_F^2; off_diagonal[g]: the sum of ||H[h,g]||_F^2 over h other than g."""
+
+    value: float
+    low: float
+    high: float
+    products: int
+    reason: str
+    diagonal: dict[str, float]
+    off_diagonal: dict[str, float]
+
+
+def discarded_coupling(
+    operator: ParameterOperator, probes: int = 30, *, generator: torch.Generator | None = None
+) -> DiscardedCoupling:
+    """Phi = 1 - sum_g ||H[g,g]||_F^2 / ||H||_F^2 over the groups: the share of curvature between the blocks.
+
+    Exact (n products) where that costs no more than `probes` products for each group. Otherwise both sums are means of
+    squares of products, which are never negative, so that Phi stays below 1; the interval is that of log(Phi / (1 -
+    Phi)) by the delta method over the probes, with Student's factor. NaN with a reason for a zero matrix. Raises
+    ValueError for fewer than two probes or groups.
+    """
+    groups = list(operator.groups)
+    if probes < 2 or len(groups) < 2:
+        raise ValueError(f"expected at least 2 probes and 2 groups, got {probes} probes and the groups {groups}")
+    sizes = {g: s.stop - s.start for g, s in operator.groups.items()}
+    exact = sum(sizes.values()) <= probes * len(groups)
+    before = operator.products
+    inside: dict[str, Tensor] = {}
+    outside: dict[str, Tensor] = {}
+    for g in groups:
+        z = torch.eye(sizes[g]) if exact else rademacher((probes, sizes[g]), torch.float64, generator)
+        rows = []
+        for direction in z:
+            squares = {h: float(image.double().square().sum()) for h, image in operator.column(g, direction).items()}
+            rows.append((squares[g], math.fsum(v for h, v in squares.items() if h != g)))
+        inside[g], outside[g] = torch.tensor(rows, dtype=torch.float64).unbind(1)
+        if exact:  # columns add up to the block
+            inside[g], outside[g] = inside[g].sum()[None], outside[g].sum()[None]
+    diagonal = {g: float(s.mean()) for g, s in inside.items()}
+    off = {g: float(s.mean()) for g, s in outside.items()}
+    a, b = math.fsum(diagonal.values()), math.fsum(off.values())
+    used = operator.products - before
+    if not a + b > 0:
+        return DiscardedCoupling(math.nan, math.nan, math.nan, used, "the matrix is zero", diagonal, off)
+    value = b / (a + b)
+    if exact or a == 0 or b == 0:
+        return DiscardedCoupling(value, value, value, used, "", diagonal, off)
+    influence = [outside[g] / b - inside[g] / a for g in groups]
+    error = math.sqrt(math.fsum(float(i.var()) for i in influence) / probes) * student(len(groups) * (probes - 1))
+    low, high = (1 / (1 + math.exp(-(math.log(b / a) + sign * 1.96 * error))) for sign in (-1, 1))
+    return DiscardedCoupling(value, low, high, used, "", diagonal, off)
+
+
+def group_metrics(
+    operator: ParameterOperator,
+    pairs: Iterable[Pair] | None = None,
+    probes: int = 30,
+    *,
+    tolerance: float = 1e-3,
+    generator: torch.Generator | None = None,
+) -> dict[Pair, PairMetrics]:
+    """R, C, D and the gap ||H - GN||_F / ||GN||_F between groups of parameters, each an Estimate.
+
+    operator: of part="hessian". pairs: default every pair of groups. Exact from dense matrices where n products of each
+    kind cost no more than the probes, else from `probes` products of each kind on each group and Golub-Kahan steps for
+    sigma_1. Raises ValueError for an operator of another part and for unknown groups.
+    """
+    if operator.part != "hessian":
+        raise ValueError(f'expected an operator with part="hessian", found {operator.part!r}')
+    names = list(operator.groups)
+    asked = [(g, h) for i, g in enumerate(names) for h in names[i:]] if pairs is None else [(g, h) for g, h in pairs]
+    wanted = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))
+    smooth = operator.with_part("gauss_newton")
+    eps = float(torch.finfo(operator.dtype).eps)
+    if operator.shape[0] <= probes * len(names):
+        total, gauss_newton = operator.dense().double(), smooth.dense().double()
+        found = {pair: _dense(operator, total, gauss_newton, pair) for pair in wanted}
+        return pair_metrics(found, asked, 1.0, eps, "dense")
+    squares: dict[Pair, tuple[Square, Square, Square]] = {}
+    for w in dict.fromkeys(w for _, w in wanted):
+        size = operator.groups[w].stop - operator.groups[w].start
+        rows: dict[str, list[Tensor]] = {v: [] for v, other in wanted if other == w}
+        for z in rademacher((probes, size), operator.dtype, generator):
+            whole, flat = operator.column(w, z, list(rows)), smooth.column(w, z, list(rows))
+            for v, kept in rows.items():
+                h, gn = whole[v].double(), flat[v].double()
+                kept.append(torch.stack([h.square().sum(), gn.square().sum(), (h - gn).square().sum()]))
+        for v, kept in rows.items():
+            one, two, three = (Square.of({w: s}) for s in torch.stack(kept).unbind(1))
+            squares[v, w] = one, two, three
+
+    def products(requests: Requests) -> dict[Pair, Tensor]:
+        return {pair: operator.column(w, z, [v])[v] for pair, w, z, v in requests}
+
+    starts = {
+        (v, w): torch.randn(operator.groups[w].stop - operator.groups[w].start, generator=generator).to(operator.device)
+        for v, w in wanted
+    }
+    leading = leading_singular_values(products, starts, tolerance, 40)
+    measured = {
+        p: Measured(*squares[p], leading[p].value, leading[p].error, 2 * probes + 2 * leading[p].steps) for p in wanted
+    }
+    return pair_metrics(measured, asked, 1.0, eps, "products")
+
+
+def _dense(operator: ParameterOperator, total: Tensor, gauss_newton: Tensor, pair: Pair) -> Measured:
+    rows, columns = (operator.groups[g] for g in pair)
+    h, gn = total[rows, columns], gauss_newton[rows, columns]
+    whole, smooth, rest = (Square(float(part.square().sum())) for part in (h, gn, h - gn))
+    return Measured(whole, smooth, rest, float(torch.linalg.matrix_norm(h, 2)), 0.0, operator.shape[0])

@@ -1,0 +1,78 @@
+"""Groups of parameters of a module, by module name or glob pattern, as slices of one flat vector."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters in the order of the flat vector; groups[name]: their slice; members[name]: names of each group."""
+
+    parameters: dict[str, Tensor]
+    groups: dict[str, slice]
+    members: dict[str, tuple[str, ...]]
+
+    @property
+    def size(self) -> int:
+        return sum(p.numel() for p in self.parameters.values())
+
+
+def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
+    """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
+
+    A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob of either
+    ("block*.weight"). None: one group for each module that has parameters of its own and trains them. Tied parameters
+    appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
+    that matches nothing, a parameter in two groups, and a module without parameters.
+    """
+    known = dict(module.named_parameters())
+    if groups is None:
+        found: dict[str, list[str]] = {}
+        for name, parameter in known.items():
+            if parameter.requires_grad:
+                found.setdefault(name.rpartition(".")[0] or "module", []).append(name)
+        if not found:
+            raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
+    else:
+        spec = dict(groups) if isinstance(groups, Mapping) else {pattern: pattern for pattern in _listed(groups)}
+        found = {group: _matching(patterns, known) for group, patterns in spec.items()}
+        if not found:
+            raise ValueError("groups is empty: name at least one, or pass None for every module's parameters")
+    owner: dict[str, str] = {}
+    for group, names in found.items():
+        for name in names:
+            if name in owner:
+                raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
+            owner[name] = group
+    slices, start = {}, 0
+    for group, names in found.items():
+        size = sum(known[name].numel() for name in names)
+        slices[group] = slice(start, start + size)
+        start += size
+    parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
+    return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
+
+
+def _listed(groups: Sequence[str]) -> Sequence[str]:
+    return [groups] if isinstance(groups, str) else groups
+
+
+def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
+    wanted: dict[str, None] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        names = [n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
+        if not names:
+            modules = {n.rpartition(".")[0] for n in known}
+            near = difflib.get_close_matches(pattern, [*modules, *known], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f": there are {sorted(modules)}"
+            raise ValueError(f"no parameter matches {pattern!r}{hint}")
+        wanted |= dict.fromkeys(names)
+    return list(wanted)

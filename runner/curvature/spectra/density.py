@@ -1,0 +1,121 @@
+"""The density of a spectrum by stochastic Lanczos quadrature.
+
+For a unit vector z, Lanczos gives nodes theta_i and weights w_i with sum_i w_i f(theta_i) = z^T f(H) z, exact for
+polynomials below degree 2 steps; its mean over random z is tr f(H) / n. With f a Gaussian around t this is the
+density of eigenvalues at t, smoothed. (Ghorbani, Krishnan and Xiao, An Investigation into Neural Net Optimization via
+Hessian Eigenvalue Density.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy.linalg import eigh_tridiagonal
+from torch import Tensor
+
+from runner.curvature.metrics.samples import student
+from runner.curvature.spectra.symmetric import Symmetric
+
+
+@dataclass(frozen=True)
+class SpectralDensity:
+    """grid (g,): eigenvalues t; density (g,): share of eigenvalues per unit of t, smoothed by a normal of standard
+    deviation `bandwidth`; error (g,): standard error over the probes, widened for their number. outliers: converged
+    eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes, weights
+    (probes, steps): the quadrature, weights of a probe adding up to 1. products used."""
+
+    grid: Tensor
+    density: Tensor
+    error: Tensor
+    bandwidth: float
+    outliers: tuple[float, ...]
+    nodes: Tensor
+    weights: Tensor
+    products: int
+
+
+def spectral_density(
+    operator: Any,
+    probes: int = 10,
+    steps: int = 80,
+    *,
+    points: int = 400,
+    bandwidth: float | None = None,
+    generator: torch.Generator | None = None,
+) -> SpectralDensity:
+    """Density of the eigenvalues from `probes` runs of `steps` products. operator: see Symmetric.
+
+    bandwidth: default 1/100 of the range of the nodes. Memory: `steps` vectors of n float64 numbers (the basis is kept,
+    so that it stays orthogonal). Raises ValueError for fewer than two probes, of which the error is made.
+
+    >>> found = spectral_density(torch.diag(torch.linspace(0, 1, 50)), 4, 20)
+    >>> float(torch.trapezoid(found.density, found.grid)).__round__(2)
+    1.0
+    """
+    if probes < 2 or steps < 1:
+        raise ValueError(f"expected at least 2 probes and 1 step, got {probes} and {steps}")
+    symmetric = Symmetric(operator)
+    runs = [lanczos(symmetric, symmetric.gaussian(generator), steps) for _ in range(probes)]
+    longest = max(len(run.nodes) for run in runs)
+    nodes = torch.stack([_padded(run.nodes, longest, float(run.nodes[-1])) for run in runs])
+    weights = torch.stack([_padded(run.weights, longest, 0.0) for run in runs])
+    low, high = float(nodes.min()), float(nodes.max())
+    size = max(abs(low), abs(high))
+    spread = high - low if high - low > 1e-9 * size else size if size > 0 else 1.0  # a multiple of the identity
+    width = spread / 100 if bandwidth is None else bandwidth
+    grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64)
+    normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
+    each = (normal * weights).sum(2)
+    error = each.std(1) / math.sqrt(probes) * student(probes - 1)
+    return SpectralDensity(
+        grid, each.mean(1), error, width, _outliers(runs[0], width), nodes, weights, symmetric.products
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Nodes ascending, weights, and the residual of each node as an eigenvalue."""
+
+    nodes: Tensor
+    weights: Tensor
+    residuals: Tensor
+
+
+def lanczos(symmetric: Symmetric, start: Tensor, steps: int) -> Run:
+    """Gauss quadrature of the spectrum seen from `start`, with full reorthogonalisation."""
+    basis = [start / start.norm()]
+    alphas: list[float] = []
+    betas: list[float] = []
+    for _ in range(min(steps, symmetric.size)):
+        product = symmetric.matvec(basis[-1])
+        alphas.append(float(product @ basis[-1]))
+        stacked = torch.stack(basis)
+        for _ in range(2):  # once is not enough in floating point
+            product = product - stacked.mT @ (stacked @ product)
+        betas.append(float(product.norm()))
+        if betas[-1] <= 1e-12 * (max(map(abs, alphas)) + max(betas)):
+            break
+        basis.append(product / betas[-1])
+    values, vectors = eigh_tridiagonal(alphas, betas[:-1])
+    last = torch.from_numpy(abs(vectors[-1])) * betas[-1]
+    return Run(torch.from_numpy(values), torch.from_numpy(vectors[0] ** 2), last)
+
+
+def _padded(values: Tensor, length: int, filling: float) -> Tensor:
+    return torch.cat([values, values.new_full((length - len(values),), filling)])
+
+
+def _outliers(run: Run, width: float) -> tuple[float, ...]:
+    """Converged nodes from both ends, while the next one inwards is more than three bandwidths away."""
+    found: list[float] = []
+    nodes, residuals = run.nodes.tolist(), run.residuals.tolist()
+    for order in (range(len(nodes) - 1, 0, -1), range(len(nodes) - 1)):
+        step = -1 if order.start > 0 else 1
+        for i in order:
+            if abs(nodes[i] - nodes[i + step]) <= 3 * width or residuals[i] > width / 10:
+                break
+            found.append(nodes[i])
+    return tuple(dict.fromkeys(sorted(found, reverse=True)))

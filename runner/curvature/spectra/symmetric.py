@@ -1,0 +1,81 @@
+"""One face for every symmetric operator: parameter operators, activation operators, matrices, scipy's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import LinearOperator
+from torch import Tensor
+
+
+class Symmetric:
+    """n, dtype, device and products of `operator`, counted in `products`.
+
+    operator: anything square with `shape` and `matvec` (a ParameterOperator), a CurvatureOperator (its nodes one after
+    the other), a symmetric tensor, or a scipy LinearOperator. Vectors come and go in float64; the operator is given its
+    own dtype. Raises ValueError for anything else, and for a shape that is not square.
+    """
+
+    def __init__(self, operator: Any) -> None:
+        self.products = 0
+        self._apply, shape, self.dtype, self.device = _products(operator)
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
+        self.size = int(shape[0])
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """H v in float64, v (n,)."""
+        self.products += 1
+        return self._apply(v.to(self.device, self.dtype)).double()
+
+    def gaussian(self, generator: torch.Generator | None) -> Tensor:
+        """A standard normal vector, drawn on the CPU, so that it does not depend on the device."""
+        return torch.randn(self.size, generator=generator, dtype=torch.float64).to(self.device)
+
+    def signs(self, generator: torch.Generator | None) -> Tensor:
+        """Independent signs."""
+        return (torch.randint(0, 2, (self.size,), generator=generator).double() * 2 - 1).to(self.device)
+
+    def dense(self) -> Tensor:
+        """The matrix, made symmetric, from n products."""
+        eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
+        rows = torch.stack([self.matvec(e) for e in eye])
+        return (rows + rows.mT) / 2
+
+
+def as_linear_operator(operator: Any) -> LinearOperator:
+    """The operator for scipy, in float64: scipy.sparse.linalg.eigsh, cg, svds and the like."""
+    symmetric = operator if isinstance(operator, Symmetric) else Symmetric(operator)
+
+    def matvec(v: np.ndarray) -> np.ndarray:
+        return symmetric.matvec(torch.from_numpy(np.ascontiguousarray(v).reshape(-1)).double()).cpu().numpy()
+
+    n = symmetric.size
+    return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+
+
+def _products(operator: Any) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
+    if isinstance(operator, Tensor):
+        return operator.__matmul__, operator.shape, operator.dtype, operator.device
+    if isinstance(operator, LinearOperator):
+        numpy_matvec = operator.matvec
+        return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, torch.float64, torch.device("cpu")
+    if hasattr(operator, "matvec") and hasattr(operator, "shape"):
+        dtype = getattr(operator, "dtype", torch.float64)
+        return operator.matvec, operator.shape, dtype, getattr(operator, "device", torch.device("cpu"))
+    if hasattr(operator, "apply") and hasattr(operator, "sizes"):
+        sizes = operator.sizes
+
+        def joined(v: Tensor) -> Tensor:
+            pieces = {w: p.unsqueeze(0) for w, p in zip(sizes, v.split(list(sizes.values())), strict=True)}
+            image = operator.apply(pieces)
+            return torch.cat([image[w][0] for w in sizes])
+
+        n = sum(sizes.values())
+        return joined, (n, n), operator.dtype, operator.device
+    raise ValueError(
+        f"expected an operator with shape and matvec, or a symmetric matrix, found {type(operator).__name__}"
+    )

@@ -1,0 +1,186 @@
+"""`hess-run diagnose target=...`: the command line of a diagnosis."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from runner.contract.schema import SettingError
+
+HELP = """\
+hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)
+
+The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a torch.nn.Module in evaluation
+mode, loss(output, target) as in torch, and batch = (input, target). To follow a training it yields (step, module, loss,
+batch or loader) as often as it likes. Measured: a certificate of the products; R, C, D and Gauss-Newton gap between the
+outputs of the named submodules; the share of curvature that block-diagonal methods discard, and the picture between
+groups of parameters; top eigenvalues, spectral density, trace, and the bound lambda_sup beside lambda_1; the gradient
+noise scale if there is a loader. The price is told in gradients before it starts. Run the same command again to go on.
+
+keys (= default)
+  nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly below the module);
+                           * stays inside one part of a name, ** crosses its dots: layers.*,**.attn
+  steps=0,100              of a training: these only (default: every one that is yielded)
+  batches=16               batches taken of a loader
+  parts=NAME,...           of {parts} (default: all)
+  eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
+  outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
+
+writes <outputs>/<name>/index.html, tables/*.csv, figures/*.png
+"""
+
+DEFAULTS: dict[str, Any] = {
+    "target": "",
+    "nodes": "",
+    "steps": "",
+    "batches": 16,
+    "parts": "",
+    "eigenvalues": 10,
+    "seed": 42,
+    "device": "cpu",
+    "threads": 1,
+    "memory": 1.0,
+    "outputs": "outputs/diagnose",
+    "name": "",
+    "force": False,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed command line."""
+
+    target: str
+    nodes: tuple[str, ...]
+    steps: tuple[int, ...]
+    batches: int
+    parts: tuple[str, ...]
+    eigenvalues: int
+    seed: int
+    device: str
+    threads: int
+    memory: float
+    outputs: Path
+    name: str
+    force: bool
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """The request of key=value words. Raises SettingError for unknown keys and values of the wrong kind."""
+    found: dict[str, Any] = dict(DEFAULTS)
+    for word in arguments:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise SettingError(f"diagnose: expected key=value, found {word!r}; see hess-run diagnose --help")
+        if key not in DEFAULTS:
+            near = get_close_matches(key, DEFAULTS, n=1)
+            hint = f"did you mean {near[0]}=?" if near else f"there are {', '.join(DEFAULTS)}"
+            raise SettingError(f"diagnose: unknown key {key!r}; {hint}")
+        found[key] = _value(key, text)
+    if not found["target"]:
+        raise SettingError("diagnose: target=package.module:function or target=file.py:function is missing")
+    for key in ("batches", "eigenvalues", "threads", "memory"):
+        if not found[key] > 0:
+            raise SettingError(f"{key}: expected a value above zero, found {found[key]}")
+    found["nodes"], found["parts"] = _words(found["nodes"]), _words(found["parts"])
+    try:
+        found["steps"] = tuple(int(step) for step in _words(found["steps"]))
+    except ValueError as error:
+        raise SettingError(f"steps: expected whole numbers separated by commas, found {found['steps']}") from error
+    return Request(**{**found, "outputs": Path(found["outputs"])})
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.strip("[]").split(",") if word.strip())
+
+
+def _value(key: str, text: str) -> Any:
+    kind = type(DEFAULTS[key])
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise SettingError(f"{key}: expected true or false, found {text!r}")
+        return text.lower() == "true"
+    try:
+        return kind(text)
+    except ValueError as error:
+        expected = {int: "a whole number", float: "a number"}[kind]
+        raise SettingError(f"{key}: expected {expected}, found {text!r}") from error
+
+
+def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
+    """Diagnose; exit status 0, or 1 when a part failed. Raises SettingError for mistakes."""
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        from runner.diagnose.all_parts import PARTS
+
+        say(HELP.format(parts=", ".join(PARTS)).rstrip())
+        return 0
+    request = parse(arguments)
+    from runner.diagnose.all_parts import chosen
+    from runner.diagnose.measure import diagnose
+    from runner.diagnose.problem import Options, Problem
+    from runner.diagnose.report import write
+    from runner.diagnose.target import load, snapshots
+    from runner.store.outputs import check_outputs, claim_outputs
+    from runner.store.store import Store
+
+    parts = chosen(request.parts)
+    check_outputs(request.outputs)
+    _prepare(request)
+    name, function, _ = load(request.target)
+    name = request.name or name
+    options = Options(request.nodes, request.seed, request.device, request.eigenvalues, request.memory, request.threads)
+    found = snapshots(function, request.batches, request.device)
+    first = next(found, None)
+    if first is None:
+        raise SettingError("target: the function yielded nothing")
+    _check_first(Problem(first, options))
+    claim_outputs(request.outputs)
+    store = Store(request.outputs, name)
+
+    def all_of_them() -> Any:
+        yield first
+        yield from found
+
+    outcome = diagnose(all_of_them(), parts, options, store, say, steps=request.steps, force=request.force)
+    for line in (f"{name}: {outcome.found} parts were stored", *write(name, store.root, outcome)):
+        say(line)
+    return 1 if outcome.failed else 0
+
+
+def _prepare(request: Request) -> None:
+    """Threads, seeds and device. Raises SettingError for a device that is not there."""
+    import numpy
+    import torch
+
+    try:
+        torch.zeros(1, device=request.device)
+    except (RuntimeError, AssertionError) as error:
+        line = str(error).splitlines()[0]
+        raise SettingError(f"device: {request.device} cannot be used ({line}); this machine has cpu") from error
+    torch.set_num_threads(request.threads)
+    torch.manual_seed(request.seed)
+    numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use the global generator
+    random.seed(request.seed)
+
+
+def _check_first(problem: Any) -> None:
+    """Raises SettingError for a module in training mode, names that no submodule has, and a loss without gradient,
+    before anything is written."""
+    from runner.curvature.graph.tracing.calls import unwrapped
+    from runner.curvature.graph.tracing.points import chosen
+    from runner.diagnose.measure import check
+
+    check(problem.snapshot)
+    try:
+        chosen(unwrapped(problem.module), list(problem.options.nodes) or None)
+    except ValueError as error:
+        raise SettingError(f"nodes: {error}") from error
+    try:
+        problem.batch_gradient(problem.batches[0])
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise SettingError(f"target: loss(module(input), target) has no gradient: {line}") from error

@@ -1,0 +1,193 @@
+"""One snapshot with everything that its parts share: the graph, the operator, the price of a gradient."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from runner.contract import seeding
+from runner.curvature import TracedDag, trace_module
+from runner.curvature.graph.tracing.batches import arguments_of, count_examples
+from runner.curvature.metrics.operations import Operations
+from runner.diagnose.target import Snapshot
+
+NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command was asked for, as far as it changes numbers."""
+
+    nodes: tuple[str, ...] = ()
+    seed: int = 42
+    device: str = "cpu"
+    eigenvalues: int = 10
+    memory_gib: float = 1.0
+    threads: int = 1
+
+    @property
+    def memory(self) -> int:
+        """Bytes for one measurement."""
+        return int(self.memory_gib * (1 << 30))
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The price of one gradient of all batches: seconds, and bytes kept between its passes."""
+
+    seconds: float
+    bytes: int
+    value: float
+    norm: float
+
+
+class Problem:
+    """A snapshot and the options it is measured with."""
+
+    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+        self.snapshot, self.options = snapshot, options
+        self.module: nn.Module = snapshot.module
+        self.batches = snapshot.batches
+        self.first_of_matrix = ""
+        """The part whose price holds that of the whole matrix."""
+        self.pricing = 0.0
+        """Seconds that telling the price took: part of what the network's own part costs."""
+        self.loss: Callable[[Any, Any], Tensor] = (
+            NAMED[snapshot.loss] if isinstance(snapshot.loss, str) else snapshot.loss
+        )
+
+    def generator(self, role: str) -> torch.Generator:
+        """The random stream of a part."""
+        return seeding.torch_generator(self.options.seed, f"diagnose/{role}")
+
+    @cached_property
+    def dag(self) -> TracedDag:
+        """The graph between the named outputs, of the first batch. Raises ValueError where there is none."""
+        nodes = list(self.options.nodes) or None
+        return trace_module(self.module, self.snapshot.loss, self.batches[0], nodes)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """d_v of every node of the graph, and of the input."""
+        with torch.no_grad():
+            return {name: t[0].numel() for name, t in self.dag.forward(self.dag.x).items()}
+
+    @cached_property
+    def operations(self) -> float:
+        """Of one forward pass of the first batch."""
+        with torch.no_grad(), Operations() as counted:
+            self.dag.forward(self.dag.x)
+        return counted.total
+
+    @cached_property
+    def single_seconds(self) -> float:
+        """Of a gradient of one example with respect to the nodes' outputs."""
+        x, y = self.dag.x[:1], self.dag.y[:1]
+        with torch.no_grad():
+            values = self.dag.forward(x)
+        leaves = {v: torch.zeros_like(values[v]).requires_grad_() for v in self.dag.order}
+        seconds = []
+        for _ in range(3):
+            started = time.perf_counter()
+            with torch.enable_grad():
+                value = self.dag.mean_loss(x, y, leaves)
+                torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+            _wait(self.options.device)
+            seconds.append(time.perf_counter() - started)
+        return median(seconds)
+
+    @cached_property
+    def operator(self) -> Any:
+        """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
+        from runner.curvature import ParameterOperator
+
+        data = [(self._one_way(given), target) for given, target in self.batches]
+        return ParameterOperator(self.module, self.loss, data, memory_budget=self.options.memory)
+
+    def _one_way(self, given: Any) -> Any:
+        """A batch's input as a tensor, a tuple or a dict: positional and keyword arguments together become keywords."""
+        args, kwargs = arguments_of(given)
+        if not (args and kwargs):
+            return given
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
+        if len(bound.kwargs) + len(bound.args) != len(bound.arguments):
+            raise ValueError("the parameters' part takes a tuple or a dict of inputs, not both with *args or **kwargs")
+        return dict(bound.arguments)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """The whole Hessian in float64, (n, n), from n products."""
+        found = self.operator.dense().double()
+        return (found + found.mT) / 2
+
+    @cached_property
+    def eigen(self) -> tuple[Tensor, Tensor]:
+        """Its eigenvalues, ascending, and eigenvectors."""
+        values, vectors = torch.linalg.eigh(self.matrix.cpu())
+        return values, vectors
+
+    @cached_property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters that are trained."""
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    @cached_property
+    def size(self) -> int:
+        """Number of trained parameters."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    @cached_property
+    def examples(self) -> list[int]:
+        """Examples in each batch: rows of the first tensor of its input."""
+        return [count_examples(arguments_of(given), 0) for given, _ in self.batches]
+
+    @cached_property
+    def gradient(self) -> Gradient:
+        """Measured: the median of three after one that warms up."""
+        kept = 0
+
+        def pack(t: Tensor) -> Tensor:
+            nonlocal kept
+            kept += t.numel() * t.element_size()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            first = self.batch_gradient(self.batches[0])
+        kept += 2 * sum(p.numel() * p.element_size() for p in self.parameters.values())
+        seconds = []
+        for _ in range(3):
+            started = time.perf_counter()
+            whole = [self.batch_gradient(batch) for batch in self.batches]
+            _wait(self.options.device)
+            seconds.append(time.perf_counter() - started)
+        total = sum(self.examples)
+        weights = [n / total for n in self.examples]
+        value = sum(w * float(v) for w, (v, _) in zip(weights, whole, strict=True))
+        mean = sum((w * g.double() for w, (_, g) in zip(weights, whole, strict=True)), torch.zeros_like(first[1]))
+        return Gradient(median(seconds), kept, value, float(mean.norm()))
+
+    def batch_gradient(self, batch: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
+        """(loss, flat gradient) of one batch."""
+        args, kwargs = arguments_of(batch[0])
+        with torch.enable_grad():
+            value = self.loss(self.module(*args, **kwargs), batch[1]).mean()
+            grads = torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
+        flat = [
+            torch.zeros_like(p).flatten() if g is None else g.flatten()
+            for g, p in zip(grads, self.parameters.values(), strict=True)
+        ]
+        return value.detach(), torch.cat(flat)
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()

@@ -1,0 +1,255 @@
+"""The Hessian in the parameters: eigenvalues, density, trace, the Wolkowicz–Styan bound, and what lies off its blocks.
+
+Exact, from the whole matrix, where as many products as it has columns cost no more than the estimates together;
+otherwise by the estimators of `runner.curvature`, whose errors stand beside the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
+from runner.diagnose.parts import CERTIFICATE, Price, Rows, Table, certificate_row, columns
+from runner.diagnose.problem import Problem
+
+PRODUCT, GAUSS_NEWTON_PRODUCT = 2.0, 1.8
+"""Gradients that a product with the Hessian, and with its Gauss-Newton part, is foretold to cost."""
+
+DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 10, 30
+
+PAIRS = ("v", "w", "R", "R_error", "C", "D", "gap", "method", "status")
+
+
+def estimated_products(problem: Problem) -> dict[str, float]:
+    """Products that the estimators are foretold to take, by part. Lanczos: about five restarts for each end."""
+    k, groups = problem.options.eigenvalues, len(problem.operator.groups)
+    return {
+        "groups": (PAIR_PROBES + COUPLING_PROBES) * groups,
+        "eigenvalues": 5 * max(2 * k + 1, 20) + k + 5 * 20,
+        "density": DENSITY_PROBES * DENSITY_STEPS,
+        "trace": TRACE_PRODUCTS + BOUND_PROBES,
+    }
+
+
+def is_exact(problem: Problem) -> bool:
+    """Whether the whole matrix is cheaper than the estimates, and fits three times into the memory."""
+    n = problem.operator.shape[0]
+    fits = 3 * n * n * problem.operator.dtype.itemsize <= problem.options.memory
+    return fits and n <= sum(estimated_products(problem).values())
+
+
+def price_of(part: str) -> Callable[[Problem], Price]:
+    """The price of a part: of the whole matrix for the first that needs it."""
+
+    def price(problem: Problem) -> Price:
+        try:
+            n = problem.operator.shape[0]
+        except ValueError as error:
+            return Price(0, 0, f"cannot be measured: {error}")
+        itemsize = problem.operator.dtype.itemsize
+        if is_exact(problem):
+            first = problem.first_of_matrix in ("", part)
+            problem.first_of_matrix = problem.first_of_matrix or part
+            how = f"exact: the whole matrix from {n} products" if first else "exact, from the same matrix"
+            gradients = n * PRODUCT * first + n * GAUSS_NEWTON_PRODUCT * (part == "groups")
+            return Price(gradients, 3 * n * n * itemsize + 3 * problem.gradient.bytes, how)
+        products = estimated_products(problem)[part]
+        vectors = {"eigenvalues": 3 * problem.options.eigenvalues + 20, "density": 64}.get(part, 8)
+        held = vectors * n * itemsize + 3 * problem.gradient.bytes
+        return Price(products * PRODUCT, held, f"estimated: about {products:.0f} products")
+
+    return price
+
+
+def scalar_failure(quantity: str, error: Exception) -> dict[str, Table]:
+    """A row that says why there is no number."""
+    rows = Rows()
+    rows.add(quantity, math.nan, math.nan, "", " ".join(str(error).split()))
+    return {"scalars": rows.table()}
+
+
+# ------------------------------------------------------------------ eigenvalues
+
+
+def measure_eigenvalues(problem: Problem) -> dict[str, Table]:
+    """The k largest eigenvalues with residuals |Hu - lambda u|, the smallest one, and a certificate of the products."""
+    try:
+        operator = problem.operator
+    except ValueError as error:
+        return scalar_failure("lambda_1", error)
+    k = min(problem.options.eigenvalues, operator.shape[0])
+    rows = Rows()
+    if is_exact(problem):
+        values, _ = problem.eigen
+        top = values.flip(0)[:k]
+        found = [(i, float(value), 0.0, True) for i, value in enumerate(top)]
+        rows.add("lambda_1", float(values[-1]), 0.0, "whole matrix")
+        rows.add("lambda_n", float(values[0]), 0.0, "whole matrix")
+    else:
+        from runner.curvature import top_eigenpairs
+
+        pairs = top_eigenpairs(operator, k, generator=problem.generator("eigenvalues"))
+        end = top_eigenpairs(operator, 1, "smallest", generator=problem.generator("smallest"))
+        each = zip(pairs.values.tolist(), pairs.residuals.tolist(), pairs.converged.tolist(), strict=True)
+        found = [(i, *row) for i, row in enumerate(each)]
+        for name, one in (("lambda_1", pairs), ("lambda_n", end)):
+            method = f"{one.products} products, error: residual"
+            status = "ok" if bool(one.converged[0]) else "has not converged"
+            rows.add(name, float(one.values[0]), float(one.residuals[0]), method, status)
+    tables: dict[str, Table] = {
+        "eigenvalues": columns(("index", "value", "residual", "converged"), found),
+        "scalars": rows.table(),
+    }
+    return tables | certificate_of_parameters(problem)
+
+
+def certificate_of_parameters(problem: Problem) -> dict[str, Table]:
+    """The products against finite differences of gradients in the parameters."""
+    from runner.curvature import verify
+    from runner.diagnose.certify import Certified
+
+    try:
+        row = certificate_row("parameters", verify(Certified(problem), generator=problem.generator("certificate")))
+    except (ValueError, RuntimeError) as error:
+        row = ("parameters", False, math.nan, "", math.nan, math.nan, " ".join(str(error).split()))
+    return {"certificate": columns(CERTIFICATE, [row])}
+
+
+# ------------------------------------------------------------------ density
+
+GRID = 201
+
+
+def measure_density(problem: Problem) -> dict[str, Table]:
+    """The density of eigenvalues, smoothed by a normal curve of one hundredth of their range."""
+    try:
+        operator = problem.operator
+    except ValueError as error:
+        return scalar_failure("spectral density", error)
+    if is_exact(problem):
+        values, _ = problem.eigen
+        width = max(float(values[-1] - values[0]) / 100, 1e-12 * float(values.abs().max()), 1e-300)
+        grid = torch.linspace(float(values[0]) - 3 * width, float(values[-1]) + 3 * width, GRID, dtype=torch.float64)
+        bells = torch.exp(-0.5 * ((grid[:, None] - values[None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+        density = bells.mean(1)
+        found = list(zip(grid.tolist(), density.tolist(), density.tolist(), density.tolist(), strict=True))
+    else:
+        from runner.curvature import spectral_density
+
+        estimate = spectral_density(operator, DENSITY_PROBES, DENSITY_STEPS, generator=problem.generator("density"))
+        each = zip(estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True)
+        found = [(x, d, max(0.0, d - 1.96 * e), d + 1.96 * e) for x, d, e in each]
+    return {"density": columns(("eigenvalue", "density", "low", "high"), found)}
+
+
+# ------------------------------------------------------------------ trace and bound
+
+
+def measure_trace(problem: Problem) -> dict[str, Table]:
+    """tr H, and lambda_sup = mean + sqrt(n - 1) std of the spectrum, which bounds lambda_1 (WS bound, Eq. 7)."""
+    try:
+        operator = problem.operator
+    except ValueError as error:
+        return scalar_failure("trace", error)
+    rows = Rows()
+    if is_exact(problem):
+        matrix = problem.matrix
+        trace, squares = matrix.trace(), matrix.square().sum()
+        rows.add("trace", float(trace), 0.0, "whole matrix")
+        rows.add("trace of the square", float(squares), 0.0, "whole matrix")
+        rows.add("lambda_sup", float(wolkowicz_styan_upper(len(matrix), trace, squares)), 0.0, "whole matrix")
+    else:
+        from runner.curvature import trace_estimate, upper_bound_estimate
+
+        trace_of = trace_estimate(operator, TRACE_PRODUCTS, generator=problem.generator("trace"))
+        method = f"{trace_of.method}, {trace_of.products} products, error: standard error"
+        rows.add("trace", trace_of.value, trace_of.error, method, trace_of.reason or "ok")
+        bound = upper_bound_estimate(operator, BOUND_PROBES, generator=problem.generator("bound"))
+        method = f"{bound.products} products, error: standard error"
+        rows.add("trace of the square", *bound.trace_of_square, method)
+        method = f"{bound.products} products, error: half of the 95 % interval [{bound.low:.4g}, {bound.high:.4g}]"
+        rows.add("lambda_sup", bound.value, (bound.high - bound.low) / 2, method)
+    return {"scalars": rows.table()}
+
+
+# ------------------------------------------------------------------ between groups
+
+
+def measure_groups(problem: Problem) -> dict[str, Table]:
+    """Phi = 1 - sum_v ||H_vv||^2 / ||H||^2, the share of curvature that block-diagonal methods (K-FAC) discard, and
+    R, C (exact: D and the gap too) between the groups of parameters, one for each module."""
+    try:
+        operator = problem.operator
+    except ValueError as error:
+        return scalar_failure("discarded share", error)
+    if len(operator.groups) < 2:
+        return scalar_failure("discarded share", ValueError("one group of parameters: there is nothing between groups"))
+    rows = Rows()
+    if is_exact(problem):
+        found = _from_matrix(problem)
+        total = sum(r[2] ** 2 * (1 if r[0] == r[1] else 2) for r in found)
+        inside = sum(r[2] ** 2 for r in found if r[0] == r[1])
+        value = 1 - inside / total if total else math.nan
+        rows.add("discarded share", value, 0.0, "whole matrix", "ok" if total else "the matrix is zero")
+        return {"scalars": rows.table(), "groups": columns(PAIRS, found)}
+    from runner.curvature import discarded_coupling
+
+    share = discarded_coupling(operator, COUPLING_PROBES, generator=problem.generator("coupling"))
+    method = f"{share.products} products, error: half of the 95 % interval [{share.low:.4g}, {share.high:.4g}]"
+    rows.add("discarded share", share.value, (share.high - share.low) / 2, method, share.reason or "ok")
+    return {"scalars": rows.table(), "groups": columns(PAIRS, _from_probes(problem))}
+
+
+def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
+    """Rows of PAIRS from the whole matrix and its Gauss-Newton part."""
+    whole, groups = problem.matrix, problem.operator.groups
+    smooth = problem.operator.with_part("gauss_newton").dense().double()
+    norms = {(v, w): float(whole[a, b].norm()) for v, a in groups.items() for w, b in groups.items()}
+    rounding = 64 * torch.finfo(problem.operator.dtype).eps  # of two matrices that are equal
+    found = []
+    for v, w in _pairs(groups):
+        block, flat = whole[groups[v], groups[w]], smooth[groups[v], groups[w]]
+        sigma, gn = float(torch.linalg.matrix_norm(block, 2)), float(flat.norm())
+        rank = (norms[v, w] / sigma) ** 2 if sigma else math.nan
+        tensor = float((block - flat).norm())
+        tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
+        gap = tensor / gn if gn else math.nan
+        status = "ok" if sigma and gn else "block is numerically zero"
+        found.append((v, w, norms[v, w], 0.0, _coupling(norms, v, w), rank, gap, "whole matrix", status))
+    return found
+
+
+def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
+    """Rows of PAIRS from products with random signs on each group: E |H_vw z|^2 = ||H_vw||^2. D and the gap are NaN."""
+    operator, g = problem.operator, problem.generator("groups")
+    norms, errors = {}, {}
+    for w, span in operator.groups.items():
+        squares: dict[str, list[float]] = {v: [] for v in operator.groups}
+        for _ in range(PAIR_PROBES):
+            signs = torch.randint(0, 2, (span.stop - span.start,), generator=g).double() * 2 - 1
+            for v, image in operator.column(w, signs).items():
+                squares[v].append(float(image.double().square().sum()))
+        for v, values in squares.items():
+            samples = torch.tensor(values, dtype=torch.float64)
+            norms[v, w] = math.sqrt(float(samples.mean()))
+            error = float(samples.std()) / math.sqrt(len(samples))
+            errors[v, w] = error / (2 * norms[v, w]) if norms[v, w] else 0.0
+    method = f"{PAIR_PROBES} probes a group"
+    return [
+        (v, w, norms[v, w], errors[v, w], _coupling(norms, v, w), math.nan, math.nan, method, "ok")
+        for v, w in _pairs(operator.groups)
+    ]
+
+
+def _pairs(groups: Iterable[str]) -> list[tuple[str, str]]:
+    names = list(groups)
+    return [(v, w) for i, v in enumerate(names) for w in names[i:]]
+
+
+def _coupling(norms: dict[tuple[str, str], float], v: str, w: str) -> float:
+    scale = math.sqrt(norms[v, v] * norms[w, w])
+    return norms[v, w] / scale if scale else math.nan

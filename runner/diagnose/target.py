@@ -1,0 +1,152 @@
+"""The function that states what is diagnosed: where it is, and what it returned."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from runner.contract.schema import SettingError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHAPE = "(module, loss, batch or loader), or yield (step, module, loss, batch or loader) during a training"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A network at one moment. batches: (input, target) each; loader: whether they came from a loader of several."""
+
+    step: int
+    module: nn.Module
+    loss: Any
+    batches: list[tuple[Any, Any]]
+    loader: bool
+    more: bool = False
+    """The loader had more batches than were taken."""
+
+
+def load(text: str) -> tuple[str, Callable[[], Any], Path]:
+    """(name, function, file) of "package.module:function" or "file.py:function". Raises SettingError."""
+    place, colon, function = text.rpartition(":")
+    if not colon or not place or not function:
+        raise SettingError(f"target: expected package.module:function or file.py:function, found {text!r}")
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise SettingError(f"target: there is no file {place}; give its path from here, or package.module:function")
+        module = _import(place, lambda: _from_file(path))
+    else:
+        module = _import(place, lambda: _from_package(place))
+    found = getattr(module, function, None)
+    if not callable(found):
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        near = get_close_matches(function, known, n=1) or known[:1]
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(f"target: {place} has no function {function}{hint}")
+    name = f"{module.__name__.rpartition('.')[2]}-{function}"
+    return name, found, Path(getattr(module, "__file__", None) or place)
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # classes of the file can be looked up by name
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _from_package(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(name)
+
+
+def _import(place: str, load_it: Callable[[], ModuleType]) -> ModuleType:
+    try:
+        return load_it()
+    except Exception as error:  # the user's code may raise anything
+        raise SettingError(f"target: {place} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[Snapshot]:
+    """What the function returns or yields, one after the other: a training may change the same module in between.
+
+    limit: batches taken of a loader. Raises SettingError for anything else than SHAPE.
+    """
+    found = _run(function)
+    if isinstance(found, tuple) and len(found) == 3:
+        yield _snapshot((0, *found), limit, device)
+        return
+    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], int):
+        yield _snapshot(found, limit, device)
+        return
+    if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
+        raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
+    items = iter(found)
+    while (item := _run(lambda: next(items, None))) is not None:
+        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
+            raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
+        yield _snapshot(item, limit, device)
+
+
+def _run(code: Callable[[], Any]) -> Any:
+    """What the user's code gives. Raises SettingError with the place of whatever it raises."""
+    try:
+        return code()
+    except SettingError:
+        raise
+    except Exception as error:
+        places = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(places[-1].filename).name}:{places[-1].lineno}"
+        raise SettingError(
+            f"target: the function failed at {where}: {type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows all)"
+        ) from error
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(type(item).__name__ for item in value)})"
+    return type(value).__name__
+
+
+def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snapshot:
+    from torch import nn
+
+    step, module, loss, data = item
+    if not isinstance(module, nn.Module):
+        raise SettingError(f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}")
+    if not callable(loss) and loss not in ("cross_entropy", "mse"):
+        raise SettingError(f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}")
+    single = isinstance(data, tuple) and len(data) == 2
+    source = [data] if single else data
+    if not hasattr(source, "__iter__"):
+        raise SettingError(f"target: expected a batch (input, target) or a loader, found {type(data).__name__}")
+    batches = list(islice(iter(source), limit + 1))
+    wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
+    if not batches or wrong is not None:
+        found = "nothing" if wrong is None else _shape(wrong)
+        raise SettingError(f"target: expected batches (input, target), found {found}")
+    placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
+    return Snapshot(step, module.to(device), loss, placed, not single, len(batches) > limit)
+
+
+def _to(value: Any, device: str) -> Any:
+    from torch import Tensor
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, value)

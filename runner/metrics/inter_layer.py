@@ -1,0 +1,43 @@
+"""How inter-layer blocks are measured (DAG, Section 4), and the place where a metric of one's own hooks in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runner.contract.schema import free, kind, non_negative, one_of, positive
+
+if TYPE_CHECKING:
+    from runner.curvature import BlockSplit
+
+
+@dataclass(frozen=True)
+class InterLayerMetric:
+    """R, C, D and GN-gap of the batch-mean blocks of all pairs of measured nodes (DAG, Section 4).
+
+    examples: B, the examples of a block's mean. subsample: "first" B test examples, the paper's, or "random".
+    subsamples: random sets beside it, for the error bar over examples. double: blocks in float64. memory_gib: largest
+    exact computation at a time.
+    """
+
+    kind: str = kind("inter_layer", stored="blocks")
+    examples: int = 32
+    subsample: str = "first"
+    subsamples: int = free(10)
+    double: bool = free(False)
+    memory_gib: float = free(2.0)
+
+    def __post_init__(self) -> None:
+        positive("metric.examples", self.examples)
+        one_of("metric.subsample", self.subsample, ("first", "random"))
+        non_negative("metric.subsamples", self.subsamples)
+        positive("metric.memory_gib", self.memory_gib)
+
+    def columns(self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
+        """Further columns of the pairs, by name; a value for each of `pairs`, in their order.
+
+        A subclass returns its own: they stand in the table `pairs`, and their means over the pairs at each distance in
+        `distances`. blocks: the batch-mean blocks `total`, `gauss_newton`, `tensor`, each by pair.
+        """
+        return {}

@@ -1,0 +1,127 @@
+"""Everything that a report asks an experiment's analysis, asked once; what its code raises is kept, not passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from runner import stats
+from runner.contract.analysis import Analysis, Figures, Tables
+from runner.contract.experiment import Experiment
+from runner.report import compare
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+@dataclass
+class Failures:
+    """Collects what an experiment's own code raises."""
+
+    records: list[dict[str, str]] = field(default_factory=list)
+
+    def guard(self, stage: str, call: Callable[[], T], default: T, name: str = "") -> T:
+        """call(), or `default` with the error recorded."""
+        try:
+            return call()
+        except Exception as error:  # an experiment's code may raise anything; the rest of the report must not be lost
+            self.add(stage, error, name)
+            return default
+
+    def add(self, stage: str, error: Exception, name: str = "") -> None:
+        """Record an error under its stage of the report and the name of what was being made."""
+        text = " ".join(str(error).split()) or "no message"
+        self.records.append(
+            {"stage": stage, "name": name, "error": f"{type(error).__name__}: {text}", "at": _at(error)}
+        )
+
+    def lines(self) -> list[str]:
+        """One line for each."""
+        return [f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})" for r in self.records]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its code raised."""
+
+    stats: pd.DataFrame
+    claims: pd.DataFrame
+    scorecard: pd.DataFrame
+    measured: pd.DataFrame
+    documents: Mapping[str, str]
+    notes: Sequence[str]
+    figures: Figures
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
+        tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
+        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard)}
+        always = ("stats", "claims", "scorecard")
+        return {name: table for name, table in tables.items() if name in always or len(table)}
+
+
+def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: str, failures: Failures) -> Findings:
+    """Make the experiment's analysis of its tables and ask it for everything.
+
+    reference: file of the paper's values, if any. reason: why this run cannot be held against them, '' where it can;
+    values that a run can speak to all the same are marked by their own column `comparable` (`compare.scorecard`).
+    """
+    analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(tables), Analysis(experiment, tables))
+    no_tests: list[stats.Statistic] = []
+    no_notes: list[str] = []
+    no_documents: Mapping[str, str] = {}
+    no_figures: Figures = {}
+    tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), no_tests)
+    nothing = compare.claims_table(())
+    measured = failures.guard("values", lambda: _measured(analysis, reference), _no_values())
+    return Findings(
+        measured=measured,
+        stats=_statistics_table(tests),
+        claims=failures.guard("claims", lambda: compare.claims_table(analysis.claims()), nothing),
+        scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _no_scores()),
+        notes=failures.guard("notes", lambda: [str(note) for note in analysis.notes()], no_notes),
+        documents=failures.guard("documents", analysis.documents, no_documents),
+        figures=failures.guard("figures", analysis.figures, no_figures),
+    )
+
+
+def _measured(analysis: Analysis, reference: Path | None) -> pd.DataFrame:
+    """The values to hold against the paper's, one row a seed; none where the paper has no values."""
+    found = None if reference is None else analysis.measured()
+    return _no_values() if found is None else found
+
+
+def _no_values() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(columns=["metric", "seed", "value"])
+
+
+def _scorecard(measured: pd.DataFrame, reference: Path | None, reason: str) -> pd.DataFrame:
+    """The scorecard, without rows where the paper has no values."""
+    return _no_scores() if reference is None else compare.scorecard(measured, compare.read_reference(reference), reason)
+
+
+def _statistics_table(tests: Sequence[stats.Statistic]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
+
+
+def _no_scores() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(columns=[f.name for f in fields(compare.Score)])
+
+
+def _at(error: Exception) -> str:
+    """File and line where an error was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"

@@ -1,0 +1,82 @@
+"""findings.md: what held, what did not, why, and what is open, from a report's verdicts and the experiment's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LONGEST = 12
+"""Rows that a list names one by one; the rest is counted."""
+
+
+def findings_text(title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str]) -> str:
+    """Markdown: counts, statements and numbers by verdict, and the notes."""
+    said, scored = claims.to_dict("records"), scorecard.to_dict("records")
+    parts = [f"# {title}\n"]
+    if notes:
+        parts.append(_section("In short", [str(note) for note in notes], len(notes)))
+    held = [_statement(c) for c in said if c["verdict"] == "confirmed"]
+    numbers = _counts(r["verdict"] for r in scored)
+    if scored:
+        parts.append(f"## Printed numbers\n\n{len(scored)} in the paper: {numbers}.\n")
+    parts.append(_section("What held", held))
+    lost = [_statement(c) for c in said if c["verdict"] == "refuted"]
+    lost += [_number(r) for r in scored if r["verdict"] == "not reproduced"]
+    parts.append(_section("What did not", lost, 4 * LONGEST))
+    open_ = [_statement(c) for c in said if c["verdict"] in ("no power", "undecided")]
+    open_ += [_number(r) for r in scored if r["verdict"] == "undecided"]
+    parts.append(_section("What is open", open_))
+    rest = [c for c in said if c["verdict"] in ("by construction", "empty", "not comparable")]
+    if rest:
+        parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} statements.\n")
+    return "\n".join(part for part in parts if part)
+
+
+def _section(heading: str, lines: Sequence[str], longest: int = LONGEST) -> str:
+    if not lines:
+        return ""
+    more = [f"- and {len(lines) - longest} more, in claims.csv and scorecard.csv"] if len(lines) > longest else []
+    return "\n".join([f"## {heading}\n", *(f"- {line}" for line in lines[:longest]), *more]) + "\n"
+
+
+def _statement(claim: Mapping[str, Any]) -> str:
+    text = f"{claim['statement']} ({claim['where']})" if claim.get("where") else str(claim["statement"])
+    measured = f": {_shown(claim['statistic'])}" if _shown(claim.get("statistic")) else ""
+    against = f", held against {claim['threshold']}" if measured and claim.get("threshold") else ""
+    return f"{text}{measured}{against}{_needed(claim)}"
+
+
+def _number(row: Mapping[str, Any]) -> str:
+    skipped = ("experiment", "table", "note", "source", "margin_reason")
+    keys = list(row)[: list(row).index("paper_mean")] if "paper_mean" in row else []
+    name = " ".join(str(row[k]) for k in keys if k not in skipped and _word(row[k]))
+    printed = _shown(row.get("paper_mean")) or f"at most {_shown(row.get('upper_bound'))}"
+    reason = (
+        f" ({row['reason']})" if _word(row.get("reason")) else " (unexplained)" if row["verdict"] != "undecided" else ""
+    )
+    return f"{name}: {_shown(row.get('measured_mean'))}, printed {printed}{reason}{_needed(row)}"
+
+
+def _needed(row: Mapping[str, Any]) -> str:
+    needed = row.get("seeds_needed")
+    if not isinstance(needed, float) or needed != needed:
+        return ""
+    return "; no number of seeds would decide it" if needed == float("inf") else f"; {needed:.0f} seeds would decide it"
+
+
+def _word(value: Any) -> bool:
+    return value not in ("", None) and value == value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) and value == value else ""
+
+
+def _counts(verdicts: Iterable[str]) -> str:
+    count: dict[str, int] = {}
+    for verdict in verdicts:
+        count[verdict] = count.get(verdict, 0) + 1
+    return ", ".join(f"{n} {verdict}" for verdict, n in count.items())

@@ -1,0 +1,128 @@
+"""Render the pages: templates and data in, one self-contained HTML file out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runner.report.site.model import ORDER, Page, seeds_line, tone
+from runner.store.tables import write_bytes
+
+TEMPLATES = Path(__file__).parent / "templates"
+STYLE = (TEMPLATES / "site.css").read_text()
+SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
+
+QUESTIONS = {
+    "identical": "same networks and data: every printed digit",
+    "reproduced": "within the margin, by an equivalence test",
+    "confirmed": "the statement holds",
+    "not reproduced": "outside the margin",
+    "refuted": "the statement does not hold",
+    "undecided": "the interval straddles the margin",
+    "no power": "the test cannot decide",
+    "fitted": "the protocol was chosen looking at these numbers",
+    "by construction": "could not have come out otherwise",
+    "not comparable": "other data or another protocol",
+    "empty": "nothing to test",
+    "not measured": "not measured yet",
+}
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(tone=tone, signs=SIGNS, questions=QUESTIONS, seeds_line=seeds_line, order=ORDER)
+    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"))
+    environment.filters["island"] = island
+    return environment
+
+
+def _asset(name: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup((TEMPLATES / name).read_text())
+
+
+def island(value: Any) -> Any:
+    """JSON that may stand inside a script element."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def markdown(text: str) -> Any:
+    """Markdown as HTML; raw HTML in it is shown as text. Its headings begin below the page's own."""
+    from markdown_it import MarkdownIt
+    from markupsafe import Markup
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index.html") -> Path:
+    """index.html beside the report's files, and stats.js, which the page loads when it is asked for."""
+    statistics = page.table("stats")
+    columns = [c for c in (statistics[0] if statistics else ()) if any(r[c] not in ("", "nan") for r in statistics)]
+    rows = [[r[c] for c in columns] for r in statistics]
+    script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
+    write_bytes(page.folder / "stats.js", script.encode())
+    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": page.cells}
+    html = (
+        _environment()
+        .get_template("experiment.html")
+        .render(
+            page=page,
+            data=data,
+            warnings=list(warnings),
+            findings=markdown(page.findings) if page.findings else "",
+            statistics=len(rows),
+            files=[a for a in page.manifest.get("artifacts", []) if str(a).endswith((".csv", ".md"))],
+            up=up,
+        )
+    )
+    path = page.folder / "index.html"
+    write_bytes(path, html.encode())
+    return path
+
+
+def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = ()) -> Path:
+    """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
+
+    errata: entries of the audit (paper, class, …), for the table of classes.
+    """
+    folders = sorted(path.parent for path in root.glob("*/manifest.json"))
+    pages = [p for p in map(Page.read, folders) if p is not None]
+    readable = {page.folder for page in pages}
+    broken = [folder.name for folder in folders if folder not in readable]
+    papers: dict[str, list[Page]] = {}
+    for page in pages:
+        papers.setdefault(page.paper or "other", []).append(page)
+    classes: dict[str, dict[str, int]] = {}
+    for entry in errata:
+        counts = classes.setdefault(str(entry["paper"]), {})
+        counts[str(entry["class"])] = counts.get(str(entry["class"]), 0) + 1
+    others = sorted(p.parent.relative_to(root).as_posix() for p in root.glob("*/*/manifest.json"))
+    html = (
+        _environment()
+        .get_template("start.html")
+        .render(papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken)
+    )
+    path = root / "index.html"
+    write_bytes(path, html.encode())
+    return path

@@ -1,0 +1,255 @@
+"""What the pages show, read from the files of a report: nothing here is computed, only joined and named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+GOOD = ("identical", "reproduced", "confirmed", "within bound")
+BAD = ("not reproduced", "refuted", "above bound")
+NEUTRAL = ("fitted", "by construction", "not comparable")
+ORDER = (
+    "identical",
+    "reproduced",
+    "confirmed",
+    "not reproduced",
+    "refuted",
+    "undecided",
+    "no power",
+    "fitted",
+    "by construction",
+    "not comparable",
+    "empty",
+    "not measured",
+)
+"""Verdicts in the order of tiles."""
+
+SCORE_COLUMNS = frozenset(
+    (
+        *("paper_mean", "paper_std", "upper_bound", "n_seeds", "resolution", "margin", "margin_reason", "constructed"),
+        *("measured_mean", "measured_std", "n", "image_variance", "image_df", "ratio", "difference", "standard_error"),
+        *("df", "z", "low", "high", "verdict", "equivalence", "shifted", "seeds_needed", "sign_kept", "order_kept"),
+        *("in_our_95", "in_their_prediction", "std_ratio", "std_p", "reason", "source", "note"),
+    )
+)
+"""Columns of scorecard.csv that are not keys of the value."""
+
+PAPERS = {
+    "WS bound": "ws",
+    "HSR": "hsr",
+    "DAG": "dag",
+    "Scalar spectrum": "scalar",
+    "scalar spectrum": "scalar",
+    "Attention": "attention",
+}
+"""Short names in anchors."""
+
+
+def tone(verdict: str) -> str:
+    """good, bad, neutral or open: the colour of a verdict; its word and sign stand beside it everywhere."""
+    for name, verdicts in (("good", GOOD), ("bad", BAD), ("neutral", NEUTRAL)):
+        if verdict in verdicts:
+            return name
+    return "open"
+
+
+def slug(text: Any) -> str:
+    """A word of an anchor: letters, digits and single hyphens; numbers as they are."""
+    return re.sub(r"[^\w.+-]+", "-", str(text).strip()).strip("-")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of an experiment: file below the page, caption, and the command that redraws it."""
+
+    name: str
+    file: str
+    caption: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The report of one experiment under one set of settings: its folder and what its files hold."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Page | None:
+        """None where there is no readable report."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return cls(folder, manifest) if isinstance(manifest, dict) and "experiment" in manifest else None
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["experiment"])
+
+    @property
+    def title(self) -> str:
+        return str(self.manifest.get("title", ""))
+
+    @property
+    def paper(self) -> str:
+        found = str(self.manifest.get("paper", ""))
+        return "Scalar spectrum" if found == "scalar spectrum" else found
+
+    @property
+    def complete(self) -> bool:
+        return not self.manifest.get("missing")
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """Rows of a CSV file of the report; none where it is not there."""
+        path = self.folder / f"{name}.csv"
+        if not path.is_file():
+            return []
+        with path.open(newline="") as stream:
+            return list(csv.DictReader(stream))
+
+    @cached_property
+    def scores(self) -> list[dict[str, Any]]:
+        """Rows of the scorecard, each with its anchor, its keys, and the values of the seeds."""
+        rows = self.table("scorecard")
+        values = self.table("measured")
+        found = []
+        for row in rows:
+            keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v != ""}
+            own = [v for v in values if all(_same(v[k], keys[k]) for k in keys if k in v)]
+            seeds = [[_int(v["seed"]), _number(v["value"])] for v in own if _number(v["value"]) is not None]
+            numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
+            words = {k: row[k] for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95") if row.get(k)}
+            words |= {k: row[k] for k in ("in_their_prediction", "sign_kept", "margin_reason") if row.get(k)}
+            found.append({"id": self._anchor(row, keys), "keys": keys, **numbers, **words, "values": seeds})
+        return _unique(found)
+
+    @cached_property
+    def claims(self) -> list[dict[str, Any]]:
+        """Rows of the claims, each with its anchor."""
+        paper = PAPERS.get(self.paper, slug(self.paper).lower())
+        kept = ("name", "statement", "where", "verdict", "statistic", "threshold", "detail", "group", "variants")
+        found = []
+        for row in self.table("claims"):
+            content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
+            found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content})
+        return _unique(found)
+
+    def _anchor(self, row: Mapping[str, str], keys: Mapping[str, str]) -> str:
+        paper = PAPERS.get(self.paper, slug(self.paper).lower())
+        return ".".join([paper, _place(row.get("source", "")), *(slug(keys[k]) for k in sorted(keys, key=_key_order))])
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Verdict -> number of published values and statements, in the order of tiles."""
+        count = Counter(row["verdict"] for row in (*self.scores, *self.claims))
+        rest = sorted(set(count) - set(ORDER))
+        return {verdict: count[verdict] for verdict in (*ORDER, *rest) if count[verdict]}
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """Figures in the order in which the experiment gives them."""
+        captions = self.manifest.get("captions") or {}
+        files = [a for a in self.manifest.get("artifacts", []) if str(a).startswith("figures/") and a.endswith(".png")]
+        return [self._figure(str(file), captions) for file in files if (self.folder / str(file)).is_file()]
+
+    def _figure(self, file: str, captions: Mapping[str, str]) -> Figure:
+        name = Path(file).stem
+        seeds = self.manifest.get("seeds", [])
+        said = str(captions.get(name, "")).strip() or name.replace("_", " ")
+        over = f"Seeds {seeds_line(seeds)} (n = {len(seeds)})."
+        command = f"hess-run report experiment={self.name} figure={name}"
+        return Figure(name, file, f"{said.rstrip('.')}. {over}", command)
+
+    @property
+    def findings(self) -> str:
+        """findings.md, '' where there is none."""
+        path = self.folder / "findings.md"
+        return path.read_text() if path.is_file() else ""
+
+    @property
+    def commits(self) -> list[tuple[str, int]]:
+        """Commits that measured the cells, with how many each."""
+        return Counter(str(c.get("git_commit", "")) for c in self.manifest.get("cells", [])).most_common()
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """id, parameters and seed of every cell."""
+        return [
+            {"id": cell.get("id", ""), "params": cell.get("params", {}), "seed": cell.get("seed")}
+            for cell in self.manifest.get("cells", [])
+        ]
+
+
+def seeds_line(seeds: Sequence[int]) -> str:
+    """42–46 for consecutive seeds, else a list."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}–{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _place(source: str) -> str:
+    """'DAG paper, Table 5' -> 'T5', 'Fig. 2' -> 'F2', 'Appendix C' -> 'AppC'."""
+    found = re.search(r"\b(Table|Fig|Figure|Eq|Appendix|Section|Theorem|Prop)\w*\.?\s*([\w.]+)", source)
+    if not found:
+        return slug(source.rsplit(",", 1)[-1]) or "text"
+    letter = {"Table": "T", "Fig": "F", "Figure": "F", "Eq": "E", "Appendix": "App", "Section": "S"}
+    return letter.get(found.group(1), found.group(1)) + found.group(2).rstrip(".")
+
+
+KEY_ORDER = (
+    "experiment",
+    "arch",
+    "network",
+    "model",
+    "activation",
+    "depth",
+    "width",
+    "checkpoint",
+    "distance",
+    "metric",
+)
+
+
+def _key_order(key: str) -> tuple[int, str]:
+    middle = KEY_ORDER.index(key) if key in KEY_ORDER else KEY_ORDER.index("depth")
+    return (middle, key)
+
+
+def _unique(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with a number behind an anchor that an earlier row bears already."""
+    seen: Counter[str] = Counter()
+    found = []
+    for row in rows:
+        seen[row["id"]] += 1
+        suffix = f".{seen[row['id']]}" if seen[row["id"]] > 1 else ""
+        found.append(row | {"id": row["id"] + suffix})
+    return found
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _int(text: str) -> int:
+    return int(float(text))
+
+
+def _same(a: str, b: str) -> bool:
+    if a == b:
+        return True
+    x, y = _number(a), _number(b)
+    return x is not None and x == y

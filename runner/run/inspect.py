@@ -1,0 +1,98 @@
+"""`hess-run store check` and `hess-run verify`: is what is stored whole, and does it come out again?"""
+
+from __future__ import annotations
+
+import logging
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.contract.experiment import Cell
+from runner.contract.schema import SettingError
+from runner.run.loop import measure
+from runner.run.progress import Progress
+from runner.store.job import Job
+from runner.store.outputs import check_outputs
+from runner.store.store import Store
+from runner.store.verify import compare
+
+TOLERANCE = 1e-6
+"""Relative: what float32 trainings on another processor may differ by before anything else is wrong."""
+
+
+def check_store(argv: Sequence[str]) -> int:
+    """`hess-run store check`."""
+    words = dict(word.partition("=")[::2] for word in argv[1:])
+    if not argv or argv[0] != "check" or set(words) - {"outputs", "repair"}:
+        raise SettingError(f"store: expected check [outputs=PATH] [repair=true], found {' '.join(argv) or 'nothing'}")
+    if words.get("repair", "false") not in ("true", "false"):
+        raise SettingError(f"repair: expected true or false, found {words['repair']}")
+    root = Path(words.get("outputs", "outputs"))
+    check_outputs(root)
+    if not root.is_dir():
+        raise SettingError(f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH")
+    total, lines = 0, []
+    for folder in sorted(path for path in root.iterdir() if (path / "cells").is_dir()):
+        store = Store(root, folder.name)
+        total += sum(1 for _ in store.all())
+        for name, reason in sorted(store.damaged.items()):
+            moved = words.get("repair") == "true"
+            lines.append(store.quarantine(name) if moved else f"{folder.name}: damaged cell {name} ({reason})")
+    print("\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"]))
+    return 1 if lines else 0
+
+
+def sample_and_tolerance(argv: Sequence[str]) -> tuple[int, float, list[str]]:
+    """What belongs to `verify` itself, and the words that choose the cells."""
+    own: dict[str, str] = {}
+    words = []
+    for word in argv:
+        key, _, value = word.partition("=")
+        if key in ("sample", "tolerance"):
+            own[key] = value
+        else:
+            words.append(word)
+    try:
+        sample, tolerance = int(own.get("sample", "3")), float(own.get("tolerance", TOLERANCE))
+    except ValueError as error:
+        raise SettingError(f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})") from error
+    if sample < 0 or not tolerance >= 0:
+        raise SettingError(f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}")
+    if not any(word.startswith("experiment=") for word in words):
+        raise SettingError("verify: expected experiment=NAME; see hess-run verify --help")
+    return sample, tolerance, words
+
+
+def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:
+    """Measure a sample of the stored cells of `jobs` again and compare; 0 when all agree."""
+    stored = [(job, cell_id, cell) for job in jobs for cell_id, cell in job.cells() if job.store.has(cell_id)]
+    if not stored:
+        raise SettingError("verify: expected stored cells of these settings, found none; run the experiment first")
+    chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
+    wrong = 0
+    for job, cell_id, cell in chosen:
+        wrong += not _verify(job, cell_id, cell, tolerance)
+    print(f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ")
+    return 1 if wrong else 0
+
+
+def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> bool:
+    kept = job.store.get(cell_id)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Store(Path(folder), job.name)
+        again.prepare()
+        tables, meta = measure(job, again, cell, logging.getLogger("hess_run.verify"), Progress())
+        again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
+        cell_again = again.get(cell_id)
+        found = compare(
+            {name: kept.table(name) for name in kept.meta["tables"]},
+            {name: cell_again.table(name) for name in cell_again.meta["tables"]},
+            tolerance,
+        )
+    here, there = meta["software"], kept.meta["software"]
+    changed = [key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]]
+    other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
+    note = f" [{'; '.join(other)}]" if other and not found.identical else ""
+    print(f"{job.name} seed={job.seed} {cell.label}: {found.line()}{note}", flush=True)
+    return found.agrees

@@ -1,0 +1,202 @@
+"""The only loop over cells: skip what is stored, measure, store, record failures.
+
+Any number of processes may run the same loop over the same store; each cell is measured by the one that holds its
+lock. That is also how `jobs=N` works on one machine (`runner.run.pool`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.contract.experiment import Cell, Context
+from runner.run.progress import Progress
+from runner.store import tables as csv
+from runner.store.job import Job
+from runner.store.store import Store
+from runner.store.version import software
+
+OUT_OF_SPACE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+WAIT_FOR_OTHERS = 0.5  # seconds between looks at cells that another process is measuring
+
+
+class NoSpace(Exception):
+    """The disk is full; the store holds whole cells only."""
+
+
+def out_of_space(error: BaseException) -> bool:
+    """Whether an error says that the disk is full."""
+    return isinstance(error, NoSpace) or (isinstance(error, OSError) and error.errno in OUT_OF_SPACE)
+
+
+@dataclass
+class Outcome:
+    """What a loop did: ids measured, found stored, failed, and left because the run was interrupted."""
+
+    measured: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Outcome:
+    """The loop itself, in this process."""
+    outcome = Outcome()
+    waiting = job.cells()
+    try:
+        while waiting:
+            busy = []
+            for cell_id, cell in waiting:
+                state = _one_cell(job, store, cell_id, cell, log, progress)
+                if state == "busy":
+                    busy.append((cell_id, cell))
+                else:
+                    getattr(outcome, state).append(cell_id)
+                    progress.advance(state, cell)
+                if _TERMINATED:
+                    raise KeyboardInterrupt
+            if busy:
+                time.sleep(WAIT_FOR_OTHERS)
+            waiting = busy
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        outcome.interrupted = True
+    finally:
+        progress.close()
+    return outcome
+
+
+def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress) -> str:
+    """'stored', 'measured', 'failed', or 'busy' when another process holds the cell."""
+    if store.has(cell_id, job.since):
+        return "stored"
+    with store.lock(cell_id) as mine:
+        if not mine:
+            return "busy"
+        if store.has(cell_id, job.since):  # finished by another process since the first look
+            return "stored"
+        if store.failed_since(cell_id, job.started):  # by another worker of this run: tried once a run
+            return "failed"
+        if cell_id in store.damaged:
+            say(store.quarantine(cell_id))
+        progress.start(cell.label)
+        log.info("cell %s %s", cell_id, cell.label)
+        started = time.perf_counter()
+        try:
+            tables, meta = measure(job, store, cell, log, progress)
+            store.write(cell_id, tables, meta)
+        except OSError as error:
+            if out_of_space(error):
+                log.error("no space left: %s", error)
+                raise NoSpace(str(error)) from error
+            return _failure(store, cell_id, cell, job, error, log)
+        except Exception as error:  # whatever an experiment raises is a failed cell, never a lost run
+            return _failure(store, cell_id, cell, job, error, log)
+        log.info("cell %s stored after %.2f s", cell_id, time.perf_counter() - started)
+        return "measured"
+
+
+def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: Progress) -> tuple[dict, dict]:
+    """Tables of one cell as DataFrames, and the content of its cell.json."""
+    import torch
+
+    torch.set_num_threads(job.threads)
+    context = Context(
+        seed=job.seed,
+        device=job.device,
+        threads=job.threads,
+        progress=progress.inside,
+        log=log.info,
+        open_checkpoints=store.checkpoints,
+    )
+    wall, cpu = time.perf_counter(), time.process_time()
+    columns = job.experiment.measure(cell, context)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    constants = {**cell.params, "seed": job.seed}
+    tables = {name: csv.frame(name, table, constants) for name, table in columns.items()}
+    identity = job.identity
+    meta = {
+        "experiment": job.name,
+        "version": identity.version,
+        "settings": identity.settings,
+        "settings_key": identity.key,
+        "params": dict(cell.params),
+        "seed": job.seed,
+        "profile": job.profile,
+        "threads": job.threads,
+        "device": job.device,
+        "wall_seconds": round(wall, 4),
+        "cpu_seconds": round(cpu, 4),
+        "peak_memory_mib": round(peak_memory_mib(), 1),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "software": software(),
+    }
+    return tables, meta
+
+
+def peak_memory_mib() -> float:
+    """Largest resident set of this process so far, in MiB; NaN where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 if sys.platform != "darwin" else peak / 2**20
+
+
+def _failure(store: Store, cell_id: str, cell: Cell, job: Job, error: Exception, log: logging.Logger) -> str:
+    text = "".join(traceback.format_exception(error))
+    log.error("cell %s failed\n%s", cell_id, text)
+    message = f"{type(error).__name__}: {error}"
+    record = {"experiment": job.name, "params": dict(cell.params), "seed": job.seed, "error": message}
+    store.record_failure(cell_id, {**record, "settings_key": job.identity.key, "traceback": text})
+    return "failed"
+
+
+def open_log(store: Store, job: Job) -> logging.Logger:
+    """A logger that writes this job's own file."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    logger = logging.getLogger(f"hess_run.{job.name}.{job.seed}.{os.getpid()}")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    handler = logging.FileHandler(store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    return logger
+
+
+def close_log(logger: logging.Logger) -> None:
+    for handler in list(logger.handlers):
+        handler.close()
+        logger.removeHandler(handler)
+
+
+_TERMINATED: list[int] = []
+"""Signals that asked this process to end: a library may swallow the exception that the handler raises."""
+
+
+def end_on_sigterm() -> None:
+    """Treat a polite kill like Ctrl-C, so that a batch system's stop leaves the same state."""
+
+    def raise_interrupt(number: int, frame: Any) -> None:
+        _TERMINATED.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, raise_interrupt)
+
+
+def was_terminated() -> bool:
+    """Whether SIGTERM has asked this process to end."""
+    return bool(_TERMINATED)
+
+
+def say(line: str) -> None:
+    """One line on standard error, between those of the progress."""
+    print(f"hess-run: {line}", file=sys.stderr, flush=True)

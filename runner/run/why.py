@@ -1,0 +1,204 @@
+"""`hess-run why FILE`: which cells, commits, processors and command a figure, a table, a row or a cell came from."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.contract.schema import SettingError
+
+SHOWN_CELLS = 12
+Record = Mapping[str, Any]
+
+
+def why(argv: Sequence[str]) -> list[str]:
+    """Lines of the command. Raises SettingError for a file that nothing of hess-run stands behind."""
+    words = [word for word in argv if not word.startswith("outputs=")]
+    if len(words) != 1:
+        raise SettingError(f"why: expected one FILE or FILE:LINE, found {' '.join(words) or 'none'}")
+    outputs = Path(next((word.partition("=")[2] for word in argv if word.startswith("outputs=")), "outputs"))
+    path, line = _place(words[0])
+    cell = next((folder for folder in (path, *path.parents) if (folder / "cell.json").is_file()), None)
+    if cell is not None:
+        return _cell_lines(cell)
+    folder, record = _manifest(path, outputs)
+    row = _row(path, line) if line else {}
+    return _report_lines(path, folder, record, row)
+
+
+def _place(word: str) -> tuple[Path, int]:
+    """(file, line), line 0 where none is given."""
+    path, line = Path(word), 0
+    head, colon, tail = word.rpartition(":")
+    if not path.exists() and colon and tail.isdecimal():
+        path, line = Path(head), int(tail)
+    if not path.exists():
+        raise SettingError(f"why: expected a figure, table, page or cell of an output folder, found no {path}")
+    return path.resolve(), line
+
+
+def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
+    """The report that a file belongs to: by its place, or a figure that was copied away, by what it says of itself."""
+    for folder in (path, *path.parents)[:3]:
+        record = _json(folder / "manifest.json")
+        if record and "settings_key" in record:
+            return folder, record
+    said = figure_record(path)
+    if not said:
+        raise SettingError(f"why: {path.name} is not in a report and says nothing of its origin; expected a PNG or CSV")
+    for manifest in sorted((outputs / said.get("experiment", "")).rglob("manifest.json")):
+        record = _json(manifest)
+        if record and record.get("settings_key") == said.get("run"):
+            return manifest.parent, record
+    return path.parent, {"experiment": said.get("experiment"), "cells": [], "said": said}
+
+
+def figure_record(path: Path) -> dict[str, str]:
+    """What a PNG figure of a report carries about itself; {} for any other file."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            record = json.loads(getattr(image, "text", {}).get("Description", ""))
+    except (OSError, ValueError, UnidentifiedImageError):
+        return {}
+    return {str(k): str(v) for k, v in record.items()} if isinstance(record, dict) else {}
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _row(path: Path, line: int) -> dict[str, str]:
+    """Row of a table by its line in the file, the head being line 1."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            line -= 1
+            if line == 1:
+                return {str(k): str(v) for k, v in row.items()}
+    raise SettingError(f"why: expected a line of {path.name} from 2 on, found one that it does not have")
+
+
+def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list[str]:
+    said = figure_record(path) or record.get("said", {})
+    table = path.name.removesuffix(".csv") if path.suffix == ".csv" else ""
+    cells = [cell for cell in record.get("cells", []) if _matches(cell, row)]
+    files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
+    if table and any(table in meta.get("tables", {}) for meta in files.values()):
+        cells = [cell for cell in cells if table in files.get(cell["id"], {}).get("tables", {table: 0})]
+    lines = [f"{path.name}: {record.get('experiment')}, {record.get('title', '')}".rstrip(", ")]
+    if row:
+        lines.append("  row       " + ", ".join(f"{k}={v}" for k, v in list(row.items())[:8]))
+    if said:
+        lines.append("  says      " + ", ".join(f"{k}={v}" for k, v in said.items() if k != "warning"))
+        lines += [f"  warning   {said['warning']}"] if said.get("warning") else []
+    if not record.get("settings_key"):
+        return [*lines, "  its cells are not here; give the output folder that it was made from: outputs=PATH"]
+    lines += _cells_lines(cells, files)
+    changed = str(record.get("changed", ""))
+    lines.append(f"  settings  {record['settings_key']}, profile {record.get('profile')} {changed}".rstrip())
+    lines.append(f"  written   {record.get('written')}, by commit {record.get('software', {}).get('git_commit')}")
+    return [*lines, *_commands(folder, record, cells, said.get("figure", ""))]
+
+
+def _matches(cell: Record, row: Record) -> bool:
+    """Whether a row can have come from a cell: every column that is a parameter of the cell, or its seed, agrees."""
+    own = {**cell["params"], "seed": cell["seed"]}
+    return all(row.get(name) in (None, "", "nan", str(value)) for name, value in own.items())
+
+
+def _cell_json(folder: Path, record: Record, cell_id: str) -> dict[str, Any] | None:
+    """cell.json of a cell of a report, whose folder is that of its experiment or one below."""
+    places = (folder, folder.parent)
+    return next((found for place in places if (found := _json(place / "cells" / cell_id / "cell.json"))), None)
+
+
+def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[str]:
+    ids = [f"{cell['id']} seed={cell['seed']} {_words(cell['params'])}" for cell in cells]
+    more = [f"            and {len(ids) - SHOWN_CELLS} more"] if len(ids) > SHOWN_CELLS else []
+    machines = [_processor(files[cell["id"]]) for cell in cells if cell["id"] in files]
+    return [
+        f"  cells     {len(ids)}",
+        *(f"            {line}" for line in ids[:SHOWN_CELLS]),
+        *more,
+        f"  commits   {_counted(cell.get('git_commit') for cell in cells)}",
+        f"  CPU       {_counted(machines) or 'not known here: the cells are not beside the report'}",
+        f"  measured  {_span(str(cell['finished']) for cell in cells)}",
+    ]
+
+
+def _words(params: Record) -> str:
+    return " ".join(f"{k}={v}" for k, v in params.items())
+
+
+def _processor(meta: Record) -> str:
+    return str(meta.get("software", {}).get("cpu") or "not recorded")
+
+
+def _counted(values: Iterable[Any]) -> str:
+    return ", ".join(f"{value} ({count})" for value, count in Counter(map(str, values)).most_common())
+
+
+def _span(times: Iterable[str]) -> str:
+    found = sorted(times)
+    return f"{found[0]} to {found[-1]}" if found else "never"
+
+
+def _near(path: Path) -> Path:
+    """A path as one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _commands(folder: Path, record: Record, cells: Sequence[Record], figure: str) -> list[str]:
+    """What measures these cells, and what draws the figure again."""
+    name = str(record.get("experiment"))
+    root = folder if folder.name == name else folder.parent
+    words = [f"experiment={name}"]
+    words += [f"profile={record['profile']}"] if record.get("profile", "paper") != "paper" else []
+    words += shlex.split(str(record.get("changed", "")))
+    words += [f"outputs={_near(root.parent)}"] if not any(word.startswith("outputs=") for word in words) else []
+    seeds = sorted({int(cell["seed"]) for cell in cells})
+    seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
+    many = ["-m"] if len(seeds) > 1 else []
+    words = [word for word in words if word != "outputs=outputs"]
+    lines = [f"  command   {shlex.join(['hess-run', *many, *words, *seed])}"]
+    if figure:
+        lines.append(f"  redraw    {shlex.join(['hess-run', 'report', *words, f'figure={figure}'])}")
+    return lines
+
+
+def _cell_lines(folder: Path) -> list[str]:
+    """A stored cell, from its cell.json."""
+    from runner.store.check import Damaged, read_cell
+
+    try:
+        meta = read_cell(folder)
+        state = "whole"
+    except Damaged as error:
+        meta, state = _json(folder / "cell.json") or {}, f"damaged: {error}"
+    software = meta.get("software", {})
+    profile = meta.get("profile", "paper")
+    words = [f"experiment={meta.get('experiment')}", *([f"profile={profile}"] if profile != "paper" else [])]
+    words.append(f"seed={meta.get('seed')}")
+    return [
+        f"cell {folder.name} of {meta.get('experiment')}, {state}",
+        f"  cell      seed={meta.get('seed')} {_words(meta.get('params', {}))}",
+        f"  settings  {meta.get('settings_key')}, profile {profile}",
+        f"  ran with  threads={meta.get('threads')} device={meta.get('device')}",
+        f"  commit    {software.get('git_commit')}",
+        f"  CPU       {_processor(meta)}, torch {software.get('torch')}",
+        f"  measured  {meta.get('finished')}, {meta.get('cpu_seconds')} s of processor time",
+        f"  tables    {', '.join(f'{k} ({v} rows)' for k, v in meta.get('tables', {}).items())}",
+        f"  command   {shlex.join(['hess-run', *words])}",
+    ]

@@ -1,0 +1,80 @@
+"""The folder that everything is written into: ours, or refused before anything is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.contract.schema import SettingError
+from runner.store import tables as csv
+from runner.store.scratch import is_scratch
+
+MARKER = ".hess-run.json"
+FORMAT = 1
+OWN = (MARKER, ".multirun")
+
+
+def claim_outputs(root: Path) -> None:
+    """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours, and writable."""
+    check_outputs(root)
+    marker = root / MARKER
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not _is_marker(marker):
+            csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
+    except OSError as error:
+        reason = f"{root} cannot be written ({error.strerror})"
+        raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
+
+
+def check_outputs(root: Path) -> None:
+    """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
+    try:
+        _check_place(root)
+        if not _is_marker(root / MARKER) and root.exists():
+            _check_content(root)
+    except OSError as error:
+        shown = str(root) if len(str(root)) <= 80 else str(root)[:77] + "..."
+        raise SettingError(f"outputs: {shown} cannot be used ({error.strerror}); choose outputs=PATH") from error
+
+
+def _check_place(root: Path) -> None:
+    if root.is_symlink() and not root.exists():
+        raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH")
+    place = root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise SettingError(f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise SettingError(f"outputs: {root} cannot be written; choose another folder with outputs=PATH")
+
+
+def _is_marker(marker: Path) -> bool:
+    """Whether the folder says that it is ours. Raises SettingError where it says that it is somebody else's."""
+    if not marker.exists():
+        return False
+    try:
+        found = json.loads(marker.read_text())
+    except (OSError, ValueError):
+        return False  # damaged: what else lies in the folder decides
+    if not isinstance(found, dict) or found.get("project") != "hess-run" or found.get("format") != FORMAT:
+        raise SettingError(f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH")
+    return True
+
+
+def _check_content(root: Path) -> None:
+    """A folder without a marker is ours if it holds nothing but our scratch files, or a store: then the marker is
+    written anew, as after a kill at the very beginning or a clean-up that took the dot files along."""
+    others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
+    if others and not any(_cells(root)):
+        raise SettingError(
+            f"outputs: {root} holds files that are not hess-run's (no {MARKER}); "
+            "choose an empty folder with outputs=PATH"
+        )
+
+
+def _cells(root: Path) -> Iterator[Path]:
+    return root.glob("*/cells/*/cell.json")

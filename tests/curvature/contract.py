@@ -1,0 +1,197 @@
+"""What every curvature operator is tested for. An operator states how it is built and its dense truth:
+
+    class TestMine(OperatorContract):
+        def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False): ...
+        def dense(self): ...
+
+and inherits: dense truth, symmetry and adjoint, linearity, dtypes, scales of the loss, chunks, the caller's gradient
+mode, counts of products, refusals, and NaN with a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from runner.curvature import frobenius_norms, lanczos_extremes, stable_ranks
+
+DTYPES = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+class OperatorContract(ABC):
+    """Laws of a symmetric operator with named blocks (SymmetricOperator)."""
+
+    scales: tuple[float, ...] = (1e-20, 1e20)
+    dtypes: tuple[torch.dtype, ...] = tuple(DTYPES)
+
+    @abstractmethod
+    def build(
+        self, dtype: torch.dtype = torch.float64, scale: float = 1.0, budget: int | None = None, poison: bool = False
+    ) -> Any:
+        """The operator, its loss times `scale`; budget: memory_budget; poison: one value of the data is NaN."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The matrix over the operator's nodes, float64, by other means, for scale 1."""
+
+    # ------------------------------------------------------------------ helpers
+
+    def directions(self, operator: Any, count: int = 3, seed: int = 0) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            v: torch.randn(count, operator.sizes[v], generator=generator).to(operator.dtype) for v in operator.nodes
+        }
+
+    @staticmethod
+    def stacked(operator: Any, products: dict[str, Tensor]) -> Tensor:
+        return torch.cat([products[v] for v in operator.nodes], 1).double()
+
+    def matrix(self, operator: Any) -> Tensor:
+        """All columns by `apply` alone."""
+        n = sum(operator.sizes[v] for v in operator.nodes)
+        eye = torch.eye(n, dtype=operator.dtype)
+        pieces = dict(zip(operator.nodes, eye.split([operator.sizes[v] for v in operator.nodes], 1), strict=True))
+        return self.stacked(operator, operator.apply(pieces)).mT
+
+    @staticmethod
+    def error(found: Tensor, expected: Tensor) -> float:
+        return float((found - expected).abs().max() / expected.abs().max())
+
+    # ------------------------------------------------------------------ laws
+
+    def test_it_is_the_dense_truth_in_every_dtype(self):
+        for dtype in self.dtypes:
+            operator = self.build(dtype)
+            assert operator.dtype == dtype
+            assert self.error(self.matrix(operator), self.dense()) < DTYPES[dtype]
+
+    def test_it_is_symmetric(self):
+        operator = self.build()
+        a, b = self.directions(operator, 1, 1), self.directions(operator, 1, 2)
+        left = float((self.stacked(operator, operator.apply(a)) * self.stacked(operator, b)).sum())
+        right = float((self.stacked(operator, operator.apply(b)) * self.stacked(operator, a)).sum())
+        assert left == pytest.approx(right, rel=1e-9)
+
+    def test_it_is_linear(self):
+        operator = self.build()
+        a, b = self.directions(operator, 2, 1), self.directions(operator, 2, 2)
+        mixed = self.stacked(operator, operator.apply({v: 2 * a[v] - 3 * b[v] for v in a}))
+        apart = 2 * self.stacked(operator, operator.apply(a)) - 3 * self.stacked(operator, operator.apply(b))
+        assert self.error(mixed, apart) < 1e-10
+        zero = operator.apply({v: torch.zeros_like(r) for v, r in a.items()})
+        assert not self.stacked(operator, zero).any()
+
+    def test_absent_nodes_are_zero_directions(self):
+        operator = self.build()
+        w = operator.nodes[-1]
+        r = self.directions(operator)
+        padded = {v: r[v] if v == w else torch.zeros_like(r[v]) for v in operator.nodes}
+        one, all_of_them = operator.apply({w: r[w]}), operator.apply(padded)
+        assert self.error(self.stacked(operator, one), self.stacked(operator, all_of_them)) < 1e-12
+
+    def test_chunks_do_not_change_it(self):
+        whole, cut = self.build(), self.build(budget=1)
+        r = self.directions(whole, 5)
+        assert self.error(self.stacked(cut, cut.apply(r)), self.stacked(whole, whole.apply(r))) < 1e-12
+
+    def test_its_products_do_not_depend_on_what_was_asked_before(self):
+        operator = self.build()
+        r = self.directions(operator)
+        first = self.stacked(operator, operator.apply(r))
+        operator.apply(self.directions(operator, 7, 3))
+        assert torch.equal(self.stacked(operator, operator.apply(r)), first)
+
+    def test_products_are_counted(self):
+        operator = self.build()
+        before = operator.products
+        operator.apply(self.directions(operator, 4))
+        assert operator.products == before + 4
+
+    def test_the_callers_gradient_mode_does_not_matter(self):
+        operator = self.build()
+        r = self.directions(operator)
+        expected = self.stacked(operator, operator.apply(r))
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                assert torch.equal(self.stacked(operator, operator.apply(r)), expected)
+        with torch.no_grad():
+            assert torch.equal(self.stacked(operator, self.build().apply(r)), expected)
+
+    def test_it_scales_with_the_loss(self):
+        truth = self.dense()
+        for dtype in self.dtypes:
+            for scale in self.scales:
+                operator = self.build(dtype, scale)
+                names = operator.nodes
+                assert self.error(self.matrix(operator) / scale, truth) < DTYPES[dtype]
+                pair = (names[0], names[0])
+                rank = stable_ranks(operator, [pair], 100, 50, torch.Generator().manual_seed(0))[pair]
+                size = operator.sizes[names[0]]
+                block = torch.linalg.svdvals(truth[:size, :size])
+                assert (
+                    rank.reason == "" and abs(rank.value - float((block / block[0]).square().sum())) <= 5 * rank.error
+                )
+
+    def test_estimates_agree_with_the_truth(self):
+        operator, truth = self.build(), self.dense()
+        pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
+        rows = dict(zip(operator.nodes, truth.split([operator.sizes[v] for v in operator.nodes]), strict=True))
+        found = frobenius_norms(operator, pairs, 200, torch.Generator().manual_seed(0))
+        for (v, w), estimate in found.items():
+            columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)
+            norm = float(columns[operator.nodes.index(w)].norm())
+            assert abs(estimate.value - norm) <= 5 * estimate.error + 1e-12
+        ends = lanczos_extremes(operator, steps=len(truth), generator=torch.Generator().manual_seed(0))
+        values = torch.linalg.eigvalsh(truth)
+        for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
+            assert abs(end.value - float(value)) <= end.error + 1e-8 * float(values.abs().max())
+
+    def test_mistakes_are_refused(self):
+        operator = self.build()
+        v = operator.nodes[0]
+        wrong = torch.ones(2, operator.sizes[v] + 1, dtype=operator.dtype)
+        for directions in ({v: wrong}, {"nowhere": wrong}, {}):
+            with pytest.raises(ValueError, match="expected directions"):
+                operator.apply(directions)
+
+    def test_what_is_not_finite_is_nan_with_a_reason(self):
+        operator = self.build(poison=True)
+        pair = (operator.nodes[0], operator.nodes[0])
+        estimates = [
+            frobenius_norms(operator, [pair])[pair],
+            stable_ranks(operator, [pair])[pair],
+            lanczos_extremes(operator).largest,
+        ]
+        for estimate in estimates:
+            assert math.isnan(estimate.value) and math.isnan(estimate.error) and estimate.reason
+
+
+class BlockContract(OperatorContract):
+    """Laws of an operator that also gives its blocks, `matvec` and `dense`."""
+
+    def test_blocks_and_adjoints(self):
+        operator, truth = self.build(), self.dense()
+        v, w = operator.nodes[0], operator.nodes[-1]
+        block = operator.block(v, w)
+        rows, columns = operator.sizes[v], operator.sizes[w]
+        expected = truth[:rows, -columns:]
+        scale = float(truth.abs().max())
+        assert block.shape == (rows, columns) and block.adjoint.shape == (columns, rows)
+        assert float((block.dense() - expected).abs().max()) < 1e-10 * scale
+        assert float((block.adjoint.dense() - expected.mT).abs().max()) < 1e-10 * scale
+        z = torch.randn(columns, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        assert torch.allclose(block.matvec(z)[:, 1], block.matvec(z[:, 1]), atol=1e-12 * scale)
+        with pytest.raises(ValueError, match="not one of"):
+            operator.block(v, "nowhere")
+
+    def test_flat_vectors(self):
+        operator, truth = self.build(), self.dense()
+        assert operator.shape == tuple(truth.shape)
+        assert self.error(operator.dense(), truth) < 1e-10
+        z = torch.randn(len(truth), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        assert self.error(operator.matvec(z), truth @ z) < 1e-10

@@ -1,0 +1,84 @@
+"""Error bars mean what their names say: spread of many estimates over the stated error, and coverage."""
+
+import math
+
+import pytest
+import torch
+
+from runner.curvature import CurvatureOperator, couplings, gn_gaps, resonance, split_blocks, stable_rank, stable_ranks
+from tests.curvature.cases import make
+
+REPEATS, PROBES = 250, 30
+PAIRS = [("stem", "a0"), ("a0", "b0"), ("b0", "merge"), ("a0", "merge")]
+
+
+@pytest.fixture(scope="module")
+def case():
+    return make("diamond_cat")
+
+
+@pytest.fixture(scope="module")
+def exact(case):
+    return split_blocks(case.dag, case.x, case.y)
+
+
+class Dense:
+    """The blocks as an operator: hundreds of estimates in the time of one."""
+
+    def __init__(self, blocks, nodes, sizes):
+        self.blocks, self.nodes, self.sizes, self.reason = blocks, nodes, sizes, ""
+        self.dtype, self.device = torch.float64, torch.device("cpu")
+
+    def apply(self, directions):
+        return {v: sum(r @ self.blocks[v, w].mT for w, r in directions.items()) for v in self.nodes}
+
+
+@pytest.fixture(scope="module")
+def dense(case, exact):
+    return Dense(exact.total, case.nodes, CurvatureOperator(case.dag, case.x, case.y).sizes)
+
+
+def calibration(estimates, truth):
+    """(spread over mean stated error, share within two errors)."""
+    values = torch.tensor([e.value for e in estimates], dtype=torch.float64)
+    errors = torch.tensor([e.error for e in estimates], dtype=torch.float64)
+    covered = ((values - truth).abs() <= 2 * errors).double().mean()
+    return float(values.std() / errors.mean()), float(covered)
+
+
+def test_the_error_of_a_coupling_knows_the_shared_probes(dense, exact):
+    norms = {pair: resonance(block) for pair, block in exact.total.items()}
+    found = [couplings(dense, PAIRS, PROBES, torch.Generator().manual_seed(s)) for s in range(REPEATS)]
+    for v, w in PAIRS:
+        truth = norms[v, w] / math.sqrt(norms[v, v] * norms[w, w])
+        ratio, covered = calibration([f[v, w] for f in found], truth)
+        assert 0.8 < ratio < 1.25, (v, w, ratio)
+        assert 0.89 < covered < 0.99, (v, w, covered)
+
+
+def test_the_error_of_a_stable_rank_covers_it(dense, exact):
+    pairs = PAIRS[:2]
+    found = [stable_ranks(dense, pairs, PROBES, 25, torch.Generator().manual_seed(s)) for s in range(100)]
+    for pair in pairs:
+        ratio, covered = calibration([f[pair] for f in found], stable_rank(exact.total[pair]))
+        assert 0.75 < ratio < 1.3, (pair, ratio)
+        assert covered > 0.87, (pair, covered)
+
+
+def test_the_error_of_a_stable_rank_covers_a_power_iteration_cut_short(dense, exact):
+    """One iteration: the residual of sigma_1 is part of the error."""
+    pair = ("stem", "stem")
+    found = [stable_ranks(dense, [pair], 2000, 2, torch.Generator().manual_seed(s))[pair] for s in range(40)]
+    truth = stable_rank(exact.total[pair])
+    assert sum(abs(f.value - truth) <= 2 * f.error for f in found) >= 36
+    assert min(f.error for f in found) > 0
+
+
+def test_the_error_of_a_gap_is_calibrated(case, exact):
+    pair = ("a0", "b0")
+    operator = CurvatureOperator(case.dag, case.x, case.y, part="tensor")
+    found = [
+        gn_gaps(operator, [pair], probes=20, generator=torch.Generator().manual_seed(s))[pair].gap for s in range(80)
+    ]
+    ratio, covered = calibration(found, resonance(exact.tensor[pair]) / resonance(exact.gauss_newton[pair]))
+    assert 0.75 < ratio < 1.3 and covered > 0.87

@@ -1,0 +1,223 @@
+"""inter_layer_metrics by every method against the exact blocks, at every scale, with calibrated errors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import runner.curvature.metrics.measure as measure
+from runner.curvature import Dag, Node, inter_layer_metrics, split_blocks
+from runner.curvature.metrics.factors import OutputFactors, Perturbed
+from runner.curvature.metrics.golub_kahan import leading_singular_values
+from runner.curvature.metrics.samples import student
+from runner.curvature.metrics.tensor_part import TensorPart
+from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, linear, make
+
+VALUES = ("R", "C", "D", "gap")
+
+
+def truth(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]) -> dict[tuple[str, str], dict[str, float]]:
+    split = split_blocks(dag, x, y, nodes)
+    r = {pair: float(b.norm()) for pair, b in split.total.items()}
+    found = {}
+    for i, v in enumerate(nodes):
+        for w in nodes[i:]:
+            s = torch.linalg.svdvals(split.total[v, w])
+            gauss_newton = float(split.gauss_newton[v, w].norm())
+            found[v, w] = {
+                "R": r[v, w],
+                "C": r[v, w] / math.sqrt(r[v, v] * r[w, w]) if r[v, v] * r[w, w] > 0 else math.nan,
+                "D": float(s.square().sum() / s[0] ** 2) if s[0] > 0 else math.nan,
+                "gap": float(split.tensor[v, w].norm()) / gauss_newton if gauss_newton > 0 else math.nan,
+            }
+    return found
+
+
+@pytest.fixture
+def no_exact_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_exact_price", lambda *_: math.inf)
+
+
+def compare(case: Case) -> set[str]:
+    expected = truth(case.dag, case.x, case.y, case.nodes)
+    found = inter_layer_metrics(case.dag, case.x, case.y, case.nodes, generator=torch.Generator().manual_seed(1))
+    assert list(found) == list(expected)
+    for pair, row in expected.items():
+        for name in VALUES:
+            estimate, value = getattr(found[pair], name), row[name]
+            assert math.isnan(estimate.value) == math.isnan(value), (pair, name, estimate, value)
+            assert bool(estimate.reason) == math.isnan(estimate.value)
+            if not math.isnan(value):
+                assert abs(estimate.value - value) <= 5 * estimate.error + 1e-9 * abs(value), (pair, name)
+    return {m.method for m in found.values()}
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_the_method_by_cost_agrees_with_exact_blocks(graph, activation):
+    compare(make(graph, activation))
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_factors_and_products_agree_with_exact_blocks(graph, activation, no_exact_blocks):
+    assert compare(make(graph, activation)) <= {"factors", "factors, products"}
+
+
+@pytest.mark.parametrize("graph", ["chain", "diamond_cat", "attention", "convolution"])
+def test_products_alone_agree_within_their_errors(graph, monkeypatch, no_exact_blocks):
+    monkeypatch.setattr(measure, "_too_many_outputs", lambda *_: True)
+    assert compare(make(graph)) == {"products"}
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_factors_and_tensor_products_against_dense_matrices(graph, activation):
+    case = make(graph, activation)
+    nodes = case.nodes
+    total, gauss_newton = dense_hessian(case, nodes), dense_gauss_newton(case, nodes)
+    network = Perturbed.of(case.dag, case.x, nodes)
+    factors = OutputFactors(network, case.dag.loss.hessian(network.output.detach(), case.y))
+    tensor = TensorPart(case.dag, case.x, case.y, network, 0.0, 1 << 30)
+    size = max(float(b.abs().max()) for b in total.values())
+    for w in nodes:
+        eye = torch.eye(tensor.sizes[w], dtype=torch.float64)
+        smooth, bent = factors.apply({w: eye}), tensor.apply({w: eye})
+        for v in nodes:
+            gn, t = factors.scale * smooth[v].mT, tensor.scale * bent[v].mT
+            assert float((gn - gauss_newton[v, w]).abs().max()) <= 1e-11 * size
+            assert float((gn + t - total[v, w]).abs().max()) <= 1e-11 * size
+            square = float(gauss_newton[v, w].square().sum())
+            assert factors.scale**2 * factors.square(v, w) == pytest.approx(square, rel=1e-9, abs=1e-24 * size**2)
+
+
+def test_piecewise_linear_networks_are_exact_without_probes():
+    case = make("chain", "relu", batch=6)
+    found = inter_layer_metrics(case.dag, case.x, case.y)
+    assert {m.method for m in found.values()} == {"factors"}
+    assert all(m.R.error == m.D.error == m.gap.value == m.R.products == 0 for m in found.values())
+
+
+def test_a_loss_that_is_not_convex_has_signed_factors(no_exact_blocks):
+    case = make("nested_branches", "relu")
+    dag = Dag(list(case.dag.nodes.values()), loss=lambda o, t: torch.sin(3 * o).sum(1) + o[:, 0] * o[:, 1])
+    compare(Case("signed", dag, case.x, case.y))
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-12, 1e12, 1e20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["relu", "smooth"])
+def test_ratios_do_not_depend_on_the_scale_of_the_loss(scale, dtype, activation, no_exact_blocks):
+    case = make("chain", activation)
+    found = []
+    for c in (1.0, scale):
+        dag = Dag(
+            list(case.dag.to(dtype).nodes.values()), loss=lambda o, t, c=c: c * F.cross_entropy(o, t, reduction="none")
+        )
+        generator = torch.Generator().manual_seed(3)
+        found.append(inter_layer_metrics(dag, case.x.to(dtype), case.y, generator=generator))
+    for pair, plain in found[0].items():
+        scaled = found[1][pair]
+        assert scaled.R.value == pytest.approx(scale * plain.R.value, rel=1e-3)
+        for name in ("C", "D", "gap"):
+            assert getattr(scaled, name).value == pytest.approx(getattr(plain, name).value, rel=1e-3, nan_ok=True)
+
+
+def test_zero_blocks_are_nan_with_a_reason():
+    dead = nn.Linear(4, 4).double()
+    with torch.no_grad():
+        dead.weight.zero_()
+    head = linear(4, 3)
+    dag = Dag([Node("a", ("input",), linear(5, 4)), Node("b", ("a",), dead), Node("out", ("b",), head)])
+    found = inter_layer_metrics(dag, torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2]))
+    assert found["a", "a"].R.value == 0
+    for name in ("C", "D", "gap"):
+        estimate = getattr(found["a", "a"], name)
+        assert math.isnan(estimate.value)
+        assert "zero" in estimate.reason
+    assert found["b", "b"].D.value > 0
+
+
+def wide(activation: nn.Module) -> tuple[Dag, Tensor, Tensor]:
+    torch.manual_seed(0)
+    parts = [nn.Linear(8, 40), activation, nn.Linear(40, 40), activation, nn.Linear(40, 3)]
+    dag = Dag.from_sequential(nn.Sequential(*parts).double(), group=[2, 2, 1])
+    return dag, 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
+
+
+def test_errors_cover(no_exact_blocks):
+    dag, x, y = wide(nn.SiLU())
+    nodes = ("0", "1")
+    expected, inside = truth(dag, x, y, nodes), {name: [] for name in VALUES}
+    for seed in range(60):
+        found = inter_layer_metrics(dag, x, y, nodes, generator=torch.Generator().manual_seed(seed), check=False)
+        for pair, row in expected.items():
+            for name in VALUES:
+                estimate = getattr(found[pair], name)
+                if estimate.error > 0:
+                    inside[name].append(abs(estimate.value - row[name]) <= 1.96 * estimate.error)
+    for name, hits in inside.items():
+        assert len(hits) >= 50, name
+        assert sum(hits) / len(hits) >= 0.88, name
+
+
+def test_the_error_asked_for_is_reached(no_exact_blocks):
+    dag, x, y = wide(nn.Tanh())
+    nodes = ("0", "1")
+    found = inter_layer_metrics(dag, x, y, nodes, relative_error=0.01, generator=torch.Generator().manual_seed(0))
+    for pair, row in truth(dag, x, y, nodes).items():
+        for name in VALUES:
+            estimate = getattr(found[pair], name)
+            assert estimate.error <= 0.012 * estimate.value
+            assert abs(estimate.value - row[name]) <= 0.04 * row[name]
+
+
+def test_pairs_in_either_order_and_the_same_seed():
+    case = make("chain")
+    one, two = (
+        inter_layer_metrics(
+            case.dag, case.x, case.y, pairs=[("c", "a"), ("b", "b")], generator=torch.Generator().manual_seed(4)
+        )
+        for _ in range(2)
+    )
+    assert list(one) == [("c", "a"), ("b", "b")]
+    assert one == two
+    other = inter_layer_metrics(case.dag, case.x, case.y, pairs=[("a", "c")])
+    assert other["a", "c"].R.value == pytest.approx(one["c", "a"].R.value)
+
+
+def test_mistakes_say_what_to_do():
+    case = make("chain")
+    with pytest.raises(ValueError, match="unknown nodes"):
+        inter_layer_metrics(case.dag, case.x, case.y, pairs=[("a", "nowhere")])
+    with pytest.raises(ValueError, match="not among nodes"):
+        inter_layer_metrics(case.dag, case.x, case.y, nodes=["a"], pairs=[("a", "b")])
+    with pytest.raises(ValueError, match="relative_error must be positive"):
+        inter_layer_metrics(case.dag, case.x, case.y, relative_error=0.0)
+
+
+def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
+    case = make("chain")
+    found = inter_layer_metrics(case.dag, case.x, case.y, ranks=False)
+    assert all(math.isnan(m.D.value) and m.D.reason == "not asked for" and m.R.value > 0 for m in found.values())
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30), (1, 5), (6, 6)])
+def test_golub_kahan_finds_the_largest_singular_value(shape):
+    torch.manual_seed(2)
+    matrix = torch.randn(shape, dtype=torch.float64)
+
+    def products(requests):
+        return {pair: (matrix if source == "w" else matrix.mT) @ z for pair, source, z, _ in requests}
+
+    start = torch.randn(shape[1], dtype=torch.float64)
+    found = leading_singular_values(products, {("v", "w"): start}, 1e-12, 40)["v", "w"]
+    s = torch.linalg.svdvals(matrix)
+    assert found.value == pytest.approx(float(s[0]), rel=1e-10)
+    assert float((matrix @ found.right).norm()) == pytest.approx(found.value, rel=1e-8)
+
+
+def test_students_factor():
+    for freedom, point in ((5, 2.5706), (7, 2.3646), (15, 2.1314), (60, 2.0003)):
+        assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)

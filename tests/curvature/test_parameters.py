@@ -1,0 +1,363 @@
+"""Operators over parameters: one table of modules, each part against dense float64 matrices of its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils.data import DataLoader, TensorDataset
+
+from runner.curvature import ParameterOperator, discarded_coupling, group_metrics
+from runner.curvature.parameters.groups import layout
+from runner.curvature.parameters.output import example_gradients, sampled_gradients
+
+PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.mix = nn.Linear(3, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        h = torch.tanh(self.mix(self.embed(tokens))).mean(1)
+        return h @ self.embed.weight.mT
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
+
+
+def perceptron() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3))
+    return net, nn.CrossEntropyLoss(), torch.randn(7, 4).double(), torch.randint(0, 3, (7,))
+
+
+def convolution() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    return net, nn.MSELoss(), torch.randn(6, 1, 3, 3).double(), torch.randn(6, 2).double()
+
+
+def tied() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    return Tied(), nn.CrossEntropyLoss(), torch.randint(0, 5, (6, 3)), torch.randint(0, 5, (6,))
+
+
+def attention() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    return Attention(), nn.BCEWithLogitsLoss(), torch.randn(5, 3, 4).double(), torch.rand(5, 3).double()
+
+
+MODULES: dict[str, Callable[[], tuple[nn.Module, nn.Module, Tensor, Tensor]]] = {
+    f.__name__: f for f in (perceptron, convolution, tied, attention)
+}
+
+
+def build(name: str) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    module, loss, x, y = MODULES[name]()
+    return module.double().eval(), loss, x, y
+
+
+def flat_function(module: nn.Module, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """Output as a function of the flat vector of the module's parameters in the operator's order, and that vector."""
+    found = layout(module, None)
+    sizes = [p.numel() for p in found.parameters.values()]
+
+    def output(flat: Tensor) -> Tensor:
+        pieces = zip(found.parameters.items(), flat.split(sizes), strict=True)
+        return functional_call(module, {k: piece.view_as(p) for (k, p), piece in pieces}, (x,))
+
+    return output, torch.cat([p.detach().flatten() for p in found.parameters.values()])
+
+
+def truth(part: str, module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        output, theta = flat_function(module, x)
+        if part == "hessian":
+            return torch.autograd.functional.hessian(lambda t: loss(output(t), y), theta)
+        jacobian = torch.autograd.functional.jacobian(output, theta).flatten(0, -2)
+    at = output(theta).detach()
+    if part == "empirical_fisher":
+        rows = jacobian.view(len(x), -1, len(theta))
+        losses = [
+            torch.autograd.functional.jacobian(lambda o, b=b: loss(o[None], y[b : b + 1]), at[b]) for b in range(len(x))
+        ]
+        gradients = torch.stack([g.flatten() @ r for g, r in zip(losses, rows, strict=True)])
+        return gradients.mT @ gradients / len(x)
+    curvature = torch.autograd.functional.hessian(lambda o: loss(o, y), at).reshape(at.numel(), at.numel())
+    return jacobian.mT @ curvature @ jacobian
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", MODULES)
+def test_dense_truth_however_the_data_are_cut(name, part):
+    module, loss, x, y = build(name)
+    expected = truth(part, module, loss, x, y)
+    loader = DataLoader(TensorDataset(x, y), batch_size=4)
+    operator = ParameterOperator(module, loss, [(x, y)], part=part)
+    assert operator.shape == expected.shape
+    assert relative(operator.dense(), expected) < 1e-11
+    v = torch.randn(len(expected), dtype=torch.float64)
+    for data, budget in (([(x[:2], y[:2]), (x[2:], y[2:])], 1 << 30), (loader, 1 << 30), (loader, 1), ([(x, y)], 1)):
+        operator = ParameterOperator(module, loss, data, part=part, memory_budget=budget, check=False)
+        assert relative(operator @ v, expected @ v) < 1e-11
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_laws(part):
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x, y)], {"low": ["0", "2.*"], "high": "3"}, part)
+    a, b = torch.randn(2, operator.shape[0], dtype=torch.float64)
+    assert float(a @ (operator @ b)) == pytest.approx(float(b @ (operator @ a)), rel=1e-10)
+    assert torch.allclose(operator @ (2 * a - b), 2 * (operator @ a) - operator @ b, atol=1e-12)
+    assert torch.allclose(operator @ torch.stack([a, b], 1), torch.stack([operator @ a, operator @ b], 1))
+    dense = operator.dense()
+    for g, rows in operator.groups.items():
+        for h, columns in operator.groups.items():
+            block = operator.block(g, h)
+            assert block.shape == dense[rows, columns].shape
+            assert torch.allclose(block.dense(), dense[rows, columns], atol=1e-13)
+            assert torch.allclose(block.adjoint.dense(), dense[rows, columns].mT, atol=1e-13)
+    if part != "hessian":
+        assert float(torch.linalg.eigvalsh(dense).min()) > -1e-12
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_float32_agrees_with_float64(part):
+    module, loss, x, y = build("perceptron")
+    double = ParameterOperator(module, loss, [(x, y)], part=part).dense()
+    single = ParameterOperator(module.float(), loss, [(x.float(), y)], part=part)
+    assert single.dtype == torch.float32
+    assert relative(single.dense().double(), double) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["perceptron", "convolution", "attention"])
+def test_sampled_fisher_converges_to_the_exact_one(name):
+    module, loss, x, y = build(name)
+    exact = ParameterOperator(module, loss, [(x, y)], part="fisher").dense()
+    errors = [
+        relative(ParameterOperator(module, loss, [(x, y)], part="fisher", samples=s).dense(), exact) for s in (20, 2000)
+    ]
+    assert errors[1] < 0.08
+    assert errors[1] < errors[0] / 3
+
+
+def test_sampled_gradients_over_positions_have_the_loss_hessian_as_covariance():
+    torch.manual_seed(1)
+    output = torch.randn(2, 3, 4, dtype=torch.float64)  # classes along dimension 1, four positions
+    g = sampled_gradients("cross_entropy", output, 40_000, torch.Generator().manual_seed(0))
+    target = torch.zeros(2, 4, dtype=torch.long)
+    full = torch.autograd.functional.hessian(lambda o: F.cross_entropy(o, target), output).reshape(24, 24)
+    found = torch.block_diag(*[r.mT @ r / (len(r) * 2) for r in g.flatten(2).unbind(1)])
+    assert relative(found, full) < 0.03
+
+
+def test_gradient_and_examples():
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])])
+    output, theta = flat_function(module, x)
+    expected = torch.autograd.functional.jacobian(lambda t: loss(output(t), y), theta)
+    assert torch.allclose(operator.gradient(), expected, atol=1e-13)
+    rows = example_gradients(loss, output(theta), y)
+    single = vmap(torch.func.grad(lambda o, t: F.cross_entropy(o[None], t[None])))(output(theta).detach(), y)
+    assert torch.allclose(rows, single, atol=1e-13)
+
+
+def test_inputs_by_name_and_frozen_parameters():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return self.a(left) * self.b(right)
+
+    torch.manual_seed(0)
+    module = Two().double()
+    x, y = torch.randn(4, 3).double(), torch.randn(4, 2).double()
+    both = ParameterOperator(module, nn.MSELoss(), [({"left": x, "right": 2 * x}, y)]).dense()
+    assert torch.allclose(both, ParameterOperator(module, nn.MSELoss(), [((x, 2 * x), y)]).dense())
+    module.a.requires_grad_(False)
+    one = ParameterOperator(module, nn.MSELoss(), [((x, 2 * x), y)])
+    assert list(one.groups) == ["b"]
+    assert torch.allclose(one.dense(), both[8:, 8:])
+    assert not module.a.weight.requires_grad
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_an_operation_without_forward_derivative_falls_back():
+    class Odd(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(t)
+            return t.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            (t,) = ctx.saved_tensors
+            return g * t.cos()
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(Odd.apply(self.a(x)))
+
+    torch.manual_seed(0)
+    module, x, y = Net().double(), torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
+    plain = nn.Sequential(module.a, _Sine(), module.b)
+    for part in ("hessian", "gauss_newton"):
+        expected = truth(part, plain, nn.CrossEntropyLoss(), x, y)
+        for budget in (1 << 30, 1):
+            operator = ParameterOperator(module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget)
+            assert relative(operator.dense(), expected) < 1e-11
+
+
+class _Sine(nn.Module):
+    def forward(self, t: Tensor) -> Tensor:
+        return t.sin()
+
+
+def test_changed_weights_are_refused():
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x, y)])
+    with torch.no_grad():
+        module[0].weight.mul_(0.5)
+    with pytest.raises(ValueError, match="changed since this operator was built"):
+        operator @ torch.zeros(operator.shape[0])
+
+
+def test_progress_and_products_are_counted():
+    module, loss, x, y = build("perceptron")
+    seen: list[tuple[int, int]] = []
+    data = [(x[:3], y[:3]), (x[3:], y[3:])]
+    operator = ParameterOperator(module, loss, data, check=False, progress=lambda i, n: seen.append((i, n)))
+    operator @ torch.zeros(operator.shape[0], 3)
+    assert operator.products == 3
+    assert seen == [(1, 2), (2, 2)] * 3
+
+
+class _Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x + torch.randn_like(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(reduction="sum"), [(x, y)]), "reduction='mean'"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(reduction="none"), [(x, y)]), "expected a scalar"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), []), "data are empty"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)], part="fischer"), "part must be one of"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)], ["layer"]), "no parameter matches"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)], ["0", "0.weight"]), "two groups"),
+        (lambda m, x, y: ParameterOperator(m, F.multi_margin_loss, [(x, y)], part="fisher"), "Fisher matrix is known"),
+        (lambda m, x, y: ParameterOperator(_Noisy().double(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x / 0, y)]), "not finite"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]) @ torch.zeros(3), "expected a vector"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"), "no group '9'"),
+    ],
+)
+def test_mistakes_say_what_to_do(change, message):
+    module, _, x, y = build("perceptron")
+    with pytest.raises(ValueError, match=message):
+        change(module, x, y)
+
+
+def test_training_mode_is_refused_and_leaves_the_module_alone():
+    module, loss, x, y = build("convolution")
+    before = module[1].running_mean.clone()
+    with pytest.raises(ValueError, match="training mode"):
+        ParameterOperator(module.train(), loss, [(x, y)])
+    assert torch.equal(module[1].running_mean, before)
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton", "empirical_fisher"])
+def test_against_curvlinops(part):
+    curvlinops = pytest.importorskip("curvlinops")
+    _, loss, x, y = build("perceptron")
+    # Without LayerNorm, of which torch's vmap, which curvlinops uses, gives another second derivative (torch 2.13).
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    kinds = {
+        "hessian": curvlinops.HessianLinearOperator,
+        "gauss_newton": curvlinops.GGNLinearOperator,
+        "empirical_fisher": curvlinops.EFLinearOperator,
+    }
+    names = list(layout(module, None).parameters)
+    known = dict(module.named_parameters())
+    theirs = kinds[part](module, loss, [known[n] for n in names], [(x, y)])
+    eye = torch.eye(theirs.shape[0], dtype=torch.float64)
+    assert relative(ParameterOperator(module, loss, [(x, y)], part=part).dense(), theirs @ eye) < 1e-11
+
+
+def phi(dense: Tensor, groups: dict[str, slice]) -> float:
+    return 1 - sum(float(dense[s, s].square().sum()) for s in groups.values()) / float(dense.square().sum())
+
+
+def test_discarded_coupling_is_exact_where_it_is_cheap():
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x, y)])
+    found = discarded_coupling(operator)
+    assert found.low == found.value == found.high == pytest.approx(phi(operator.dense(), operator.groups), rel=1e-10)
+    assert found.products == operator.shape[0]
+
+
+def test_the_interval_of_discarded_coupling_covers():
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x, y)])
+    expected, hits = phi(operator.dense(), operator.groups), 0
+    for seed in range(60):
+        found = discarded_coupling(operator, 8, generator=torch.Generator().manual_seed(seed))
+        assert 0 <= found.low <= found.value <= found.high < 1
+        assert found.products == 8 * len(operator.groups)
+        hits += found.low <= expected <= found.high
+    assert hits >= 52
+
+
+def test_discarded_coupling_of_nothing_is_nan_with_a_reason():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).double()
+    operator = ParameterOperator(
+        module, lambda o, t: 0 * (o * t).mean(), [(torch.zeros(2, 2).double(), torch.zeros(2, 1).double())]
+    )
+    found = discarded_coupling(operator)
+    assert found.value != found.value
+    assert found.reason == "the matrix is zero"
+
+
+def test_group_metrics_against_dense_blocks():
+    module, loss, x, y = build("perceptron")
+    operator = ParameterOperator(module, loss, [(x, y)])
+    h, gn = operator.dense(), operator.with_part("gauss_newton").dense()
+    exact = group_metrics(operator)
+    rough = group_metrics(operator, probes=12, generator=torch.Generator().manual_seed(0))
+    for (g, w), m in exact.items():
+        rows, columns = operator.groups[g], operator.groups[w]
+        block, smooth = h[rows, columns], gn[rows, columns]
+        r = [float(h[a, b].norm()) for a, b in ((rows, columns), (rows, rows), (columns, columns))]
+        assert m.R.value == pytest.approx(r[0])
+        assert m.C.value == pytest.approx(r[0] / (r[1] * r[2]) ** 0.5)
+        assert m.D.value == pytest.approx(float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2))
+        assert m.gap.value == pytest.approx(float((block - smooth).norm() / smooth.norm()))
+        for name in ("R", "C", "D", "gap"):
+            estimate = getattr(rough[g, w], name)
+            assert abs(estimate.value - getattr(m, name).value) <= 5 * estimate.error + 1e-6

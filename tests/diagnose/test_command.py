@@ -1,0 +1,195 @@
+"""hess-run diagnose: one line for a mistake, tables against independent numbers, and nothing measured twice."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from runner import cli
+from runner.curvature import exact_blocks, stable_rank, trace_module
+from runner.diagnose.command import main
+from runner.diagnose.parts import noise_scale
+from tests.diagnose import targets
+
+TARGETS = str(Path(targets.__file__))
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(request, monkeypatch):
+    """Drawing takes most of the time of a small diagnosis; one test draws."""
+    if "draws" not in request.fixturenames:
+        monkeypatch.setattr("runner.diagnose.report.figures", lambda tables: iter(()))
+
+
+@pytest.fixture
+def draws():
+    """Asked for by a test that looks at figures."""
+
+
+def diagnose(function, folder, *words):
+    said = []
+    status = main([f"target={TARGETS}:{function}", f"outputs={folder}", *words], said.append)
+    return status, said, folder / f"targets-{function}"
+
+
+def table(folder, name):
+    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str, "node": str})
+
+
+def scalars(folder, step=None):
+    found = table(folder, "scalars")
+    found = found[found["step"] == (found["step"].max() if step is None else step)]
+    return found.set_index("quantity")["value"]
+
+
+MISTAKES = [
+    ([], None),
+    (["target=nothing.py:f"], "there is no file nothing.py"),
+    (["target=tests.diagnose.targets"], "expected package.module:function"),
+    (["target=tests.diagnose.target:batch"], "cannot be imported: ModuleNotFoundError"),
+    (["target=tests.diagnose.targets:btach"], "did you mean batch?"),
+    (["target=tests.diagnose.targets:three"], "has no function three"),
+    (["target=tests.diagnose.targets:batch", "nodse=1"], "did you mean nodes=?"),
+    (["target=tests.diagnose.targets:batch", "nodes"], "expected key=value"),
+    (["target=tests.diagnose.targets:batch", "nodes=7"], "no submodule is called '7'"),
+    (["target=tests.diagnose.targets:batch", "seed=x"], "seed: expected a whole number, found 'x'"),
+    (["target=tests.diagnose.targets:batch", "memory=0"], "memory: expected a value above zero"),
+    (["target=tests.diagnose.targets:batch", "force=maybe"], "expected true or false"),
+    (["target=tests.diagnose.targets:batch", "steps=a"], "steps: expected whole numbers"),
+    (["target=tests.diagnose.targets:batch", "parts=layres"], "did you mean layers?"),
+    (["target=tests.diagnose.targets:batch", "device=gpu0"], "device: gpu0 cannot be used"),
+    (["target=tests.diagnose.targets:batch", "outputs=/dev/null"], "found the file"),
+    (["target=tests.diagnose.targets:in_training_mode"], "training mode"),
+    (["target=tests.diagnose.targets:no_module"], "expected a torch.nn.Module, found str"),
+    (["target=tests.diagnose.targets:two_things"], "it returned (Sequential, CrossEntropyLoss)"),
+    (["target=tests.diagnose.targets:wrong_loss"], "loss(module(input), target) has no gradient"),
+    (["target=tests.diagnose.targets:fails"], "KeyError"),
+    (["nodes=0"], "target=package.module:function or target=file.py:function is missing"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES[1:], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_a_mistake_is_one_line_status_two_and_nothing_written(words, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(TARGETS).parents[2]))
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["diagnose", *words])
+    out, err = capsys.readouterr()
+    assert ending.value.code == 2
+    assert expected in err and err.count("\n") == 1 and out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["diagnose"], ["diagnose", "--help"]])
+def test_help(words, capsys):
+    with pytest.raises(SystemExit) as ending:
+        cli.main(words)
+    assert ending.value.code == 0
+    out = capsys.readouterr().out
+    assert "target=package.module:function" in out and "layers" in out
+
+
+def test_tables_hold_what_the_engine_measures(tmp_path):
+    status, said, folder = diagnose("batch", tmp_path, "nodes=0,2,4")
+    assert status == 0
+    module, loss, (x, y) = targets.batch()
+    dag = trace_module(module, loss, (x, y), ["0", "2", "4"])
+    blocks = exact_blocks(dag, x, y)
+    layers = table(folder, "layers").set_index(["v", "w"])
+    assert len(layers) == 6
+    for pair, row in layers.iterrows():
+        assert row["R"] == pytest.approx(float(blocks[pair].norm()), rel=1e-8)
+        assert row["D"] == pytest.approx(stable_rank(blocks[pair]), rel=1e-6)
+    found = scalars(folder)
+    assert found["loss"] == pytest.approx(F.cross_entropy(module(x), y).item(), rel=1e-12)
+    grads = torch.autograd.grad(F.cross_entropy(module(x), y), list(module.parameters()))
+    assert found["gradient norm"] == pytest.approx(float(torch.cat([g.flatten() for g in grads]).norm()), rel=1e-10)
+    assert found["parameters"] == sum(p.numel() for p in module.parameters())
+    page = (folder / "index.html").read_text()
+    assert "foretold" in page and any("foretold" in line for line in said)
+
+
+def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monkeypatch):
+    _, first, folder = diagnose("batch", tmp_path)
+    before = (folder / "tables" / "layers.csv").read_bytes()
+    status, again, _ = diagnose("batch", tmp_path)
+    assert status == 0 and not any("took" in line for line in again)
+    assert any("took" in line for line in first)
+    assert (folder / "tables" / "layers.csv").read_bytes() == before
+    _, forced, _ = diagnose("batch", tmp_path, "force=true", "parts=layers")
+    assert any("layers: took" in line for line in forced)
+    source = Path(TARGETS).read_text().replace("seed: int = 0", "seed: int = 1")
+    changed = tmp_path / "targets.py"
+    changed.write_text(source)
+    said = []
+    assert main([f"target={changed}:batch", f"outputs={tmp_path / 'other'}"], said.append) == 0
+    monkeypatch.setattr("tests.diagnose.test_command.TARGETS", str(changed))
+    _, other, _ = diagnose("batch", tmp_path)
+    assert any("layers: took" in line for line in other)  # other weights, the same name
+
+
+def test_a_training_gives_curves(tmp_path, draws):
+    status, _, folder = diagnose("training", tmp_path, "parts=network,layers")
+    assert status == 0
+    module, (x, y) = targets.network(), targets.data()
+    for step in range(3):
+        assert scalars(folder, step)["loss"] == pytest.approx(F.cross_entropy(module(x), y).item(), rel=1e-12)
+        with torch.no_grad():
+            for p in module.parameters():
+                p.mul_(1.1)
+    assert (folder / "figures" / "training.png").is_file() and (folder / "figures" / "layers.png").is_file()
+    page = (folder / "index.html").read_text()
+    assert page.count("data:image/png;base64,") >= 2 and not re.search(r'(src|href)="(https?:|//)', page)
+
+
+def test_steps_of_a_training(tmp_path):
+    diagnose("training", tmp_path, "parts=network")
+    status, said, folder = diagnose("training", tmp_path, "parts=network", "steps=0,2")
+    assert status == 0
+    assert set(table(folder, "scalars")["step"]) == {0, 2} and not any("took" in line for line in said)
+    with pytest.raises(ValueError, match=r"steps: the target never came to \[7\]"):
+        diagnose("training", tmp_path, "parts=network", "steps=7")
+
+
+def test_gradient_noise_of_a_loader(tmp_path):
+    status, _, folder = diagnose("loader", tmp_path, "parts=network,noise")
+    assert status == 0
+    module, loss, batches = targets.loader()
+    rows = []
+    for x, y in batches:
+        grads = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
+        rows.append(torch.cat([g.flatten() for g in grads]))
+    stacked = torch.stack(rows)
+    trace = 8 * float(stacked.var(0).sum())
+    signal = float(stacked.mean(0).square().sum()) - trace / 40
+    assert scalars(folder)["trace of the gradient's covariance"] == pytest.approx(trace, rel=1e-9)
+    found = scalars(folder)["gradient noise scale"]
+    assert found == pytest.approx(trace / signal, rel=1e-9) if signal > 0 else found != found
+    _, said, _ = diagnose("loader", tmp_path, "parts=noise", "batches=2")
+    assert any("needs 3 batches" in line for line in said)
+
+
+def test_the_noise_scale_is_unbiased():
+    """Gradients with mean of square 4 and covariance 9 in one of 50 directions each, in batches of 5."""
+    g = torch.Generator().manual_seed(0)
+    mean = torch.zeros(50, dtype=torch.float64)
+    mean[0] = 2.0
+    traces, signals = [], []
+    for _ in range(200):
+        batches = mean + torch.randn(6, 50, generator=g, dtype=torch.float64) * (9 / 50 / 5) ** 0.5
+        _, trace, signal = noise_scale(batches @ batches.T, 5)
+        traces.append(trace)
+        signals.append(signal)
+    assert torch.tensor(traces).mean() == pytest.approx(9, rel=0.02)
+    assert torch.tensor(signals).mean() == pytest.approx(4, rel=0.05)
+
+
+def test_what_cannot_be_measured_says_why(tmp_path):
+    status, _, folder = diagnose("no_graph", tmp_path)
+    layers = table(folder, "layers")
+    assert len(layers) == 1 and "mixes the examples" in layers["status"][0]
+    assert scalars(folder)["loss"] > 0
+    assert status == 0

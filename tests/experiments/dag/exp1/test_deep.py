@@ -1,0 +1,107 @@
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from experiments.dag.protocol.estimates import (
+    estimated_metrics,
+    estimates_by_distance,
+    frobenius_estimates,
+    spectral_estimates,
+)
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.report.departures import not_comparable
+from runner.run.config import build_job, preview
+from tests.experiments.dag.inter_layer_tables import decay, measured, quick
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp1_deep"]).experiment
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_estimates_meet_the_exact_norms():
+    blocks = torch.randn(3, 7, 5, generator=generator(), dtype=torch.float64)
+    exact = torch.linalg.matrix_norm(blocks)
+    found = frobenius_estimates(blocks, 200_000, generator(2))
+    torch.testing.assert_close(found, exact, rtol=5e-3, atol=0)
+    few = torch.stack([frobenius_estimates(blocks, 4, generator(s)) for s in range(400)]).square().mean(0).sqrt()
+    torch.testing.assert_close(few, exact, rtol=0.05, atol=0)  # the square is unbiased at any number of probes
+    top = torch.linalg.matrix_norm(blocks, 2)
+    torch.testing.assert_close(spectral_estimates(blocks, 500, generator(3)), top, rtol=1e-6, atol=0)
+    assert bool((spectral_estimates(blocks, 1, generator(3)) <= top * (1 + 1e-12)).all())
+
+
+def test_estimated_metrics_of_blocks_of_rank_one():
+    left = torch.linspace(1, 2, 4, dtype=torch.float64)
+    total = {(v, w): torch.outer(left, left) for v in "ab" for w in "ab"}
+    total["b", "b"] = torch.zeros(4, 4, dtype=torch.float64)
+    rows = estimated_metrics(total, ["a", "b"], 20_000, generator())
+    assert [(r["v"], r["w"], r["distance"]) for r in rows] == [("a", "a", 0), ("a", "b", 1), ("b", "b", 0)]
+    assert rows[0]["D"] == pytest.approx(1, abs=0.05) and rows[0]["C"] == pytest.approx(1)
+    assert math.isnan(rows[2]["D"]) and math.isnan(rows[1]["C"])
+    near, far = estimates_by_distance(rows)
+    assert near["pairs"] == 2 and near["D"] == near["D_smallest"] == rows[0]["D"]
+    assert far["R"] == rows[1]["R"]
+
+
+def deep(**changes):
+    """The tables of Exp. 1 at the depths of Table N.3, with estimates equal to the exact values."""
+    tables = decay(depths=(16, 32), **changes)
+    columns = ["depth", "arch", "checkpoint", "seed", "distance", "R", "C", "D"]
+    own = tables["distances"][tables["distances"]["images"] == 0][columns]
+    return tables | {"estimates": own.assign(D_smallest=0.9)}
+
+
+def verdicts(experiment, tables, name):
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
+
+
+def test_claims(paper):
+    tables = deep(plain_rate=0.4)
+    assert verdicts(paper, tables, "norms at L=32") == {"L=32 init": "refuted", "L=32 final": "refuted"}
+    assert set(verdicts(paper, tables, "rise of R").values()) == {"refuted"}
+    assert set(verdicts(paper, tables, "C monotone").values()) == {"confirmed"}
+    assert set(verdicts(paper, tables, "R² of log C > 0.91").values()) == {"confirmed"}
+    assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
+    assert set(verdicts(paper, tables, "D below 1").values()) == {"confirmed"}
+    fall = deep(plain_rate=math.log(5.9) / 31)
+    assert verdicts(paper, fall, "fall of R") == {"L=32 init": "confirmed"}
+    rising = deep(plain_rate=-0.1)
+    assert set(verdicts(paper, rising, "rise of R").values()) == {"confirmed"}
+    assert set(verdicts(paper, rising, "C monotone").values()) == {"refuted"}
+
+
+def test_the_u_is_judged_at_its_four_points(paper):
+    tables = deep()
+    d = tables["distances"]
+    here = (d["depth"] == 32) & (d["arch"] == "plain") & (d["checkpoint"] == "final")
+    shape = {distance: 0.33 + 1.42 * max(0, 1 - distance / 14) for distance in range(15)}
+    shape |= {distance: 0.33 + 0.19 * (distance - 14) / 17 for distance in range(15, 32)}
+    tables["distances"] = d.assign(R=d["R"].where(~here, d["distance"].map(shape)))
+    for name in ("start of the U", "bottom of the U", "place of the bottom", "end of the U"):
+        assert verdicts(paper, tables, name) == {"L=32 final": "confirmed"}
+        assert verdicts(paper, deep(), name) == {"L=32 final": "refuted"}
+
+
+def test_reference_and_measured_values_meet(paper):
+    reference = read_reference(reference_path("exp1_deep"))
+    scores = scorecard(paper.analyse(deep()).measured(), reference)
+    assert len(scores) == 32 and "not measured" not in set(scores["verdict"])
+
+
+def test_end_to_end_without_a_store():
+    experiment = quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
+    assert "probes=5 instead of 100" in not_comparable(experiment, preview("exp1_deep"))
+    tables = measured(experiment)
+    assert len(tables["estimates"]) == 2 * 2 * 3 * 3
+    for figure in experiment.analyse(tables).figures().values():
+        assert (figure() if callable(figure) else figure).axes
+    assert experiment.analyse(tables).notes() and isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
+    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}

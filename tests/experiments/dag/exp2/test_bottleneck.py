@@ -1,0 +1,134 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
+from runner.contract.schema import SettingError
+from runner.curvature import exact_blocks, gauss_newton_blocks
+from runner.models import bottleneck_mlp
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from tests.experiments.dag.inter_layer_tables import CHECKPOINTS, SEEDS, measured, quick
+
+WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_far_pairs_have_the_narrow_layer_between_them():
+    assert list(far_pairs([f"b{i}" for i in range(6)])) == [(f"b{i}", f"b{j}") for i in (0, 1, 2) for j in (4, 5)]
+    assert len(list(far_pairs(range(8)))) == 4 * 3
+    net = bottleneck_mlp(narrow=2, width=5, depth=6, inputs=4, outputs=3, generator=generator())
+    assert [net.stages[name].linear.out_features for name in net.measured] == [5, 5, 5, 2, 5, 5]
+
+
+def test_ranks_are_those_of_the_blocks():
+    net = bottleneck_mlp(narrow=4, width=12, depth=4, inputs=6, outputs=7, generator=generator()).eval()
+    x, y = torch.randn(20, 6, generator=generator(2)), torch.randint(0, 7, (20,), generator=generator(3))
+    dag = net.to_dag()
+    rows = rank_rows(dag, net.measured, x, y, 20, 1 << 30)
+    wide = dag.to(torch.float64)
+    own = gauss_newton_blocks(wide, x.double(), y, net.measured, per_example=True)
+    total = exact_blocks(wide, x.double(), y, net.measured, per_example=True)
+    for v, w in far_pairs(net.measured):
+        at = {(r["block"], r["part"]): r["rank"] for r in rows if (r["v"], r["w"]) == (v, w)}
+        ranks = [int(np.linalg.matrix_rank(b.numpy())) for b in own[v, w]]
+        assert at["example", "gauss_newton"] == max(ranks) <= 4
+        assert at["example", "total"] == max(int(np.linalg.matrix_rank(b.numpy())) for b in total[v, w])
+        mean = np.linalg.matrix_rank(own[v, w].mean(0).numpy())
+        assert at["mean", "gauss_newton"] == mean
+        assert (mean > 4) == (v == "block0")  # block1 reaches the narrow one by one matrix for all examples
+    rows = far_rows(exact_blocks(dag, x, y, net.measured), net.measured)
+    assert all(1 <= r["D"] <= 12 and r["C"] > 0 for r in rows)
+
+
+def test_rank_of_a_product():
+    left, right = (torch.randn(2, 5, 9, dtype=torch.float64, generator=generator(s)) for s in (1, 2))
+    left[1, 2:] = 0
+    assert product_rank(left, right).tolist() == [5, 2]
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp2_bottleneck"]).experiment
+
+
+def tables(
+    stable=lambda depth, d: 1.5 * d**0.35, resonance=lambda d: 1.0, coupling=lambda d: 0.4 * d**0.1, mean_rank=90
+):
+    far, networks, rank = [], [], []
+    for depth in (6, 8):
+        for d_u in WIDTHS:
+            for seed in SEEDS:
+                jitter = 1 + 0.002 * (seed - 44)
+                for checkpoint in CHECKPOINTS:
+                    where = {"depth": depth, "d_u": d_u, "seed": seed, "checkpoint": checkpoint}
+                    values = {"D": stable(depth, d_u), "R": resonance(d_u), "C": coupling(d_u)}
+                    for images in (0, 1, 2):
+                        row = {k: v * jitter for k, v in values.items()}
+                        extra = {f"{k}_estimate": v if images == 0 else math.nan for k, v in row.items()}
+                        far.append({**where, "images": images, **row, **extra})
+                    networks.append({**where, "test_accuracy": 0.2 * jitter, "status": "ok"})
+                    for block, r in (("example", min(d_u, 99) // 2), ("mean", mean_rank)):
+                        rank.append({**where, "v": "a", "w": "b", "block": block, "part": "gauss_newton", "rank": r})
+    return {name: pd.DataFrame(rows) for name, rows in (("far", far), ("networks", networks), ("ranks", rank))}
+
+
+def verdicts(experiment, tables, name):
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
+
+
+def test_claims(paper):
+    found = tables(lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85))
+    assert verdicts(paper, found, "suppression of D_far") == {"L=6 init": "confirmed"}
+    assert set(verdicts(paper, found, "D_far monotone").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "D_far of the deeper net").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "D_far after training").values()) == {"refuted"}
+    assert set(verdicts(paper, found, "D_far below the bound").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "R_far constant").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "range of C_far").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "rank bound, example").values()) == {"confirmed"}
+    assert set(verdicts(paper, found, "rank bound, mean").values()) == {"refuted"}
+    other = tables(lambda depth, d: 5.0 - d / 512, lambda d: d**-0.5, lambda d: d**0.3, mean_rank=2)
+    assert set(verdicts(paper, other, "D_far monotone").values()) == {"refuted"}
+    assert set(verdicts(paper, other, "D_far below the bound").values()) == {"refuted"}  # 4.99 at d_u = 4
+    assert set(verdicts(paper, other, "R_far constant").values()) == {"refuted"}
+    assert set(verdicts(paper, other, "R_far falls").values()) == {"confirmed"}
+    assert set(verdicts(paper, other, "range of C_far").values()) == {"refuted"}
+    assert set(verdicts(paper, other, "rank bound, mean").values()) == {"confirmed"}
+
+
+def test_reference_and_measured_values_meet(paper):
+    scores = scorecard(paper.analyse(tables()).measured(), read_reference(reference_path("exp2_bottleneck")))
+    assert len(scores) == 80 and "not measured" not in set(scores["verdict"])
+
+
+def test_the_narrow_layer_is_never_the_widest():
+    cells = build_job(["experiment=exp2_bottleneck", "model.width=256"]).experiment.cells()
+    assert {c.params["d_u"] for c in cells} == set(WIDTHS) - {512}
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [("experiment.depth=[2]", "at least 3"), ("experiment.rank_examples=65", "at most metric.examples=64")],
+)
+def test_a_wrong_setting_is_refused(override, text):
+    with pytest.raises(SettingError, match=text):
+        build_job(["experiment=exp2_bottleneck", override])
+
+
+def test_end_to_end_without_a_store():
+    small = ["dataset.classes=10", "experiment.depth=[3]", "experiment.d_u=[2,4]", "metric.examples=4"]
+    experiment = quick("exp2_bottleneck", *small, "experiment.probes=5", "experiment.rank_examples=2")
+    found = measured(experiment)
+    assert len(found["far"]) == 2 * 2 * 3 * 2 and len(found["pairs"]) == 2 * 2 * 3
+    for figure in experiment.analyse(found).figures().values():
+        assert (figure() if callable(figure) else figure).axes
+    assert experiment.analyse(found).statistics() and experiment.analyse(found).notes()
+    assert len(experiment.analyse(found).claims()) > 4

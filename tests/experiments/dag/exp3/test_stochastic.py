@@ -1,0 +1,120 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from experiments.dag.exp3.stochastic_claims import of_means
+from experiments.dag.exp3.stochastic_measure import estimate, predicted_error
+from runner.contract.schema import SettingError
+from runner.curvature import split_blocks
+from runner.curvature.matrix_free.estimators import gn_gaps
+from runner.curvature.metrics.inter_layer import gn_gap_of_sums
+from runner.models import mlp
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from tests.experiments.dag.inter_layer_tables import SEEDS, measured, quick
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def network():
+    net = mlp(inputs=6, outputs=3, depth=3, width=5, activation="softplus", norm=False, generator=generator()).eval()
+    x, y = torch.randn(4, 6, generator=generator(2)), torch.tensor([0, 1, 2, 0])
+    dag = net.double().to_dag()
+    return SimpleNamespace(dag=dag, x=x.double(), y=y, nodes=net.measured)
+
+
+def test_estimate_is_that_of_products_through_the_network(network):
+    blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
+    pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
+    ordered = sorted(pairs, key=lambda p: p[1])
+    through = gn_gaps(network.dag, network.x, network.y, network.nodes, ordered, 7, generator(), stream="shared")
+    expected = gn_gap_of_sums(
+        [g.tensor.value for g in through.values()], [g.gauss_newton.value for g in through.values()]
+    )
+    assert estimate(blocks, network.nodes, 7, generator()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_predicted_error_is_the_scatter_of_the_draws(network):
+    blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
+    g = generator(3)
+    draws = np.array([estimate(blocks, network.nodes, 200, g) for _ in range(400)])
+    assert draws.std() / draws.mean() == pytest.approx(predicted_error(blocks, network.nodes, 200), rel=0.12)
+    assert predicted_error(blocks, network.nodes, 50) == pytest.approx(2 * predicted_error(blocks, network.nodes, 200))
+
+
+def table(error, draws=20, shift=0.0):
+    """Draws whose estimates scatter by `error` percent at 100 probes, as one over the root elsewhere."""
+    rng, rows = np.random.default_rng(1), []
+    for activation, gap in (("softplus", 0.122), ("silu", 0.225), ("gelu", 0.358)):
+        for seed in SEEDS:
+            for checkpoint in ("init", "mid", "final"):
+                for probes in (10, 30, 100, 300):
+                    where = {"activation": activation, "seed": seed, "checkpoint": checkpoint, "probes": probes}
+                    for draw in range(draws):
+                        found = gap * (1 + (shift + error * math.sqrt(100 / probes) * rng.normal()) / 100)
+                        row = {"draw": draw, "gap_exact": gap, "gap_stochastic": found, "status": "ok"}
+                        rows.append({**where, **row})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp3_stochastic"]).experiment
+
+
+def verdicts(experiment, draws, name):
+    return {c.group: c.verdict for c in experiment.analyse({"draws": draws}).claims() if c.name == name}
+
+
+def test_claims_follow_the_error(paper):
+    small, large, biased = table(0.01), table(8.0), table(0.05, shift=0.1)
+    for name in ("discrepancy", "below 1 %"):
+        assert set(verdicts(paper, small, name).values()) == {"confirmed"}
+        assert set(verdicts(paper, large, name).values()) == {"refuted"}
+    assert set(verdicts(paper, biased, "overestimation").values()) == {"confirmed"}
+    assert set(verdicts(paper, table(0.05, shift=-0.1), "overestimation").values()) == {"refuted"}
+    assert set(verdicts(paper, small, "rate of the error").values()) == {"confirmed"}
+    flat = small.assign(
+        gap_stochastic=small["gap_exact"] * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
+    )
+    assert set(verdicts(paper, flat, "rate of the error").values()) == {"refuted"}
+
+
+def test_discrepancies_are_of_means_over_seeds():
+    draws = table(0.0)
+    draws["gap_stochastic"] *= draws["seed"].map(dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True)))
+    assert of_means(draws)["percent"].abs().max() == pytest.approx(0, abs=1e-9)
+
+
+def test_reference_and_measured_values_meet(paper):
+    scores = scorecard(
+        paper.analyse({"draws": table(0.1)}).measured(), read_reference(reference_path("exp3_stochastic"))
+    )
+    assert len(scores) == 12 and "not measured" not in set(scores["verdict"])
+
+
+def test_one_probe_is_refused():
+    with pytest.raises(SettingError, match="at least 2"):
+        build_job(["experiment=exp3_stochastic", "experiment.probes=[1]"])
+
+
+def test_end_to_end_without_a_store():
+    experiment = quick("exp3_stochastic", "experiment.depth=2", "metric.examples=4", "experiment.draws=3")
+    tables = measured(experiment, seeds=(1, 2, 3))
+    assert len(tables["draws"]) == 3 * 3 * 3 * 4 * 3
+    for figure in experiment.analyse(tables).figures().values():
+        assert (figure() if callable(figure) else figure).axes
+    assert (
+        experiment.analyse(tables).statistics()
+        and experiment.analyse(tables).notes()
+        and experiment.analyse(tables).claims()
+    )
+    assert tables["origin"]["initial"].tolist() == ["named"] * 9

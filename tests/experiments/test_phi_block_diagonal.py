@@ -1,0 +1,72 @@
+"""phi_block_diagonal: partitions and Phi against plain sums, and claims that can fall either way."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from experiments.phi_block_diagonal.measure import curvature, labels
+from experiments.phi_block_diagonal.networks import network
+from runner.curvature import ParameterOperator
+from runner.run.config import preview
+
+EXPERIMENT = preview("phi_block_diagonal")
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("architecture", ["mlp", "convnet", "transformer"])
+def test_phi_of_every_partition_against_plain_sums(architecture, residual):
+    torch.manual_seed(0)
+    model = network(architecture, residual, 3, 3, torch.Generator().manual_seed(0))
+    x, y = torch.randn(6, 16, dtype=torch.float64), torch.arange(6) % 3
+    rows, layers = curvature(model, nn.CrossEntropyLoss(), x, y)
+    operator = ParameterOperator(model, nn.CrossEntropyLoss(), [(x, y)])
+    h = operator.dense()
+    assert sum(layer["trace"] for layer in layers) == pytest.approx(float(h.trace()))
+    names = list(operator.groups)
+    for row in (r for r in rows if r["part"] == "hessian"):
+        label = labels(operator, row["partition"])
+        inside = sum(float(h[label == b][:, label == b].square().sum()) for b in range(row["blocks"]))
+        assert row["phi"] == pytest.approx(1 - inside / float(h.square().sum()))
+        assert 0 <= row["phi"] < 1
+        assert row["blocks"] == len(label.unique())
+    assert rows[0]["blocks"] == len(names)
+    by = {r["partition"]: r["phi"] for r in rows if r["part"] == "hessian"}
+    assert by["layer"] <= by["neuron"] <= by["parameter"]
+
+
+def table(phi):
+    return pd.DataFrame(
+        {"architecture": a, "residual": r, "classes": k, "seed": seed, "step": step, "part": "hessian",
+         "partition": partition, "phi": phi(k, partition)}
+        for a in EXPERIMENT.architecture for r in (False, True) for k in EXPERIMENT.classes for seed in range(3)
+        for step in EXPERIMENT.steps for partition in ("layer", "neuron", "parameter")
+    )  # fmt: skip
+
+
+def verdicts(rows):
+    return {c.name: c.verdict for c in EXPERIMENT.analyse({"phi": rows}).claims()}
+
+
+def test_claims_can_be_confirmed_refuted_and_left_open():
+    good = verdicts(table(lambda k, p: 0.5 if p == "layer" else 0.5 / k))
+    assert set(good.values()) == {"confirmed"}
+    bad = verdicts(table(lambda k, p: 0.05 if p == "layer" else 0.5 + k / 1000))
+    assert set(bad.values()) == {"refuted"}
+    rows = table(lambda k, p: 0.5)
+    assert set(verdicts(rows[rows["seed"] == 0]).values()) == {"undecided"}
+
+
+def test_figures_and_notes_are_made_from_partial_tables():
+    analysis = EXPERIMENT.analyse({"phi": table(lambda k, p: 0.3)[:40]})
+    assert all(callable(f) for f in analysis.figures().values())
+    assert EXPERIMENT.analyse({}).claims() == []
+
+
+def test_a_mistake_is_one_line():
+    with pytest.raises(ValueError, match=r"experiment\.steps"):
+        dataclasses.replace(EXPERIMENT, steps=[5, 2])

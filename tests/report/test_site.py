@@ -1,0 +1,205 @@
+"""The site: anchors, verdicts and evidence in the pages; with a browser, that they work, are quick and accessible."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.report.site import build_experiment, build_start
+from runner.report.site.build import island, markdown
+from runner.report.site.model import Page
+
+FLAGS = (
+    "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+    "disable-component-update disable-sync window-size=1280,900"
+)
+KEYS = ("metric", "activation", "checkpoint", "distance")
+
+
+def written(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
+    """A report as `runner.report.write` leaves it, with made-up numbers."""
+    folder = root / name
+    (folder / "figures").mkdir(parents=True)
+    (folder / "figures" / "gap.png").write_bytes(bytes.fromhex("89504e470d0a1a0a"))
+    scores, measured = [], []
+    for i in range(rows):
+        keys = dict(zip(KEYS, ("gap", ("relu", "silu")[i % 2], "final", i // 2), strict=True))
+        verdict = ("reproduced", "not reproduced", "undecided")[i % 3]
+        scores.append(
+            {**keys, "paper_mean": 1.0, "paper_std": 0.1, "margin": 0.25, "measured_mean": 1.0 + i / 100, "n": 5}
+            | {"measured_std": 0.1, "difference": i / 100, "low": i / 100 - 0.1, "high": i / 100 + 0.1, "ratio": 1.0}
+            | {"verdict": verdict, "seeds_needed": "nan", "reason": "<b>why</b>", "source": "DAG paper, Table 5"}
+        )
+        measured += [{**keys, "seed": seed, "value": 1 + i / 100} for seed in (42, 43)]
+    written(folder / "scorecard.csv", scores)
+    written(folder / "measured.csv", measured)
+    claim = {"name": "falls", "statement": "R falls with d", "where": "Section 5", "verdict": "confirmed"}
+    written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
+    written(folder / "stats.csv", [{"name": "t", "p": 0.0625, "empty": ""}])
+    (folder / "findings.md").write_text("# Findings\n\nThe *gap* holds.\n\n- one\n")
+    manifest = {
+        "experiment": name,
+        "title": "Gap",
+        "paper": "DAG",
+        "seeds": [42, 43],
+        "cells": [
+            {"id": f"{k}", "params": {"activation": a}, "seed": 42, "git_commit": "abc"}
+            for k, a in enumerate(("relu", "silu"))
+        ],
+        "captions": {"gap": "Gap against distance, mean ± std over seeds."},
+        "artifacts": ["scorecard.csv", "claims.csv", "stats.csv", "findings.md", "figures/gap.png", "index.html"],
+        "missing": [],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def built(root: Path, **about) -> Path:
+    folder = report(root, **about)
+    page = Page.read(folder)
+    assert page is not None
+    path = build_experiment(page, ["Made with other settings."])
+    build_start(root, {"exp6": "no GPU at hand"}, [{"paper": "DAG", "class": "A"}])
+    return path
+
+
+def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
+    page = Page.read(report(tmp_path))
+    assert page is not None
+    ids = [row["id"] for row in (*page.scores, *page.claims)]
+    assert ids[0] == "dag.T5.relu.final.0.gap" and ids[-1] == "dag.exp3.falls"
+    assert len(set(ids)) == len(ids)
+    assert page.scores[0]["values"] == [[42, 1.0], [43, 1.0]]
+    assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "undecided": 4}
+
+
+def test_the_page_holds_what_it_must_and_nothing_from_elsewhere(tmp_path):
+    html = built(tmp_path).read_text()
+    for text in ("Made with other settings", "<em>gap</em>", "mean ± std over seeds. Seeds 42, 43 (n = 2)", "abc (2"):
+        assert text in html
+    assert html.index('id="figures"') < html.index('id="rows"')
+    assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", html)
+    assert "<b>why</b>" not in html  # what comes from tables is text
+    assert (tmp_path / "exp3" / "stats.js").read_text().startswith('window.hessStats={"columns":["name","p"]')
+    start = (tmp_path / "index.html").read_text()
+    for text in ("exp3/index.html#rows?verdict=reproduced", "no GPU at hand", "class A 1"):
+        assert text in start
+
+
+def test_pages_stay_small(tmp_path):
+    assert built(tmp_path, rows=500).stat().st_size < 400_000
+    assert (tmp_path / "index.html").stat().st_size < 300_000
+
+
+def test_nothing_that_is_shown_can_run():
+    assert "</script>" not in island({"a": "</script><script>alert(1)</script>"})
+    assert "<script>" not in markdown("<script>alert(1)</script>")
+
+
+def test_a_folder_without_a_readable_report_is_no_page(tmp_path):
+    assert Page.read(tmp_path) is None
+    (tmp_path / "manifest.json").write_text("[")
+    assert Page.read(tmp_path) is None
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, where it and its driver are installed."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (extra: browser)")
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in FLAGS.split():
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+def rows_of(browser) -> int:
+    return browser.execute_script("return document.querySelectorAll('#table tbody tr:not(.detail)').length")
+
+
+def typed(browser, text: str) -> float:
+    """Milliseconds that one change of the search field takes."""
+    return browser.execute_script(
+        "const f = document.querySelector('[name=q]'), t = performance.now(); f.value = arguments[0];"
+        "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight;"
+        "return performance.now() - t;",
+        text,
+    )
+
+
+def test_rows_filter_sort_open_and_keep_their_state_in_the_address(browser, tmp_path):
+    url = built(tmp_path).as_uri()
+    browser.get(url)
+    assert rows_of(browser) == 13
+    typed(browser, "silu")
+    assert rows_of(browser) == 6 and browser.current_url.endswith("#rows?q=silu")
+    browser.get("about:blank")
+    browser.get(url + "#rows?verdict=reproduced&sort=-ours")
+    assert rows_of(browser) == 4
+    first = "return document.querySelector('#table tbody td:nth-child(4)').textContent"
+    assert browser.execute_script(first).startswith("1.09")
+    browser.get("about:blank")
+    browser.get(url + "#dag.T5.silu.final.3.gap")
+    detail = browser.execute_script("return document.querySelector('tr.detail').textContent")
+    for text in ("again", "activation=silu", "Circles: our seeds", "cells1"):
+        assert text in detail
+    browser.execute_script("document.getElementById('load-stats').click()")
+    deadline = time.monotonic() + 10
+    while not browser.execute_script("return document.querySelector('#stats table') !== null"):
+        assert time.monotonic() < deadline
+    assert browser.get_log("browser") == []
+
+
+def test_two_thousand_rows_answer_a_keystroke_at_once(browser, tmp_path):
+    browser.get(built(tmp_path, rows=2000).as_uri())
+    print("ms a keystroke:", [round(typed(browser, text)) for text in ("s", "si", "sil", "silu")])
+    assert rows_of(browser) == 200  # as many as are shown at first
+
+
+@pytest.mark.parametrize("page", ["index.html", "exp3/index.html"])
+def test_pages_fit_and_are_accessible(browser, tmp_path, page):
+    built(tmp_path)
+    browser.get((tmp_path / page).as_uri())
+    width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    for size in ((390, 844), (1280, 900)):
+        browser.set_window_size(*size)
+        assert browser.execute_script(width) <= 0
+    assert [e for e in browser.get_log("browser") if "gap.png" not in e["message"]] == []
+    axe_selenium = pytest.importorskip("axe_selenium_python")
+    axe = axe_selenium.Axe(browser)
+    axe.inject()
+    found = axe.run()["violations"]
+    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+
+
+def test_every_link_of_the_site_leads_somewhere(tmp_path):
+    built(tmp_path)
+    for path in tmp_path.rglob("index.html"):
+        html = path.read_text()
+        ids = set(re.findall(r'\bid="([^"]+)"', html))
+        for link in re.findall(r'(?:href|src)="([^"]+)"', html):
+            target, _, fragment = link.partition("#")
+            if target.startswith("data:"):
+                continue
+            assert not target or (path.parent / target).exists(), f"{path.name}: {link}"
+            if not target and "?" not in fragment:
+                assert fragment in ids, f"{path.name}: #{fragment}"

@@ -1,0 +1,198 @@
+"""Hydra's own options, help, sweeps over names and numbers, folders of one's own, and Ctrl-C at an early moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runner import cli
+from runner.run import config, sources
+from runner.run.command_line import expand, parse
+from runner.run.listing import plan
+from tests.run.conftest import ROOT
+
+
+@pytest.fixture
+def command(toy_conf, tmp_path, monkeypatch, capfd):
+    """Run a command in this process, in an empty folder: (status, output, errors)."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["hess-run"])
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ending:
+            cli.main(list(argv))
+        return (int(ending.value.code or 0), *capfd.readouterr())
+
+    call.folder = folder  # type: ignore[attr-defined]
+    return call
+
+
+def test_cfg_shows_the_job_that_would_run_profile_included(command):
+    status, out, err = command("--cfg", "job", "experiment=toy", "seed=43", "profile=quick")
+    assert (status, err) == (0, "")
+    assert "seed: 43" in out and "samples: 5" in out and "hydra:" not in out
+    status, out, _ = command("-c", "all", "experiment=toy")
+    assert status == 0 and "samples: 20" in out and "hydra:" in out
+    status, out, _ = command("--cfg", "hydra", "-m", "experiment=toy", "seed=1,2")
+    assert status == 0 and "launcher:" in out
+    status, out, _ = command("--cfg", "job", "--package", "dataset", "experiment=toy")
+    assert status == 0 and "train: 8" in out and "experiment" not in out
+    assert list(command.folder.iterdir()) == []
+
+
+def test_info_completion_and_hydras_help(command, monkeypatch):
+    status, out, _ = command("--info", "defaults", "experiment=toy")
+    assert status == 0 and "experiment/toy" in out
+    status, out, _ = command("--info", "plugins")
+    assert status == 0 and "BasicSweeper" in out
+    status, out, _ = command("--hydra-help")
+    assert status == 0 and "Hydra" in out
+    monkeypatch.setenv("COMP_LINE", "hess-run experiment=to")
+    monkeypatch.setenv("COMP_POINT", "22")
+    status, out, _ = command("-sc", "query=bash")
+    assert status == 0 and out.strip() == "experiment=toy"
+    assert list(command.folder.iterdir()) == []
+
+
+MISTAKES = [
+    (["--cfg", "job"], "expected experiment=NAME, found none"),
+    (["--cfg", "job", "experiment=tyo"], "did you mean toy?"),
+    (["--cfg", "nothing", "experiment=toy"], "invalid choice"),
+    (["--cfg"], "expected one argument"),
+    (["--config-path", "x", "experiment=toy"], "--config-path is not open here"),
+    (["--config-dir", "nowhere", "experiment=toy"], "--config-dir: expected a folder"),
+    (["--resolve", "experiment=toy"], "--resolve goes with --cfg"),
+    (["toy"], "did you mean experiment=toy?"),
+    (["experiment=toy", "hydra.job.chdir=true"], "hydra.job.chdir: not open here"),
+    (["experiment=toy", "hydra.run.dir=sub"], "hydra.run.dir: not open here"),
+    (["experiment=toy", "+hydra.nokey=1"], "+hydra.nokey: not open here"),
+    (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher: not open here"),
+    (["-m", "experiment=toy", "~hydra.callbacks"], "~hydra.callbacks: not open here"),
+    (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging: not open here"),
+    (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
+    (["experiment=toy", "experiment._target_=evil.Thing"], "said by files alone"),
+    (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),
+    (["experiment=toy", "samples=a=b"], "experiment.samples"),
+    (["experiment=toy", "samples=" + "x" * 3000], "characters)"),
+    (["-m", "experiment=toy", "seed=range(0,100000000)"], "seed: expected a sweep of at most 100,000 jobs"),
+    (["-m", "experiment=toy", "seed=interval(0,1)"], "seed: expected values to sweep over"),
+    (["-m", "experiment=glob(nope*)"], "experiment: expected at least one value"),
+    (["experiment=toy", "device=cuda:7"], "toy runs on cpu only"),
+    (["experiment=toy", "device=mps"], "toy runs on cpu only"),
+    (["experiment=toy", "outputs=" + "y" * 300], "outputs"),
+    (["experiment=toy", "outputs="], "outputs: expected a folder"),
+    (["experiment=toy", "seed=${nokey}"], "seed"),
+    (["experiment=toy", "jobs=???"], "jobs"),
+    (["show"], "show: expected one NAME"),
+    (["show", "tyo"], "did you mean toy?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "expected"), MISTAKES, ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "")
+def test_a_mistake_is_one_line(argv, expected, command):
+    status, out, err = command(*argv)
+    assert status == 2 and expected in err and err.count("\n") == 1 and out == "" and len(err) < 400
+    assert list(command.folder.iterdir()) == []
+
+
+def test_help_of_every_verb_and_experiment(command):
+    for verb in ("list", "plan", "report", "show", "data"):
+        status, out, _ = command(verb, "--help")
+        assert status == 0 and out.startswith(f"hess-run {'[-m] ' * (verb == 'plan')}{verb}")
+    status, out, _ = command("experiment=toy", "--help")
+    assert status == 0 and out.startswith("toy: Toy") and "one of round, square" in out
+    status, out, _ = command("--help")
+    assert status == 0 and "experiments: toy" in out
+
+
+def test_names_can_be_swept_by_a_pattern():
+    found = expand(parse(["-m", "experiment=glob(hsr_*)", "seed=1,2"]))
+    names = [name for name in config.experiment_names() if name.startswith("hsr_")]
+    assert found == [[f"experiment={name}", f"seed={seed}"] for name in names for seed in (1, 2)]
+    (options_behind,) = expand(parse(["experiment=ws_bound", "seed=3", "-m"]))
+    assert options_behind == ["experiment=ws_bound", "seed=3"]
+
+
+def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
+    composed = []
+    compose = config.compose
+    monkeypatch.setattr(config, "compose", lambda words: composed.append(words) or compose(words))
+    config._composition.cache_clear()
+    jobs = config.build_jobs(parse(["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]))
+    assert [job.seed for job in jobs] == list(range(200)) and len(composed) == 1
+    assert len({id(job.experiment) for job in jobs}) == 1
+    lines = plan(jobs)
+    assert len(lines) == 200 * 23 + 1 and lines[-1].startswith("4400 cells: 0 stored")
+
+
+def test_a_value_that_follows_the_seed_is_composed_for_each():
+    words = ["-m", "experiment=ws_bound", "seed=3,5", "experiment.error_points=${seed}"]
+    jobs = config.build_jobs(parse(words))
+    assert [job.experiment.error_points for job in jobs] == [3, 5]
+
+
+def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "short.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - ws_bound\n  - _self_\nexperiment:\n  hidden: [3]\n"
+    )
+    try:
+        arguments = parse(["--config-dir", str(tmp_path), "experiment=short"])
+        (job,) = config.build_jobs(arguments)
+        assert job.experiment == config.preview("short") and job.experiment.hidden == [3]
+        (tmp_path / "experiment" / "ws_bound.yaml").write_text("# @package _global_\n")
+        sources.forget_added()
+        with pytest.raises(config.SettingError, match="the project has a experiment of this name"):
+            sources.add(tmp_path)
+    finally:
+        sources.forget_added()
+
+
+def test_listing_imports_nothing_that_was_not_allowed(hess_run, toy_conf):
+    path = toy_conf / "experiment" / "toy.yaml"
+    path.write_text(path.read_text().replace("tests.run.toy.Toy", "evil_module.Thing"))
+    (hess_run.folder / "evil_module.py").write_text('open("imported", "w")\n')
+    place = f"{hess_run.folder}{os.pathsep}{ROOT}"
+    for argv in (["list"], ["plan", "experiment=toy"], ["experiment=toy"], ["report"]):
+        found = hess_run(*argv, PYTHONPATH=place)
+        assert "HESS_MODULES=evil_module" in found.stdout + found.stderr and "Traceback" not in found.stderr
+        assert found.returncode == (0 if argv == ["list"] else 2)
+    assert not (hess_run.folder / "imported").exists()
+
+
+def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(hess_run):
+    done = hess_run("-m", "experiment=toy", "width=1", "shape=round", "outputs=a,b")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in hess_run.folder.iterdir()) == ["a", "b"]
+    assert hess_run("experiment=toy", "width=1", "shape=round").returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
+    code = (
+        "import os, sys, signal, threading\nfrom runner import cli\nfrom omegaconf import DictConfig\n"
+        f"whole = DictConfig._set_item_impl\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
+        "    return whole(*a, **k)\nDictConfig._set_item_impl = stop\n"
+        "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=60
+    )
+    assert done.returncode == 130 and done.stderr.count("\n") == 1, done.stderr
+    assert "interrupted" in done.stderr and time.monotonic() - started < 60
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_module_is_the_command(toy_conf):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "runner", "--version"]
+    assert subprocess.run(command, env=env, text=True, capture_output=True, timeout=60).stdout.startswith("hess-run ")

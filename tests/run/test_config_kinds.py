@@ -1,0 +1,190 @@
+"""What an experiment takes, how kinds keep their identity, and what configuration may import."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from runner.contract.schema import GROUPS, SettingError, kind
+from runner.data.surrogate import SurrogateData
+from runner.models import builder
+from runner.models.activations import ACTIVATIONS
+from runner.report.departures import not_comparable
+from runner.run import reading, sources
+from runner.run.config import build_job, experiment_names, preview
+from runner.run.show import show
+from runner.run.targets import load_class, may_import, takes
+from runner.run.typed import Mismatch, convert
+from runner.store.store import settings
+
+CHOICES = [(group, choice) for group in GROUPS for choice in sources.choices(group)]
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, choice):
+    path = sources.find(group, choice)
+    node = reading.load(path)
+    cls = reading.kind_class(group, choice)
+    assert node["kind"] == choice
+    assert set(node) - {"_target_"} <= {f.name for f in dataclasses.fields(cls)}
+    assert path.read_text().startswith("# ")
+    assert f"{group}={choice}" in show([f"{group}={choice}"])
+
+
+@pytest.mark.parametrize("choice", [c for g, c in CHOICES if g in ("model", "metric")])
+def test_every_model_and_metric_is_there_and_settings_are_commented(choice):
+    group = "model" if choice in sources.choices("model") and choice != "ws_bound" else "metric"
+    path = sources.find(group, choice)
+    own = set(reading.load(path)) - {"_target_", "kind"}
+    assert own <= set(sources.comments(path)), "every field says its unit or meaning, and its place"
+
+
+def test_the_groups_the_papers_need_are_there():
+    models = {"three_layer", "mlp", "residual_mlp", "bottleneck_mlp", "diamond", "attention", "resnet18"}
+    assert models | {"plain_resnet18", "scalar"} <= set(sources.choices("model"))
+    assert {"inter_layer", "ws_bound", "spectrum"} <= set(sources.choices("metric"))
+    assert "blocks" not in sources.choices("metric")
+
+
+WRONG = [
+    ("exp1_resonance", "dataset=gaussian", "takes another kind of dataset: cifar10, cifar100, surrogate"),
+    ("ws_bound", "dataset=surrogate", "takes another kind of dataset: gaussian"),
+    ("ws_bound", "dataset=cifar10", "takes another kind of dataset: gaussian"),
+    ("exp1_resonance", "model=diamond", "takes another kind of model: bottleneck_mlp, mlp, residual_mlp"),
+    ("exp4_diamond", "model=mlp", "takes another kind of model: diamond"),
+    ("exp1_resonance", "metric=blocks", "did you mean inter_layer?"),
+    ("exp1_resonance", "training=descent", "takes another kind of training: minibatch"),
+    ("attention_hessian", "dataset=cifar10", "does not use this group"),
+    ("exp1_resonance", "dataset.classes=5", "dataset.classes: expected 10 for cifar10, found 5"),
+    ("exp1_resonance", "dataset.train=50001", "dataset.train: expected at most 50000"),
+    ("exp5_attention", "model.width=8", "model.width: expected the tokens' 16, found 8"),
+    ("attention_hessian", "device=cuda", "device=cuda: attention_hessian runs on cpu only"),
+    ("exp4_diamond", "metric.double=99999999999999999999", "metric.double: expected true or false"),
+]
+
+
+@pytest.mark.parametrize(("name", "word", "expected"), WRONG)
+def test_a_kind_that_does_not_fit_is_one_line(name, word, expected):
+    with pytest.raises(SettingError) as error:
+        build_job([f"experiment={name}", word])
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_kind_that_fits_runs_and_is_not_comparable(monkeypatch, tmp_path):
+    monkeypatch.setenv("HESS_DATA", str(tmp_path))
+    words = ["experiment=exp1_resonance", "model=residual_mlp", "dataset=cifar100", "profile=quick"]
+    experiment = build_job(words).experiment
+    assert experiment.dataset == SurrogateData(classes=100)
+    assert {cell.params["arch"] for cell in experiment.cells()} == {"residual"}
+    assert all(experiment.network_settings(cell)["outputs"] == 100 for cell in experiment.cells())
+    reason = not_comparable(experiment, preview("exp1_resonance"))
+    assert "surrogate" in reason and "residual_mlp" in reason
+    with pytest.raises(SettingError, match=r"experiment\.arch of model=residual_mlp"):
+        build_job([*words, "experiment.arch=plain"])
+
+
+def test_what_an_experiment_adapts_in_its_own_model_is_left_out_where_another_lacks_it():
+    experiment = build_job(["experiment=exp3_gn_gap", "model=bottleneck_mlp"]).experiment
+    assert (experiment.model.width, experiment.model.narrow) == (64, 64)  # width from the experiment, norm: no field
+    with pytest.raises(SettingError, match=r"^model\.norm is not a setting"):
+        build_job(["experiment=exp3_gn_gap", "model=bottleneck_mlp", "model.norm=false"])
+
+
+def test_a_renamed_kind_keeps_its_identity():
+    @dataclasses.dataclass(frozen=True)
+    class Renamed:
+        kind: str = kind("now", stored="then")
+        width: int = 3
+
+    assert settings(Renamed()) == {"kind": "then", "width": 3}
+    assert settings(Renamed(kind="other")) == {"kind": "other", "width": 3}
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_show_names_every_field_and_kind(name):
+    page = show([name])
+    for field in reading.experiment_fields(name):
+        assert f"  {field} " in page
+    for group in takes(reading.experiment_class(name)):
+        assert f"\n{group} = " in page
+    assert "\n  " in page and "devices: " in page
+
+
+def test_show_reads_choices_and_places_from_the_source():
+    page = show(["exp1_resonance"])
+    assert "one of plain, residual, plain_sn" in page and "L: blocks between projection and head" in page
+    users = show(["model=bottleneck_mlp"]).split("taken by: ")[1].split(", ")
+    assert {"exp1_resonance", "exp1b_spectral_norm"} <= set(users)
+    for wrong in ([], ["nope"], ["model=nope"], ["nope=mlp"], ["a", "b"]):
+        with pytest.raises(SettingError):
+            show(wrong)
+
+
+NOT_ALLOWED = ["os.system", "evil.Thing", "tests.run.toy.Toy", "runnerx.A", "", "Thing", "a..b", 3]
+
+
+@pytest.mark.parametrize("target", NOT_ALLOWED)
+def test_what_was_not_allowed_is_not_imported(target, monkeypatch):
+    monkeypatch.delenv("HESS_MODULES", raising=False)
+    with pytest.raises(SettingError):
+        load_class(target, "file.yaml")
+    assert not may_import("experimentsx.b") and may_import("experiments.ws_bound.WsBound")
+
+
+def test_modules_that_the_user_names_are_imported(monkeypatch):
+    monkeypatch.setenv("HESS_MODULES", "other, tests.run")
+    assert load_class("tests.run.toy.Toy", "").__name__ == "Toy"
+    assert not may_import("tests.other.X")
+
+
+def test_builders_are_of_this_package_or_loaded_already():
+    assert builder("mlp").__name__ == "mlp"
+    for name in ("nope", "os.nope", "not_loaded.f", "sys"):
+        with pytest.raises(ValueError, match="builder"):
+            builder(name)
+
+
+def test_a_new_activation_is_one_entry(monkeypatch):
+    import torch
+
+    monkeypatch.setitem(ACTIVATIONS, "cubed", lambda: (lambda z: z**3, lambda g, z, a: 3 * g * z**2))
+    network = builder("mlp")(inputs=3, outputs=2, depth=1, width=4, activation="cubed", norm=False)
+    x = torch.randn(5, 3)
+    first = network.stages["projection"].linear(x) ** 3
+    assert torch.allclose(network.activations(x)["projection"], first)
+
+
+CONVERTED = [(1, float, 1.0), ("1e-3", float, 1e-3), ("7", int, 7), (7, str, "7"), ([1, 2], list[float], [1.0, 2.0])]
+REFUSED = [(True, int), (1.5, int), (1, bool), ("x", float), ("1,2", list[int]), ({}, list[int]), (None, str)]
+
+
+@pytest.mark.parametrize(("value", "kind", "expected"), CONVERTED)
+def test_values_are_converted_as_yaml_means_them(value, kind, expected):
+    found = convert(value, kind)
+    assert found == expected and type(found) is type(expected)
+
+
+@pytest.mark.parametrize(("value", "kind"), REFUSED)
+def test_other_values_are_refused(value, kind):
+    with pytest.raises(Mismatch):
+        convert(value, kind)
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    import torch
+
+    from runner.run.devices import check_device
+
+    experiment = preview("ws_bound")
+    monkeypatch.setattr(type(experiment), "devices", ("cpu", "cuda", "mps"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for device in ("cuda", "cuda:7", "mps"):
+        with pytest.raises(SettingError, match=f"device={device}: this machine has no"):
+            check_device(device, "ws_bound", experiment)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device("cuda:1", "ws_bound", experiment)
+    with pytest.raises(SettingError, match="expected cuda:0 to cuda:1, found cuda:7"):
+        check_device("cuda:7", "ws_bound", experiment)

@@ -1,0 +1,152 @@
+"""Whatever is typed or stands in a file: exit 0, 2 or 130, one line that names what is wrong, nothing written on 2.
+
+HESS_CASES=1000 runs that many generated command lines, and 0.3 times as many mutated files; a few by default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner import cli
+from runner.run import sources
+from tests.run.conftest import ROOT, TOY, forget
+
+CASES = int(os.environ.get("HESS_CASES", "25"))
+LIMITS: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+SOME_KEYS = """seed threads device outputs jobs force profile experiment dataset model metric training nokey a.b.c
+experiment.width width samples experiment.scale shape dataset.train dataset.test dataset.mean dataset.kind
+dataset._target_ experiment._target_ hydra.job.chdir hydra/launcher hydra.launcher.n_jobs hydra.callbacks.x._target_
+profiles.quick @dataset"""
+SOME_VALUES = """1 -1 0 2.5 1e3 nan inf true null ??? abc toy tyo gaussian quick [1,2] [] [[1,2],[3]] {a:1} [{}] 1,2 1,
+a=b range(0,3) range(0,100000000) glob(*) choice(1,2) interval(0,1) range(1,3),nan [1.5],choice(1,2) ${seed} ${nokey}
+${oc.env:HOME} ${oc.decode:1} ${hydra:runtime.cwd} 'a " ( ] { \\ é☃ os.system 99999999999999999999 /dev/null/x
+tests.run.toy.Toy joblib basic nowhere cuda"""
+SOME_FLAGS = "-m --multirun --foo -x --cfg --cfg=job --info=nope --config-dir=nowhere --config-name=x"
+KEYS = [*SOME_KEYS.split(), "", " "]
+VALUES = [*SOME_VALUES.split(), "", "a\nb", "x" * 3000, "9" * 400]
+FLAGS = SOME_FLAGS.split()
+
+cut = st.builds(lambda key, at: key[:at] + key[at + 1 :], st.sampled_from(KEYS), st.integers(0, 8))
+pairs = st.builds(
+    lambda prefix, key, value: f"{prefix}{key}={value}",
+    st.sampled_from(["", "", "", "+", "++", "~", "+~"]),
+    st.one_of(st.sampled_from(KEYS), cut),
+    st.one_of(st.sampled_from(VALUES), st.text(max_size=6)),
+)
+words = st.one_of(pairs, pairs, pairs, pairs, pairs, st.sampled_from(FLAGS), st.sampled_from(KEYS + VALUES))
+lines = st.tuples(
+    st.sampled_from([[], ["plan"], ["plan"], ["report"], ["show"]]),
+    st.sampled_from([["experiment=toy"]] * 6 + [["-m", "experiment=toy"]] * 2 + [[]]),
+    st.lists(words, min_size=1, max_size=3),
+).map(lambda parts: [word for part in parts for word in part])
+
+
+@pytest.fixture
+def empty(toy_conf, tmp_path, monkeypatch):
+    """An empty folder to work in, and no run behind a command line that is right."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(cli, "_hand_to_hydra", lambda jobs: 0)
+    return folder
+
+
+def call(argv: list[str]) -> tuple[int, str]:
+    """Exit status, and what stands on standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main(argv)
+        except SystemExit as ending:
+            return int(ending.code or 0), err.getvalue()
+    raise AssertionError("the command did not end")
+
+
+def clear(folder: Path) -> list[str]:
+    """Empty a folder; returns what was in it."""
+    left = [path.name for path in folder.iterdir()]
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return left
+
+
+def wrong(status: int, err: str, left: list[str]) -> str:
+    """What is not as promised about an ending, "" when all is."""
+    if status not in (0, 2):
+        return f"status {status}: {err}"
+    if status == 2 and not (err.startswith("hess-run: ") and err.count("\n") == 1 and len(err) < 700):
+        return f"not one short line: {err}"
+    return f"written: {left}" if status == 2 and left else ""
+
+
+def unnamed(argv: list[str], status: int, err: str) -> str:
+    """The message, where it names nothing of the command line."""
+    keys = [word.partition("=")[0].lstrip("+~-@").split("@")[0].split(".")[-1].strip() for word in argv]
+    named = any(key and key in err for key in keys) or any(text in err for text in ("key=value", "experiment=NAME"))
+    return "" if status != 2 or named else f"no key is named: {err}"
+
+
+def test_generated_command_lines(empty):
+    @settings(max_examples=CASES, derandomize=True, **LIMITS)
+    @given(lines)
+    def check(argv):
+        sources.forget_added()
+        status, err = call(argv)
+        problem = wrong(status, err, clear(empty)) or unnamed(argv, status, err)
+        assert not problem, (argv, problem)
+
+    check()
+
+
+WRONG_VALUES = ["'", "{", "[1", "1", "null", "[]", "{a: 1}", "${x}", "???"]
+WRONG_ROWS = ["1", "- 1", "defaults: x", "defaults: [{a: b}]", "? [a]", "a: &x *x", "!!python/name:os.system"]
+FILES = ["config.yaml", "experiment/toy.yaml", "dataset/gaussian.yaml", "profile/quick.yaml", "profile/paper.yaml"]
+
+
+def mutated(text: str, chance: random.Random) -> bytes:
+    """A file with one thing wrong, as slips of the hand make it."""
+    rows = text.splitlines()
+    at, how = chance.randrange(len(rows)), chance.randrange(9)
+    if how == 0:
+        del rows[at]
+    elif how == 1:
+        rows.insert(at, rows[chance.randrange(len(rows))])
+    elif how == 2:
+        rows[at] = " " * chance.randint(1, 3) + rows[at]
+    elif how == 3:
+        rows[at] = rows[at].strip()
+    elif how == 4:
+        rows[at] = rows[at].partition(":")[0] + ": " + chance.choice(WRONG_VALUES)
+    elif how == 5:
+        place = chance.randint(0, len(rows[at]))
+        rows[at] = rows[at][:place] + chance.choice("\t:{}[]'\"&*!%@#-x0\x01") + rows[at][place + 1 :]
+    elif how == 6:
+        return "\n".join(rows[:at]).encode() + b"\n"
+    elif how == 7:
+        return "\n".join(rows).encode()[:-3] + b"\xff\xfe\n"
+    else:
+        rows[at] = chance.choice(WRONG_ROWS)
+    return ("\n".join(rows) + "\n").encode()
+
+
+def test_mutated_files(empty, toy_conf):
+    originals = {name: (TOY if "toy" in name else (ROOT / "conf" / name).read_text()) for name in FILES}
+    for number in range(max(8, int(CASES * 0.3))):
+        chance = random.Random(number)
+        name = chance.choice(FILES)
+        (toy_conf / name).write_bytes(mutated(originals[name], chance))
+        for argv in (["plan", "experiment=toy"], ["experiment=toy", "profile=quick"], ["list"], ["report"]):
+            forget()
+            problem = wrong(*call(argv), clear(empty))
+            assert not problem, (number, name, argv, problem)
+        (toy_conf / name).write_text(originals[name])

@@ -1,0 +1,103 @@
+"""The first minute: a result that is measured at once, where things came from, and what a run says before it starts."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from runner.contract.schema import SettingError
+from runner.data.gaussian import GaussianData
+from runner.run import demo as demo_module
+from runner.run.demo import demo
+from runner.run.execute import run
+from runner.run.listing import announce
+from runner.run.why import figure_record, why
+from runner.store.job import Job
+from tests.run.toy import Toy
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Output folder of a demo with fewer starts."""
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
+        assert demo([f"outputs={folder}"]) == 0
+    return folder
+
+
+def test_the_demo_measures_one_cell_and_draws_one_figure(shown):
+    assert len(list(shown.glob("ws_bound/cells/*/cell.json"))) == 1
+    figures = [path.stem for path in shown.rglob("figures/*.png")]
+    assert figures == [demo_module.FIGURE]
+    assert (shown / "index.html").is_file()
+
+
+def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, monkeypatch, capsys):
+    monkeypatch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
+    before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
+    assert demo([f"outputs={shown}"]) == 0
+    text = capsys.readouterr().out
+    assert "Theorem 1" in text and "confirmed" in text and "460" in text and "stored; drawing" in text
+    assert {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")} == before
+
+
+def test_the_demo_takes_no_other_word():
+    with pytest.raises(SettingError, match="at most outputs=PATH"):
+        demo(["seed=3"])
+
+
+def test_why_names_cells_commit_processor_and_command(shown):
+    figure = next(shown.rglob("figures/*.png"))
+    text = "\n".join(why([str(figure)]))
+    assert "cells     1\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
+    assert f"figure={demo_module.FIGURE}" in text and "hess-run" in text
+    assert figure_record(figure)["experiment"] == "ws_bound"
+
+
+def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
+    copy = tmp_path / "slide.png"
+    shutil.copy(next(shown.rglob("figures/*.png")), copy)
+    assert "cells     1\n" in "\n".join(why([str(copy), f"outputs={shown}"]))
+    assert "its cells are not here" in "\n".join(why([str(copy), f"outputs={tmp_path}"]))
+
+
+def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, capsys):
+    table = next(shown.rglob("scorecard.csv"))
+    lines = table.read_text().splitlines()
+    of_narrow = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,3"))
+    of_wide = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,10"))
+    assert "cells     1" in "\n".join(why([f"{table}:{of_narrow}"]))
+    assert "cells     0" in "\n".join(why([f"{table}:{of_wide}"]))
+    with pytest.raises(SettingError, match="line"):
+        why([f"{table}:99999"])
+
+
+def test_why_of_a_cell_says_whether_it_is_whole(shown, tmp_path):
+    cell = next(shown.rglob("cell.json")).parent
+    assert ", whole" in why([str(cell / "search.csv.gz")])[0]
+    damaged = tmp_path / cell.name
+    shutil.copytree(cell, damaged)
+    (damaged / "search.csv.gz").write_bytes(b"")
+    assert "damaged" in why([str(damaged)])[0]
+
+
+@pytest.mark.parametrize("words", [[], ["nowhere.png"], [__file__]])
+def test_why_refuses_what_it_knows_nothing_of(words):
+    with pytest.raises(SettingError, match="why: "):
+        why(words)
+
+
+def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
+    toy = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
+    assert announce([Job("toy", toy, 42, tmp_path)])[0].startswith(
+        "toy: 0 of 3 cells are stored; 3 to measure: about 3.0 s"
+    )
+    run(Job("toy", toy, 42, tmp_path))
+    both = [Job("toy", toy, seed, tmp_path, jobs=2) for seed in (42, 43)]
+    line = announce(both)[0]
+    assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
+    assert announce([Job("toy", toy, 42, tmp_path)]) == [
+        f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
+    ]

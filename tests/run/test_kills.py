@@ -1,0 +1,94 @@
+"""Kills, lost workers and full disks, each through the command line."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.run.handover import lost_worker, ran_full
+from runner.run.loop import NoSpace
+from runner.store.store import Store
+from tests.run.conftest import ROOT
+from tests.run.kills import Command, interrupt, kill_and_resume
+
+
+def test_six_kills_of_the_whole_command_change_no_byte(toy_conf, tmp_path):
+    count = kill_and_resume("jobs=2", 6, tmp_path, toy_conf, random.Random(3))
+    assert count.kills == 6 and count.folders == 2
+    assert not count.faults, "\n".join(count.faults)
+
+
+def test_sigterm_and_ctrl_c_are_one_line_at_any_moment(toy_conf, tmp_path):
+    count = interrupt("jobs=1", 2, tmp_path, toy_conf, random.Random(1))
+    assert not count.faults, "\n".join(count.faults)
+
+
+def test_a_killed_worker_of_joblib_costs_nothing_but_time(toy_conf, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ("-m", "seed=1,2", "hydra/launcher=processes", "samples=21")
+    command = Command(tmp_path / "work", toy_conf, words)
+    process = command.start()
+    logs = command.outputs / "toy" / "logs"
+    while not (found := list(logs.glob("seed-1-*.log"))):
+        assert process.poll() is None, (command.work / "stderr").read_text()
+        time.sleep(0.02)
+    os.kill(int(found[0].stem.rpartition("-")[2]), signal.SIGKILL)
+    assert process.wait(120) == 0, (command.work / "stderr").read_text()
+    assert "ended early" in (command.work / "stderr").read_text()
+    assert len(list(Store(command.outputs, "toy").all())) == 12
+
+
+def test_what_counts_as_a_lost_worker():
+    class Lost(Exception):
+        __module__ = "joblib.externals.loky.process_executor"
+
+    assert lost_worker(Lost("a worker process was killed"))
+    assert not lost_worker(RuntimeError("the experiment's own"))
+    assert not lost_worker(Lost("job 3 failed: runner.run.loop.NoSpace: [Errno 28]"))
+    assert ran_full(NoSpace("full")) and ran_full(OSError(28, "No space left on device"))
+    assert not ran_full(OSError(2, "no such file"))
+
+
+def with_small_files(kib: int, conf: Path, work: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a shell that lets no file grow beyond so many KiB: what a full disk does, without one."""
+    work.mkdir(exist_ok=True)
+    shell = ["bash", "-c", f'ulimit -f {kib}; exec "$@"', "-", sys.executable, "-m", "runner.cli", *words]
+    known = {"PYTHONPATH": str(ROOT), "HESS_CONF": str(conf), "HESS_MODULES": "tests", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(shell, cwd=work, env={**os.environ, **known}, text=True, capture_output=True, timeout=120)
+
+
+def one_line(process: subprocess.CompletedProcess[str]) -> bool:
+    """Whether the command ended with status 1 and the line about the disk, once, and no traceback."""
+    said = [line for line in process.stderr.splitlines() if line.startswith("hess-run: no space left (")]
+    return process.returncode == 1 and len(said) == 1 and "Traceback" not in process.stderr + process.stdout
+
+
+@pytest.mark.parametrize("how", [(), ("jobs=2",)], ids=["jobs=1", "jobs=2"])
+def test_a_full_disk_while_cells_are_written_is_one_line_and_resumes(toy_conf, tmp_path, how):
+    words = ("experiment=toy", "samples=2000", *how)
+    full = with_small_files(8, toy_conf, tmp_path / "work", *words)
+    assert one_line(full), full.stderr
+    store = Store(tmp_path / "work" / "outputs", "toy")
+    assert not store.names() and not list(store.cells.iterdir())
+    if not how:
+        assert with_small_files(20000, toy_conf, tmp_path / "work", *words).returncode == 0
+        assert len(list(store.all())) == 6
+
+
+def test_a_full_disk_while_the_report_is_written_is_one_line_and_resumes(toy_conf, tmp_path):
+    work = tmp_path / "work"
+    words = ("experiment=toy", "samples=100")
+    full = with_small_files(8, toy_conf, work, *words)  # cells of 3 KiB fit, the merged table does not
+    assert one_line(full), full.stderr
+    assert len(list(Store(work / "outputs", "toy").all())) == 6
+    again = with_small_files(8, toy_conf, work, "report", *words)
+    assert one_line(again), again.stderr
+    whole = with_small_files(20000, toy_conf, work, "report", *words)
+    assert whole.returncode == 0 and not list(work.rglob("*.tmp"))

@@ -1,0 +1,235 @@
+"""Damage to a store: every kind is named in one line, nothing damaged is used, nothing is deleted, all is mended."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.contract.schema import SettingError
+from runner.data.gaussian import GaussianData
+from runner.run.execute import run
+from runner.run.inspect import check_store, verify_jobs
+from runner.store.check import Damaged
+from runner.store.job import Job
+from runner.store.outputs import MARKER, check_outputs, claim_outputs
+from runner.store.scratch import machine
+from runner.store.store import Store
+from runner.store.verify import compare
+from tests.run.toy import Toy
+
+TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
+
+
+def edited(path: Path, change: Callable[[list[list[str]]], None]) -> None:
+    """Change the rows of a stored table, as an editor would."""
+    rows = [line.split(",") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    change(rows)
+    path.write_bytes(gzip.compress("".join(",".join(row) + "\n" for row in rows).encode()))
+
+
+def described(cell: Path, **changes: object) -> None:
+    """Change keys of cell.json; None removes one."""
+    meta = json.loads((cell / "cell.json").read_text()) | changes
+    (cell / "cell.json").write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
+
+
+def replaced(cell: Path) -> None:
+    shutil.rmtree(cell)
+    cell.write_text("a file")
+
+
+def dangling(cell: Path) -> None:
+    shutil.rmtree(cell)
+    cell.symlink_to("nowhere")
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def unpacked(table: Path) -> None:
+    table.write_bytes(gzip.decompress(table.read_bytes()))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "json empty": lambda c: (c / "cell.json").write_text(""),
+    "json garbage": lambda c: (c / "cell.json").write_bytes(os.urandom(200)),
+    "json truncated": lambda c: os.truncate(c / "cell.json", 100),
+    "json a list": lambda c: (c / "cell.json").write_text("[1, 2]"),
+    "json without settings": lambda c: described(c, settings=None),
+    "json without software": lambda c: described(c, software=None),
+    "json with a word for the seed": lambda c: described(c, seed="42"),
+    "json of another seed": lambda c: described(c, seed=43),
+    "json of other parameters": lambda c: described(c, params={"width": 9, "shape": "round"}),
+    "json of other settings": lambda c: described(c, settings={}),
+    "json with another key": lambda c: described(c, settings_key="0" * 16),
+    "json with another id": lambda c: described(c, id="0" * 16),
+    "json that leads outside": lambda c: described(c, tables={"../../evil": 1}),
+    "json that names a table more": lambda c: described(c, tables={"numbers": 20, "keys": 1, "more": 1}),
+    "json a folder": lambda c: a_folder(c / "cell.json"),
+    "json missing": lambda c: (c / "cell.json").unlink(),
+    "table empty": lambda c: (c / "numbers.csv.gz").write_bytes(b""),
+    "table garbage": lambda c: (c / "numbers.csv.gz").write_bytes(os.urandom(300)),
+    "table truncated": lambda c: os.truncate(c / "numbers.csv.gz", 60),
+    "table missing": lambda c: (c / "numbers.csv.gz").unlink(),
+    "table not packed": lambda c: unpacked(c / "numbers.csv.gz"),
+    "table a folder": lambda c: a_folder(c / "numbers.csv.gz"),
+    "a number edited": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "123.456")),
+    "a number replaced by text": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "many")),
+    "rows cut off": lambda c: edited(c / "numbers.csv.gz", lambda r: r.__delitem__(slice(10, None))),
+    "a column lost": lambda c: edited(c / "numbers.csv.gz", lambda r: [row.pop() for row in r]),
+    "a header renamed": lambda c: edited(c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")),
+    "a file in place of the cell": replaced,
+    "a dangling link in place of the cell": dangling,
+}
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory) -> Path:
+    """An undisturbed store."""
+    root = tmp_path_factory.mktemp("calm")
+    claim_outputs(root)
+    run(Job("toy", TOY, 42, root))
+    return root
+
+
+@pytest.fixture
+def outputs(calm, tmp_path) -> Path:
+    return Path(shutil.copytree(calm, tmp_path / "outputs"))
+
+
+def bytes_of(root: Path) -> dict[str, bytes]:
+    cells = root / "toy" / "cells"
+    return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named_moved_away_and_measured_again(kind, outputs, calm, capsys):
+    name = sorted(p.name for p in (outputs / "toy" / "cells").iterdir())[0]
+    DAMAGE[kind](outputs / "toy" / "cells" / name)
+    store = Store(outputs, "toy")
+    assert not store.has(name) and len(list(store.all())) == 2
+    assert store.damaged[name]
+    assert check_store(["check", f"outputs={outputs}"]) == 1
+    assert f"damaged cell {name}" in capsys.readouterr().out
+    outcome = run(Job("toy", TOY, 42, outputs))
+    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 2, 0)
+    assert f"damaged cell {name} moved to" in capsys.readouterr().err
+    assert bytes_of(outputs) == bytes_of(calm)
+    assert {p.name for p in (outputs / "toy" / "quarantine").iterdir()} == {name, f"{name}.txt"}
+    assert check_store(["check", f"outputs={outputs}"]) == 0
+
+
+def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm):
+    cells = outputs / "toy" / "cells"
+    a, b, _ = sorted(cells.iterdir())
+    shutil.copytree(a, cells / ("f" * 16))
+    for x, y in ((a, b), (a / "keys.csv.gz", b / "keys.csv.gz")):
+        x.rename(cells / ".swap")
+        y.rename(x)
+        (cells / ".swap").rename(y)
+    store = Store(outputs, "toy")
+    assert len(list(store.all())) == 1 and set(store.damaged) == {a.name, b.name, "f" * 16}
+    assert check_store(["check", f"outputs={outputs}", "repair=true"]) == 1
+    run(Job("toy", TOY, 42, outputs))
+    assert bytes_of(outputs) == bytes_of(calm)
+
+
+def test_cells_stored_before_sums_were_are_held_to_their_number_of_rows(outputs):
+    cell = next(Store(outputs, "toy").all())
+    described(cell.path, sha256=None)
+    assert Store(outputs, "toy").has(cell.id)
+    edited(cell.path / "numbers.csv.gz", lambda rows: rows.pop())
+    with pytest.raises(Damaged, match="expected 20 rows, found 19"):
+        Store(outputs, "toy").get(cell.id)
+
+
+def test_records_and_locks_that_cannot_be_read(outputs):
+    store = Store(outputs, "toy")
+    (store.failures / "x.json").write_text("{")
+    assert store.failed() == {}
+    name = store.names()[0]
+    (store.locks / f"{name}.lock").mkdir()
+    with pytest.raises(SettingError, match="found the folder"), store.lock(name):
+        pass
+    shutil.rmtree(store.logs)
+    store.logs.write_text("")
+    with pytest.raises(SettingError, match="found the file"):
+        store.prepare()
+
+
+def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, tmp_path):
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / f".{MARKER}.1.tmp").touch()  # killed while the folder was claimed
+    (fresh / ".multirun").mkdir()
+    claim_outputs(fresh)
+    assert (fresh / MARKER).is_file()
+    for damage in (lambda p: p.unlink(), lambda p: p.write_text("{"), lambda p: p.write_bytes(b"\xff\xfe")):
+        damage(outputs / MARKER)
+        check_outputs(outputs)
+        claim_outputs(outputs)
+        assert json.loads((outputs / MARKER).read_text())["project"] == "hess-run"
+    with pytest.raises(SettingError, match="cannot be used"):
+        check_outputs(Path("x" * 300))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(SettingError):
+        check_outputs(loop)
+
+
+def test_scratch_of_dead_writers_is_swept_and_that_of_others_is_left(outputs):
+    dead = [outputs / "toy" / ".a.csv.999999.tmp", outputs / "toy" / f".b.csv.999999@{machine()}.tmp"]
+    alive = [outputs / "toy" / f".c.csv.{os.getpid()}@{machine()}.tmp", outputs / "toy" / ".d.csv.999999@elsewhere.tmp"]
+    for path in (*dead, *alive):
+        path.touch()
+    Store(outputs, "toy").prepare()
+    assert [p.exists() for p in (*dead, *alive)] == [False, False, True, True]
+    os.utime(alive[1], (0, 0))
+    Store(outputs, "toy").prepare()
+    assert not alive[1].exists()
+
+
+def test_a_damaged_checkpoint_is_set_aside(tmp_path):
+    checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
+    checkpoints.save("last", {"epoch": 3})
+    path = checkpoints.folder / "last.pt"
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 1
+    path.write_bytes(content)
+    assert checkpoints.load("last") is None
+    assert path.with_suffix(".damaged").exists() and not path.exists()
+    path.write_bytes(b"")
+    assert checkpoints.load("last") is None
+
+
+def test_verify_measures_again_and_names_the_first_field_that_differs(outputs, capsys):
+    job = Job("toy", TOY, 42, outputs)
+    assert verify_jobs([job], sample=0) == 0
+    assert capsys.readouterr().out.count("identical") == 3
+    cell = next(job.store.all())
+    described(cell.path, sha256=None)
+    edited(cell.path / "numbers.csv.gz", lambda rows: rows[3].__setitem__(4, "0.5"))
+    assert verify_jobs([job], sample=0) == 1
+    out = capsys.readouterr().out
+    assert "differs: numbers.value row 2: 0.5 stored" in out and "2 agree, 1 differ" in out
+
+
+def test_comparison_knows_rounding_from_change():
+    import pandas as pd
+
+    a = {"t": pd.DataFrame({"x": [1.0, float("nan")], "name": ["a", "b"], "seconds": [1.0, 2.0]})}
+    b = {"t": a["t"].assign(x=[1.0 + 1e-9, float("nan")], seconds=[3.0, 4.0])}
+    near = compare(a, b, 1e-6)
+    assert near.agrees and not near.identical and 0.9e-9 < near.largest < 1.1e-9
+    assert compare(a, {"t": a["t"].copy()}, 0).identical
+    assert not compare(a, {"t": a["t"].assign(name=["a", "c"])}, 1).agrees
+    assert not compare(a, {"t": a["t"].iloc[:1]}, 1).agrees
+    assert not compare(a, {}, 1).agrees
