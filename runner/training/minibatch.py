@@ -87,20 +87,15 @@ def train(
     """Train `network` in place and return its checkpoints and history.
 
     order: permutes the training examples, once per epoch (a generator: by torch.randperm from it); the last batch is
-    kept even if smaller. clip: the gradient
-    is scaled to at most this norm. schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
+    kept even if smaller. clip: the gradient is scaled to at most this norm. schedule: "cosine" sets the rate of epoch
+    e = 0 … E-1 to rate (1 + cos(π e/E))/2.
     augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat; or a function
     of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
     progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
     Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
     """
-    if batch < 1 or epochs < 1 or len(train_split) == 0:
-        raise ValueError(
-            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {len(train_split)}"
-        )
-    if schedule not in ("cosine", "constant"):
-        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+    _check(batch, epochs, schedule, len(train_split))
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
@@ -116,17 +111,14 @@ def train(
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
     while run.epoch < epochs and run.training.status == "ok":
         started = time.perf_counter()
-        step_rate = rate * (1 + math.cos(math.pi * run.epoch / epochs)) / 2 if schedule == "cosine" else rate
+        step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
         mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
         run.epoch += 1
         scores = evaluate(network, test_split, loss)
         run.record(step_rate, mean_loss, scores)
         run.training.seconds += time.perf_counter() - started
-        if not (math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all())):
-            run.training.status = f"diverged in epoch {run.epoch}"
-        else:
-            run.reached(epochs)
+        _finish(run, epochs, mean_loss, parameters)
         if progress:
             progress(run.epoch, epochs, f"loss {mean_loss:.3f}, accuracy {scores[1]:.3f}")
         if checkpoints and run.epoch % save_every == 0 and run.epoch < epochs:
@@ -134,6 +126,29 @@ def train(
     if checkpoints:
         checkpoints.save("result", run.training.as_dict())
     return run.training
+
+
+def _check(batch: int, epochs: int, schedule: str, examples: int) -> None:
+    """Raises ValueError for sizes below one and an unknown schedule."""
+    if batch < 1 or epochs < 1 or examples == 0:
+        raise ValueError(
+            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {examples}"
+        )
+    if schedule not in ("cosine", "constant"):
+        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+
+
+def _rate(schedule: str, rate: float, done: float) -> float:
+    """The rate of an epoch, when the share `done` of all epochs is over."""
+    return rate * (1 + math.cos(math.pi * done)) / 2 if schedule == "cosine" else rate
+
+
+def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) -> None:
+    """After an epoch: keep the parameters where a checkpoint is due, or end a training that is not finite."""
+    if math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all()):
+        run.reached(epochs)
+    else:
+        run.training.status = f"diverged in epoch {run.epoch}"
 
 
 @torch.no_grad()
