@@ -86,11 +86,7 @@ def write_report(
 
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _artifacts(directory / "manifest.json")
-    frames = {**tables_by_name, **found.tables}
-    for table, frame in frames.items():
-        tables.write(frame, directory / f"{table}.csv")
-    for document, text in found.documents.items():
-        tables.write_bytes(directory / Path(document).name, text.encode())
+    written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found)
     warnings = warnings_of(manifest, missing)
     makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
     if only_figure and not makers:
@@ -98,13 +94,7 @@ def write_report(
     drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
     if only_figure:
         drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
-    if "findings.md" not in found.documents:
-        text = findings_text(f"{name}: {experiment.title}", found.claims, found.scorecard, found.notes)
-        tables.write_bytes(directory / "findings.md", text.encode())
-
-    files = {f"{table}.csv": len(frame) for table, frame in frames.items()}
-    documents = list(dict.fromkeys([*found.documents, "findings.md"]))
-    artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
+    artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
     counts = Counter(found.claims["verdict"])
     summary = ReportSummary(
@@ -130,6 +120,18 @@ def write_report(
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
     write_page(directory, warnings)
     return summary
+
+
+def _write_answers(directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings) -> list[str]:
+    """Write tables and texts; returns their file names. findings.md is made from the verdicts where it is not given."""
+    frames = {**merged, **found.tables}
+    for table, frame in frames.items():
+        tables.write(frame, directory / f"{table}.csv")
+    texts = {Path(document).name: text for document, text in found.documents.items()}
+    texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes))
+    for document, text in texts.items():
+        tables.write_bytes(directory / document, text.encode())
+    return [*(f"{table}.csv" for table in frames), *texts]
 
 
 def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
