@@ -19,7 +19,7 @@ from runner.contract.analysis import Figures
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare, figures
 from runner.report.departures import said_of
-from runner.report.findings import Failures, ask
+from runner.report.findings import Failures, Findings, ask
 from runner.report.in_words import findings_text
 from runner.report.provenance import plain, stamp, warnings_of
 from runner.report.site import build_experiment, build_start
