@@ -113,9 +113,7 @@ def piecewise_linear(distances: pd.DataFrame) -> Iterator[Claim]:
         yield judge.bound("gap of ReLU", largest, high=1e-5, group=group, where=where, statement=statement)
         if checkpoint == "final":
             statement = "the gap of ReLU networks is below 2e-6 at all distances at the end"
-            yield judge.bound(
-                "gap of ReLU, final", largest, high=2e-6, group=group, where=where, statement=statement
-            )
+            yield judge.bound("gap of ReLU, final", largest, high=2e-6, group=group, where=where, statement=statement)
 
 
 def smooth(distances: pd.DataFrame) -> Iterator[Claim]:
