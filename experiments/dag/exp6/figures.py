@@ -38,6 +38,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
         if log:
             figures.log_axis(ax)
         ax.set_xlabel("distance $d$ between outputs")
+        ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel(LABELS.get(value, value))
     figures.letter(axes, [TITLES.get(str(a), str(a)) for a in activations])
     figures.shared_legend(figure)
@@ -57,6 +58,7 @@ def calibration(distances: pd.DataFrame) -> Figure:
             error_line(ax, over_seeds(part, ["distance"], "R"), "distance", arch, style, text=text)
         figures.log_axis(ax)
         ax.set_xlabel("distance $d$ between outputs")
+        ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel(LABELS["R"] + ", init")
     figures.letter(axes, [TITLES.get(str(a), str(a)) for a in activations])
     figures.shared_legend(figure, columns=2)
