@@ -1,0 +1,127 @@
+"""A store of 100,000 cells (1,000 seeds of 100 cells, tiny tables): what a sweep of that size asks of it.
+
+Each step runs in a process of its own; wall and processor time, and its peak memory. Promised for each: at most 60 s
+of processor time and 2 GB. Then the speed-up of two processes over one on a sweep of 36 cells of half a second.
+
+    python -m tests.bench.bench_store [SEEDS]
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from runner.data.gaussian import GaussianData
+from runner.run import listing
+from runner.run.execute import run
+from runner.store import tables
+from runner.store.job import Job
+from runner.store.store import Store, merge
+from tests.run.toy import Toy
+
+SEEDS, CELLS = 1000, 100
+TOY = Toy(width=list(range(1, CELLS + 1)), shape=["round"], samples=5, dataset=GaussianData(train=8))
+SEED_MARK, WIDTH_MARK = "<seed>", "<width>"
+LIMIT_SECONDS, LIMIT_GIB = 60.0, 2.0
+
+
+def simulate(outputs: Path, seeds: int) -> None:
+    """Cells as `Store.write` leaves them, without its fsync: one is measured, the others are its copies."""
+    run(Job("toy", Toy(width=[1], shape=["round"], samples=5, dataset=GaussianData(train=8)), 0, outputs))
+    store = Store(outputs, "toy")
+    first = next(store.all())
+    texts = {}
+    for name in first.meta["tables"]:
+        frame = first.table(name).assign(seed=SEED_MARK, width=WIDTH_MARK)
+        texts[name] = tables.to_bytes(frame).decode()
+    for seed in range(seeds):
+        for cell_id, cell in Job("toy", TOY, seed, outputs).cells():
+            folder = store.cells / cell_id
+            folder.mkdir(exist_ok=True)
+            sums = {}
+            for name, text in texts.items():
+                filled = text.replace(SEED_MARK, str(seed)).replace(WIDTH_MARK, str(cell.params["width"]))
+                packed = gzip.compress(filled.encode(), compresslevel=1, mtime=0)
+                sums[name] = hashlib.sha256(packed).hexdigest()
+                (folder / f"{name}.csv.gz").write_bytes(packed)
+            meta = {**first.meta, "id": cell_id, "params": dict(cell.params), "seed": seed, "sha256": sums}
+            (folder / "cell.json").write_text(json.dumps(meta))
+
+
+def jobs(outputs: Path, seeds: int) -> list[Job]:
+    return [Job("toy", TOY, seed, outputs) for seed in range(seeds)]
+
+
+def list_stored(outputs: Path, seeds: int) -> None:
+    """What `hess-run list` and the line before a run do with one experiment."""
+    assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in listing.announce(jobs(outputs, seeds))[0]
+    assert len(listing.plan(jobs(outputs, seeds))) > seeds
+
+
+def resume(outputs: Path, seeds: int) -> None:
+    """What a sweep does before its first cell, and all that it does when every cell is stored."""
+    for job in jobs(outputs, seeds):
+        store = job.store
+        store.prepare()
+        assert all(store.has(cell_id) for cell_id, _ in job.cells())
+
+
+def collect(outputs: Path, seeds: int) -> None:
+    """The cells of a report, and their merged tables."""
+    from runner.report import collect as report
+
+    found = report.collect(jobs(outputs, seeds), lambda name, profile: TOY)
+    assert len(found.cells) == seeds * CELLS
+    assert len(merge(found.cells)["numbers"]) == 5 * seeds * CELLS
+
+
+def timed(step: str, outputs: Path, seeds: int, results: object) -> None:
+    wall, cpu = time.perf_counter(), time.process_time()
+    globals()[step](outputs, seeds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    results.put((time.perf_counter() - wall, time.process_time() - cpu, peak))  # type: ignore[attr-defined]
+
+
+def speed_up(outputs: Path) -> None:
+    """Two processes against one; the toy sleeps, so that only what the runner adds is seen, on a busy machine too."""
+    slow = Toy(width=list(range(1, 37)), shape=["round"], pause=0.5, dataset=GaussianData(train=8))
+    took = {}
+    for count in (1, 2):
+        begin = time.perf_counter()
+        with open(outputs / "progress", "w") as quiet, redirect_stderr(quiet):
+            run(Job("toy", slow, 0, outputs / str(count), jobs=count))
+        took[count] = time.perf_counter() - begin
+    print(f"36 cells of 0.5 s: one process {took[1]:.1f} s, two {took[2]:.1f} s, ratio {took[1] / took[2]:.2f}")
+
+
+def main(seeds: int = SEEDS) -> None:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as name:
+        outputs = Path(name) / "many"
+        begin = time.perf_counter()
+        simulate(outputs, seeds)
+        print(f"{seeds * CELLS} cells simulated in {time.perf_counter() - begin:.0f} s", flush=True)
+        for step in ("list_stored", "resume", "collect"):
+            results = context.Queue()
+            process = context.Process(target=timed, args=(step, outputs, seeds, results))
+            process.start()
+            process.join()
+            if process.exitcode:
+                print(f"{step}: ended with {process.exitcode}")
+                continue
+            wall, cpu, peak = results.get()
+            kept = "kept" if cpu <= LIMIT_SECONDS and peak <= LIMIT_GIB else "NOT KEPT"
+            print(f"{step}: {wall:.1f} s, {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}", flush=True)
+        speed_up(Path(name))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS)
