@@ -15,7 +15,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: readme docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -82,6 +82,9 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 	mkdir -p docs/errata
 	cp outputs/paper_audit/errata.json docs/errata/errata.json
 	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
+
+readme: $(READY) ## the table of experiments in README.md, from the reports below outputs/
+	$(BIN)/python docs/verdict_table.py
 
 docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
