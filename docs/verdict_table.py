@@ -1,6 +1,6 @@
 """Write the table of experiments into README.md, from the reports below outputs/: `make readme`.
 
-One row an experiment: what it reproduces, what held of the paper's printed numbers and statements, and what a seed costs.
+One row an experiment: what it reproduces, what held of the printed numbers and statements, and what a seed costs.
 """
 
 from __future__ import annotations
