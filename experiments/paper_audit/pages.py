@@ -56,11 +56,11 @@ def _full(label: str, entry: Row) -> list[str]:
 
 def _short(label: str, entry: Row) -> str:
     """A slip in a line: print and right line; its instance and what can be said for the print folded."""
-    return f"- **{label}. {entry['place']}.** {_code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"
+    return f"- **{label}. {entry['place']}.** {_code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"  # noqa: E501
 
 
 def _defence(entry: Row, whole: bool = False) -> str:
-    """Folded: what can be said for the print, and the authors' own right line; `whole`: consequence and instance too."""
+    """Folded: what can be said for the print, and the authors' own right line; `whole`: consequence and instance too."""  # noqa: E501
     parts = [entry["defence"]]
     if whole and entry["consequence"] != "None.":
         parts.insert(0, f"*Consequence.* {entry['consequence']}")
@@ -113,7 +113,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]], sharpness: list[Row]) ->
         + "; ".join(f"**{k}** {v}" for k, v in CLASSES.items())
         + ".",
         "Only A counts as *wrong*; B and C are *slips*; D and E are never counted against the authors. Each entry says",
-        "what can be said for the print, and gives an instance to recompute by hand; `errata/errata.json` has the same.",
+        "what can be said for the print, and gives an instance to recompute by hand; `errata/errata.json` has the same.",  # noqa: E501
         "",
         "| paper | clauses | hold | A | B | C | D | E |",
         "|---|---|---|---|---|---|---|---|",
@@ -137,7 +137,7 @@ def _sharpness(rows: list[Row]) -> list[str]:
         "",
         "## How sharp the audit is",
         "",
-        f"Of {len(rows)} errors injected into the printed formulas the checks catch {caught} ({100 * caught / len(rows):.1f} %).",
+        f"Of {len(rows)} errors injected into the printed formulas the checks catch {caught} ({100 * caught / len(rows):.1f} %).",  # noqa: E501
         "Bounds that are far from attained are not changed, since a wrong constant in them may still be true.",
         "",
         "| injected | errors | caught |",

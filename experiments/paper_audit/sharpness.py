@@ -4,8 +4,8 @@ hypotheses are dropped, and the share that the checks catch is stated.
 A mutant changes one node of the syntax tree of a module that holds printed formulas; the paper's package is imported
 anew with it, and the formulas that reach the changed function are checked. It is caught when one of them no longer
 has the agreement that is expected of it, or, where the print is wrong anyway, gives another error or another value
-for its instance, which are committed. A dropped hypothesis is caught when the check without it fails. Bounds that are far
-from attained are not changed: a wrong constant in them may still be true.
+for its instance, which are committed. A dropped hypothesis is caught when the check without it fails. Bounds that are
+far from attained are not changed: a wrong constant in them may still be true.
 """
 
 from __future__ import annotations
