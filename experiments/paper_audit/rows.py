@@ -75,7 +75,7 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
                 "instances": instances,
             }
         )
-    order = sorted(found, key=lambda entry: "ABCD".index(entry["class"]))
+    order = sorted(found, key=lambda entry: "ABCD".index(str(entry["class"])))
     return order + [_unchecked(of.key, u.place, u.reason) for u in of.unchecked]
 
 

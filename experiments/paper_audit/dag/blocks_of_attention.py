@@ -140,7 +140,7 @@ def flops(width: int) -> tuple[float, float]:
         with FlopCounterMode(display=False) as counter:
             grads = torch.autograd.grad(net(x).square().sum(), parameters, create_graph=twice)
             if twice:
-                torch.autograd.grad(sum((g * torch.ones_like(g)).sum() for g in grads), parameters)
+                torch.autograd.grad(torch.stack([g.sum() for g in grads]).sum(), parameters)
         counts.append(float(counter.get_total_flops()))
     return counts[0], counts[1]
 

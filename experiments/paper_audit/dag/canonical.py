@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -172,7 +174,7 @@ def separate() -> Outcome:
 
 def reached() -> Outcome:
     """Proposition 14, 'if': share of random blocks with a common descendant that vanish, then a case by hand."""
-    nodes = [
+    nodes: list[tuple[str, tuple[str, ...], Callable[..., Tensor]]] = [
         ("v", ("input",), lambda h: h[:, :1]),
         ("w", ("input",), lambda h: h[:, 1:]),
         ("out", ("v", "w"), lambda a, b: a * a + b * b),

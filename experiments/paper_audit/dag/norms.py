@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +33,7 @@ def coupling_bound() -> Outcome:
     values += [
         max(couplings({p: b[k] for p, b in gauss_newton(case).items()})) for case in cases for k in range(len(case.x))
     ]
-    found = [
-        attack(lambda z, g=g: max(couplings(Linear(g, z).blocks())) - 1, Linear.start(g, 0), 60)[0] for g in GRAPHS
-    ]
+    found = [attack(partial(_coupling_excess, g), Linear.start(g, 0), 60)[0] for g in GRAPHS]
     return Outcome(max(*(v - 1 for v in values), *found), instances=len(values) + 60 * len(GRAPHS))
 
 
@@ -85,14 +85,20 @@ def lyapunov_identity() -> Outcome:
     return Outcome(max(errors), instances=len(errors))
 
 
+def _coupling_excess(edges: Any, z: Tensor) -> float:
+    return max(couplings(Linear(edges, z).blocks())) - 1
+
+
+def _decay_excess(edges: Any, target: float, z: Tensor) -> float:
+    return Linear(edges, z, target).decay_excess()
+
+
 def decay(target: float) -> Outcome:
     """R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1 on linear graphs with s rho = target, attacked."""
     found = []
     for graph in GRAPHS:
         for seed in range(3):
-            found.append(
-                attack(lambda z, g=graph: Linear(g, z, target).decay_excess(), Linear.start(graph, seed), 60)[0]
-            )
+            found.append(attack(partial(_decay_excess, graph, target), Linear.start(graph, seed), 60)[0])
     return Outcome(max(found), instances=60 * len(found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +106,8 @@ def equation_1() -> Outcome:
         generator = torch.Generator().manual_seed(seed)
         o, i = ((1, 1), (2, 3), (5, 4), (3, 3))[seed]
         w = torch.randn(o, i, generator=generator, dtype=torch.float64)
-        return w, *(torch.randn(k, generator=generator, dtype=torch.float64) for k in (o, i))
+        b, f = (torch.randn(k, generator=generator, dtype=torch.float64) for k in (o, i))
+        return w, b, f
 
     def found(seed: int) -> Tensor:
         w, b, f = case(seed)
@@ -179,7 +181,7 @@ def figure_1() -> Outcome:
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         d = [torch.randn(3, 3, generator=generator, dtype=torch.float64) for _ in range(3)]
-        nodes = [
+        nodes: list[tuple[str, tuple[str, ...], Callable[..., Tensor]]] = [
             ("v0", ("input",), identity),
             ("v1", ("v0",), lambda h, d=d: h @ d[0].T),
             ("v2", ("v1", "v0"), lambda a, b, d=d: a @ d[1].T + b),

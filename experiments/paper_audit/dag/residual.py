@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -261,7 +262,7 @@ def hypothesis_of_69() -> Outcome:
     found = []
     for count in (2, 3, 4):
         start = torch.randn((count + 1) * WIDTH**2, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-        found.append(attack(lambda z, c=count: smallest(z, c), start, 150)[0])
+        found.append(attack(partial(smallest, count=count), start, 150)[0])
     base, res = identity_skip(torch.ones(3 * WIDTH**2, dtype=torch.float64), 2)
     head = float((res - base)[-WIDTH:, -WIDTH:].norm())
     witness = Witness(

@@ -29,7 +29,11 @@ def inequality(excess: Callable[[Instance], float], names: tuple[str, ...] = NAM
         value, _, start = max(tried)
         for name in names:
             own = max(t for t in tried if t[2].name == name)[2]
-            value = max(value, checks.attack(lambda z, own=own: excess(moved(own, z)), flat(own), steps)[0])
+
+            def from_here(z: Tensor, own: Instance = own) -> float:
+                return excess(moved(own, z))
+
+            value = max(value, checks.attack(from_here, flat(own), steps)[0])
         return Outcome(value, instances=len(tried) + steps * len(names), witness=_witness(value, start))
 
     return check
