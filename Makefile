@@ -3,6 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if 
 JOBS ?= 2
 RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
+DEVICE ?= cpu
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,7 +15,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint types bench quick reproduce figures report errata clean
+.PHONY: readme docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -58,6 +59,9 @@ reproduce: $(READY) ## every experiment at profile=paper, seeds $(SEEDS); resume
 experiment-%: $(READY) ## one experiment at profile=paper, seeds $(SEEDS); resumes
 	$(BIN)/hess-run -m experiment=$* seed=$(SEEDS) jobs=$(JOBS)
 
+checkpoints: $(READY) ## train and measure the ResNets that are missing, seeds $(SEEDS) (DEVICE=cuda where there is one; resumes)
+	$(BIN)/hess-run -m experiment=exp6_resnet18 seed=$(SEEDS) device=$(DEVICE)
+
 figures: report ## figures of everything that is stored
 
 report: $(READY) ## tables, figures, statistics, claims and scorecards of everything that is stored
@@ -72,9 +76,19 @@ figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EX
 	  e=$${f#outputs/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
 	  [ -n "$$found" ] || { echo "no outputs/*/figures/$*.png; ls outputs/*/figures shows the names" >&2; exit 2; }
 
-errata: $(READY) ## check every formula of the papers and write docs/errata.md
+errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
 	cp outputs/paper_audit/errata.md docs/errata.md
+	mkdir -p docs/errata
+	cp outputs/paper_audit/errata.json docs/errata/errata.json
+	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
+
+readme: $(READY) ## the table of experiments in README.md, from the reports below outputs/
+	$(BIN)/python docs/verdict_table.py
+
+docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pdoc --math --docformat markdown --output-directory docs/api runner.curvature runner.contract.experiment runner.stats
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

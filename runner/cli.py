@@ -88,6 +88,7 @@ def dispatch(argv: list[str]) -> int:
         "store": store_command,
         "verify": verify_command,
         "diagnose": diagnose_command,
+        "audit": audit_command,
     }
     verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
@@ -355,6 +356,16 @@ def verify_command(argv: list[str]) -> int:
 
     sample, tolerance, words = sample_and_tolerance(argv)
     return verify_jobs(_jobs(words)[1], sample, tolerance)
+
+
+def audit_command(argv: list[str]) -> int:
+    """One clause of a paper: printed, corrected, reference."""
+    from runner.run import config
+
+    audit = getattr(config.experiment_class("paper_audit"), "audit", None)
+    if audit is None:
+        raise SettingError("audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers")
+    return int(audit(argv))
 
 
 def diagnose_command(argv: list[str]) -> int:

@@ -136,7 +136,7 @@ def _changed(node: ast.AST, kind: str) -> ast.expr | None:
             return node.left
     elif kind == "factor":
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant):
-            return node.right
+            return node.right if node.left.value not in (0, 1) else None
     elif kind == "power":
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant):
             return node.left

@@ -3,9 +3,9 @@ hypotheses are dropped, and the share that the checks catch is stated.
 
 A mutant changes one node of the syntax tree of a module that holds printed formulas; the paper's package is imported
 anew with it, and the formulas that reach the changed function are checked. It is caught when one of them no longer
-has the agreement that is expected of it, or, where the print is wrong anyway, gives other numbers for its instance,
-which the committed errata hold. A dropped hypothesis is caught when the check without it fails. Bounds that are far
-from attained are not changed: a wrong constant in them may still be true.
+has the agreement that is expected of it, or, where the print is wrong anyway, gives another error or another value
+for its instance, which are committed. A dropped hypothesis is caught when the check without it fails. Bounds that are
+far from attained are not changed: a wrong constant in them may still be true.
 """
 
 from __future__ import annotations
@@ -150,6 +150,9 @@ def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
             visit(item.__func__)
             for value in vars(item.__self__).values() if hasattr(item.__self__, "__dict__") else ():
                 visit(value)
+        elif isinstance(item, type):
+            for value in vars(item).values() if item.__module__.startswith(PACKAGE) else ():
+                visit(value.fget if isinstance(value, property) else value)
         elif isinstance(item, functools.partial):
             for part in (item.func, *item.args, *item.keywords.values()):
                 visit(part)
@@ -233,7 +236,10 @@ def _notices(key: str, formula: Formula) -> bool:
         found = formula.check()
         if found.agreement != formula.expected:
             return True
-        return formula.expected != "holds" and found.witness != _known(key, formula.id).witness
+        if formula.expected == "holds":
+            return False
+        known = _known(key, formula.id)
+        return found.witness != known.witness or abs(found.printed - known.printed) > 1e-6 * abs(known.printed)
     except Exception:  # a formula that cannot be evaluated is a row that says so
         return True
 

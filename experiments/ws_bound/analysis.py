@@ -1,10 +1,10 @@
-"""Reading the merged tables: which rows belong together, and how findings of several data sets make one verdict."""
+"""Reading the merged tables: which rows belong together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,16 +13,6 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, "pd.DataFrame"]
 PAPER_ACTIVATION = "sigmoid"
-
-
-class Votes(Protocol):
-    """The settings of an experiment that says how many data sets decide."""
-
-    @property
-    def share(self) -> float: ...
-
-    @property
-    def data_sets(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -86,26 +76,3 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
     ordered = rows.sort_values("lambda_sup", kind="stable")
     count = int(low_share * len(ordered))
     return ordered.iloc[:count], ordered.iloc[count:]
-
-
-def over_data_sets(experiment: Votes, found: Mapping[int, str]) -> tuple[bool | None, str]:
-    """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
-
-    True when at least `share` of the data sets with power show it and none shows the opposite; False when at most half
-    show it, or when more than 1 − share show the opposite; None in between, and with fewer than `data_sets` of them.
-    """
-    heard = {seed: finding for seed, finding in found.items() if finding != "mute"}
-    count = {finding: sum(f == finding for f in heard.values()) for finding in ("yes", "no", "opposite")}
-    text = f"{count['yes']} of {len(heard)} data sets show it"
-    if count["opposite"]:
-        text += f", {count['opposite']} the opposite"
-    if len(heard) < len(found):
-        text += f"; {len(found) - len(heard)} without power"
-    if len(heard) < experiment.data_sets:
-        return None, f"{text}; at least {experiment.data_sets} are needed"
-    shown, against = count["yes"] / len(heard), count["opposite"] / len(heard)
-    if shown >= experiment.share and not against:
-        return True, text
-    if shown <= 0.5 or against > 1 - experiment.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
-        return False, text
-    return None, text

@@ -42,7 +42,7 @@ class WsBoundAnalysis(Analysis):
         return claims.claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return scores.measured(self.experiment, self.tables, self.tests)
+        return scores.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
         return scores.notes(self.experiment, self.tables)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
-from runner.stats import Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,18 +13,23 @@ if TYPE_CHECKING:
     from experiments.ws_bound import WsBound
 
 
-Tests = Mapping[tuple[str, str], Statistic]
+FITTED = "rate and stop ratio were chosen by these numbers"
+STEP = "the step of the differences was chosen by this number"
+UNPRINTED = "the learning rate of the search is not printed"
 
 
-def measured(experiment: WsBound, tables: Tables, tests: Tests) -> pd.DataFrame:
+def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
     for variant in variants(experiment, tables, paper_only=True):
-        rows += [{"protocol": variant.protocol, **row} for row in _counts(experiment, tables, variant)]
-        rows += [{"protocol": variant.protocol, **row} for row in _p_values(experiment, tables, variant, tests)]
-    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value"])
+        about = {"protocol": variant.protocol, "fitted": FITTED if variant.protocol == "fitted" else ""}
+        about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
+        for row in _counts(experiment, tables, variant):
+            own = {"fitted": STEP} if about["fitted"] and row["metric"] == "hessian_error_mean" else {}
+            rows.append(about | own | row)
+    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "fitted", "comparable"])
 
 
 def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
@@ -41,19 +45,6 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
     if "hessian_entries" in tables:
         for seed, rows in by_seed(variant.rows(tables["hessian_entries"], narrow)):
             yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
-
-
-def _p_values(experiment: WsBound, tables: Tables, variant: Variant, tests: Tests) -> Iterator[dict[str, Any]]:
-    """Unadjusted p-values, as the paper reports them."""
-    narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
-    for metric, hidden, name in (
-        ("fig7_p", narrow, f"F1 on {min(experiment.dataset.test)}, low - high"),
-        ("fig11_p", "", f"bound, N={wide} - N={narrow}"),
-    ):
-        for seed, _ in by_seed(variant.rows(tables["search"])):
-            test = tests.get((name, f"{variant.group} seed={seed}"))
-            if test is not None:
-                yield {"metric": metric, "hidden": hidden, "seed": seed, "value": test.p}
 
 
 def notes(experiment: WsBound, tables: Tables) -> list[str]:

@@ -29,10 +29,11 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
 from runner.contract.analysis import Analysis, Tables
+from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.contract.schema import (
     GROUPS,
     SettingError,
@@ -59,7 +60,9 @@ __all__ = [
     "Context",
     "Experiment",
     "SettingError",
+    "Statement",
     "Tables",
+    "Verdict",
     "decide",
     "free",
     "grid",
@@ -75,8 +78,6 @@ Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 """Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
 lacks a column); in long format: one row per thing measured."""
-
-Verdict = Literal["confirmed", "refuted", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -94,31 +95,6 @@ class Cell:
     @property
     def label(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.params.items())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, decided from tables.
-
-    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict:
-    confirmed, refuted or undecided (too few cells, or a test without power: never shown as passed); statistic: the
-    measured quantity; threshold: what it was held against; detail: n, p and effect size, or why it is undecided;
-    group: the variant it speaks of, e.g. "protocol=fitted".
-    """
-
-    name: str
-    statement: str
-    where: str
-    verdict: Verdict
-    statistic: float = float("nan")
-    threshold: str = ""
-    detail: str = ""
-    group: str = ""
-
-
-def decide(holds: bool | None) -> Verdict:
-    """confirmed for True, refuted for False, undecided for None."""
-    return "undecided" if holds is None else "confirmed" if holds else "refuted"
 
 
 class Checkpoints(Protocol):

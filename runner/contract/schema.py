@@ -78,16 +78,17 @@ def free(default: Any = MISSING) -> Any:
     return field(default=default, metadata={"free": True})
 
 
-def since(default: Any) -> Any:
+def since(default: Any, *, free: bool = False) -> Any:
     """Field added to a settings class that already has stored cells.
 
     While it holds its default it stays out of the identity, so that every cell measured before the field existed keeps
     its id; any other value enters the identity like that of an ordinary field. The default must therefore mean what
-    the code did before.
+    the code did before. free: it may also differ from the paper's protocol, as fields made with `free()`.
     """
+    marks = {"since": default} | ({"free": True} if free else {})
     if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: type(default)(default), metadata={"since": default})
-    return field(default=default, metadata={"since": default})
+        return field(default_factory=lambda: type(default)(default), metadata=marks)
+    return field(default=default, metadata=marks)
 
 
 def kind(name: str, *, stored: str = "") -> Any:

@@ -28,12 +28,12 @@ class Stem(nn.Module):
 
 
 class ConvBlock(nn.Module):
-    """σ(BN(conv(σ(BN(conv h)))) + shortcut(h)); without the shortcut where `skip` is false.
+    """σ(BN(conv(σ(BN(conv h)))) + shortcut(h)); without the shortcut where that is None.
 
     The shortcut is the identity, or a strided 1×1 convolution with BatchNorm where the shape changes.
     """
 
-    def __init__(self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool = True) -> None:
         super().__init__()
         self.conv1, self.norm1 = _convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
         self.conv2, self.norm2 = _convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)
@@ -72,15 +72,17 @@ def resnet18(
 ) -> Network:
     """stem, layer1 … layer4 (two blocks each), head; measured at stem and layers.
 
-    Parameters with ten outputs: 11,181,642; skip=False drops every shortcut with its downsampling weights:
-    11,007,818. Convolutions are drawn normal with variance 2/fan_out, the rest is torch's default.
+    Parameters with ten outputs: 11,181,642; skip=False drops every shortcut with its downsampling weights once the
+    network is drawn: 11,007,818, the same as in its twin. Convolutions are drawn normal with variance 2/fan_out, the
+    rest is torch's default; all defaults are drawn before, in the order of the modules, as in the standard
+    construction of the network.
     """
     with default_init(generator):
         stages = [Stage("stem", (INPUT,), Stem(activation))]
         channels = 64
         for i, outputs_i in enumerate((64, 128, 256, 512)):
-            first = ConvBlock(channels, outputs_i, 1 if i == 0 else 2, activation, skip)
-            layer = nn.Sequential(first, ConvBlock(outputs_i, outputs_i, 1, activation, skip))
+            first = ConvBlock(channels, outputs_i, 1 if i == 0 else 2, activation)
+            layer = nn.Sequential(first, ConvBlock(outputs_i, outputs_i, 1, activation))
             stages.append(Stage(f"layer{i + 1}", (stages[-1].name,), layer))
             channels = outputs_i
         stages.append(Stage("head", ("layer4",), PoolHead(channels, outputs)))
@@ -88,4 +90,7 @@ def resnet18(
         for module in network.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        for module in network.modules():
+            if isinstance(module, ConvBlock) and not skip:
+                module.shortcut = None
     return network

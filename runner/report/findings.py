@@ -58,9 +58,11 @@ class Findings:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """stats, claims and scorecard, and the values behind the scorecard, by name."""
+        """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
         tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
-        return {name: table for name, table in tables.items() if name != "measured" or len(table)}
+        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard)}
+        always = ("stats", "claims", "scorecard")
+        return {name: table for name, table in tables.items() if name in always or len(table)}
 
 
 def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: str, failures: Failures) -> Findings:

@@ -19,7 +19,7 @@ from runner.contract.analysis import Figures
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare, figures
 from runner.report.departures import said_of
-from runner.report.findings import Failures, ask
+from runner.report.findings import Failures, Findings, ask
 from runner.report.in_words import findings_text
 from runner.report.provenance import plain, stamp, warnings_of
 from runner.report.site import build_experiment, build_start
@@ -30,7 +30,7 @@ from runner.store.outputs import MARKER
 if TYPE_CHECKING:
     import pandas as pd
 
-RESERVED = ("stats", "claims", "scorecard", "measured")
+RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +86,7 @@ def write_report(
 
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _artifacts(directory / "manifest.json")
-    frames = {**tables_by_name, **found.tables}
-    for table, frame in frames.items():
-        tables.write(frame, directory / f"{table}.csv")
-    for document, text in found.documents.items():
-        tables.write_bytes(directory / Path(document).name, text.encode())
+    written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found)
     warnings = warnings_of(manifest, missing)
     makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
     if only_figure and not makers:
@@ -98,13 +94,7 @@ def write_report(
     drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
     if only_figure:
         drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
-    if "findings.md" not in found.documents:
-        text = findings_text(f"{name}: {experiment.title}", found.claims, found.scorecard, found.notes)
-        tables.write_bytes(directory / "findings.md", text.encode())
-
-    files = {f"{table}.csv": len(frame) for table, frame in frames.items()}
-    documents = list(dict.fromkeys([*found.documents, "findings.md"]))
-    artifacts = [*files, *documents, *(f"figures/{path.name}" for path in drawn)]
+    artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier, artifacts)
     counts = Counter(found.claims["verdict"])
     summary = ReportSummary(
@@ -132,6 +122,18 @@ def write_report(
     return summary
 
 
+def _write_answers(directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings) -> list[str]:
+    """Write tables and texts; returns their file names. findings.md is made from the verdicts where it is not given."""
+    frames = {**merged, **found.tables}
+    for table, frame in frames.items():
+        tables.write(frame, directory / f"{table}.csv")
+    texts = {Path(document).name: text for document, text in found.documents.items()}
+    texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes))
+    for document, text in texts.items():
+        tables.write_bytes(directory / document, text.encode())
+    return [*(f"{table}.csv" for table in frames), *texts]
+
+
 def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
     """index.html of a report, from its files. Raises OSError when it cannot be written."""
     page = Page.read(directory)
@@ -141,7 +143,8 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 
 
 def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the reports below it."""
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    compare.write_rates(root)
     entries = root / "paper_audit" / "errata.json"
     errata = json.loads(entries.read_text()) if entries.is_file() else []
     return build_start(root, not_run(root), errata if isinstance(errata, list) else [])

@@ -30,6 +30,7 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
   hess-run store check                           is everything that is stored whole
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
+  hess-run audit PLACE                           one formula of a paper: printed, right, reference
   hess-run diagnose target=FILE.py:FUNCTION      the same engine on a network of your own
   hess-run VERB --help                           more on each of them
 
@@ -98,6 +99,14 @@ Examines every stored cell: cell.json, id, names, and the SHA-256 of each table.
 each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if any is.
 
   hess-run store check outputs=outputs/run""",
+    "audit": """\
+hess-run audit PLACE
+
+One clause of a paper in five lines: where it stands and its class, an instance, what is printed, what is right, and the
+reference it was held against. PLACE is the id of a clause or of a root cause; a paper's name lists its places.
+
+  hess-run audit attention.d.1
+  hess-run audit hsr""",
     "verify": """\
 hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
 

@@ -1,66 +1,322 @@
-"""Claims decided from values over training seeds.
+"""The only place where verdicts are reached: on rows of a scorecard (`runner.stats.equivalence`, through this face),
+and on statements of a paper.
 
-A bound is decided when the 95 % interval of the mean over seeds (Student's t) lies wholly on one side of it, a printed
-number when the mean is within three standard errors and half a unit of its last digit. Everything else is undecided.
+Statements. *confirmed* or *refuted* when the 95 % interval over seeds lies wholly on one side of the limits, or enough
+data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *empty* when
+there is nothing to test; *by construction* when it could not have come out otherwise.
+
+Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
+refuted when a part is at the level that their number asks for (Bonferroni), so that a statement with many parts is not
+refuted by chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.contract.experiment import Claim, decide
+from runner.contract.claim import Claim, Statement, Verdict, decide
+from runner.stats.equivalence import (
+    EQUIVALENCE,
+    LEVEL,
+    Comparison,
+    below,
+    digits_agree,
+    equal,
+    margin_of,
+    none_above,
+)
+from runner.stats.intervals import NAN, Sample, seeds_for_limit
 
-NAN = float("nan")
-STANDARD_ERRORS = 3.0
+__all__ = [
+    "EQUIVALENCE",
+    "FEWEST_SEEDS",
+    "LEVEL",
+    "Comparison",
+    "Votes",
+    "below",
+    "bound",
+    "claim",
+    "constructed",
+    "data_sets_needed",
+    "digits_agree",
+    "equal",
+    "exact",
+    "gathered",
+    "margin_of",
+    "marked",
+    "none_above",
+    "number",
+    "overall",
+    "stated",
+    "together",
+    "vote_of",
+    "votes",
+]
+
 FEWEST_SEEDS = 3
 
 
-def mean_and_error(values: Iterable[float]) -> tuple[float, float, int]:
-    """Mean, standard error (NaN for one value) and number of the finite values."""
-    x = [v for v in values if math.isfinite(v)]
-    n = len(x)
-    if n == 0:
-        return NAN, NAN, 0
-    mean = math.fsum(x) / n
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1) / n) if n > 1 else NAN, n
+def claim(
+    statement: Statement,
+    verdict: Verdict,
+    statistic: float = NAN,
+    detail: str = "",
+    *,
+    threshold: str = "",
+    group: str = "",
+    variants: str = "",
+    seeds_needed: float = NAN,
+) -> Claim:
+    """A row of claims.csv; the reading of the statement stands behind its details."""
+    text = "; ".join(t for t in (detail, f"reading: {statement.reading}" if statement.reading else "") if t)
+    return Claim(
+        statement.name,
+        statement.text,
+        statement.where,
+        verdict,
+        statistic,
+        threshold or statement.threshold,
+        text,
+        group,
+        variants,
+        seeds_needed,
+    )
+
+
+Parts = Mapping[str, Iterable[float]] | Iterable[float]
+"""What a statement is held to: name of a part (a depth, a checkpoint) -> values over seeds; or the values alone."""
+
+
+def stated(what: Statement | str, **about: Any) -> Statement:
+    """A statement as it is, or one of this name with `text`, `where` and limits or a number."""
+    return what if isinstance(what, Statement) else Statement(name=what, **about)
 
 
 def bound(
-    name: str,
-    values: Iterable[float],
+    what: Statement | str,
+    parts: Parts,
     low: float = -math.inf,
     high: float = math.inf,
     *,
-    known: float = FEWEST_SEEDS,
-    **about: Any,
+    known: int = FEWEST_SEEDS,
+    over: str = "seeds",
+    group: str = "",
+    where: str = "",
+    statement: str = "",
 ) -> Claim:
-    """The mean over seeds lies in [low, high]. about: statement, where, group. known: fewest seeds to decide."""
-    mean, error, n = mean_and_error(values)
-    sides = [f">= {low:g}"] * math.isfinite(low) + [f"<= {high:g}"] * math.isfinite(high)
-    threshold = " and ".join(sides)
-    if n < known:
-        detail = f"{n} seeds; at least {known} needed"
-        return Claim(name, verdict="undecided", statistic=mean, threshold=threshold, detail=detail, **about)
-    from scipy.stats import t
+    """The mean over seeds keeps the statement's limits in every part. known: fewest seeds to decide.
 
-    half = float(t.ppf(0.975, n - 1)) * error if n > 1 else 0.0
-    below, above = mean - half, mean + half
-    holds = True if low <= below and above <= high else False if above < low or below > high else None
-    detail = f"n = {n}, 95 % interval of the mean [{below:.4g}, {above:.4g}]"
-    if holds is None:
-        detail += " holds the threshold"
-    return Claim(name, verdict=decide(holds), statistic=mean, threshold=threshold, detail=detail, **about)
+    A part is confirmed when its 95 % interval lies within the limits, and refutes when its interval at the level
+    1 − 0.05/parts lies wholly outside. what: a statement, or the name of one given by the other arguments.
+    over: what varies, in words.
+    """
+    says = stated(what, text=statement, where=where, low=low, high=high)
+    samples = _samples(parts)
+    level = 1 - (1 - LEVEL) / max(1, len(samples))
+    found = {name: _limited(says, s, level, known) for name, s in samples.items()}
+    return _joined(says, samples, found, group, over=over)
 
 
-def number(name: str, values: Iterable[float], printed: float, resolution: float, **about: Any) -> Claim:
-    """The mean over seeds is the printed number. resolution: half a unit of its last printed digit."""
-    mean, error, n = mean_and_error(values)
-    threshold = f"{printed:g} ± {resolution:g}"
-    if n < FEWEST_SEEDS:
-        detail = f"{n} seeds; at least {FEWEST_SEEDS} needed"
-        return Claim(name, verdict="undecided", statistic=mean, threshold=threshold, detail=detail, **about)
-    holds = abs(mean - printed) <= resolution + STANDARD_ERRORS * error
-    detail = f"n = {n}, mean {mean:.4g}, standard error {error:.2g}, within {STANDARD_ERRORS:g} of them or not"
-    return Claim(name, verdict=decide(holds), statistic=mean, threshold=threshold, detail=detail, **about)
+def number(
+    what: Statement | str,
+    parts: Parts,
+    printed: float = NAN,
+    rounding: float = 0.0,
+    *,
+    known: int = FEWEST_SEEDS,
+    group: str = "",
+    where: str = "",
+    statement: str = "",
+) -> Claim:
+    """The mean over seeds is the printed number in every part: the equivalence test of the scorecard.
+
+    what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
+    """
+    says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
+    theirs = Sample.printed(says.number, says.std, says.n)
+    margin = margin_of(says.number, says.rounding, says.margin)
+    samples = _samples(parts)
+    words: dict[str, Verdict] = {"reproduced": "confirmed", "not reproduced": "refuted", "undecided": "no power"}
+    found: dict[str, tuple[Verdict, float]] = {}
+    for name, sample in samples.items():
+        compared = equal(sample, theirs, margin)
+        few = sample.n < known
+        found[name] = ("no power", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
+    return _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+
+
+def _samples(parts: Parts) -> dict[str, Sample]:
+    """The parts that have values."""
+    named = parts if isinstance(parts, Mapping) else {"": parts}
+    samples = {name: Sample.of(values) for name, values in named.items()}
+    return {name: s for name, s in samples.items() if s.n}
+
+
+def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *, group: str = "") -> Claim:
+    """A quantity without chance keeps the limits in every part; NaN is a part with nothing to test."""
+    if not math.isnan(statement.number):
+        statement = replace(
+            statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
+        )
+    found: dict[str, tuple[Verdict, float]] = {
+        name: ("empty" if math.isnan(v) else decide(statement.holds(v)), NAN) for name, v in parts.items()
+    }
+    verdict = overall([v for v, _ in found.values()])
+    value = next((parts[n] for n, (v, _) in found.items() if v == verdict), NAN)
+    marks = marked({name: v for name, (v, _) in found.items()}) if len(found) > 1 else ""
+    if not math.isnan(statement.number):
+        statement = replace(statement, low=-math.inf, high=math.inf)
+    return claim(statement, verdict, value, detail, group=group, variants=marks)
+
+
+def constructed(statement: Statement, why: str, value: float = NAN, group: str = "") -> Claim:
+    """A statement that could not have come out otherwise here."""
+    return claim(statement, "by construction", value, why, group=group)
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The rule by which data sets make one verdict.
+
+    share: of the data sets with power that have to show it for *confirmed*; least: how many with power are needed.
+    """
+
+    share: float = 0.8
+    least: int = FEWEST_SEEDS
+
+
+def votes(found: Mapping[int, str], rule: Votes) -> tuple[Verdict, str]:
+    """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
+
+    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at most half show it,
+    or more than 1 − share show the opposite; no power: between the two, or fewer than `least` with power; empty: no
+    data set at all. An effect of exactly zero shows neither and counts as "no".
+    """
+    if not found:
+        return "empty", "no data set"
+    heard = [finding for finding in found.values() if finding != "mute"]
+    count = {finding: heard.count(finding) for finding in ("yes", "no", "opposite")}
+    text = f"{count['yes']} of {len(heard)} data sets show it"
+    if count["opposite"]:
+        text += f", {count['opposite']} the opposite"
+    if len(heard) < len(found):
+        text += f"; {len(found) - len(heard)} without power"
+    if len(heard) < rule.least:
+        return "no power", f"{text}; at least {rule.least} are needed"
+    shown, against = count["yes"] / len(heard), count["opposite"] / len(heard)
+    if shown >= rule.share and not count["opposite"]:
+        return "confirmed", text
+    if shown <= 0.5 or against > 1 - rule.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
+        return "refuted", text
+    return "no power", text
+
+
+def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
+    """How many data sets would decide votes without power, were their shares those seen.
+
+    `least` where there are too few of them; inf where the share itself lies between a half and `share`, which no number
+    changes; NaN where tests have no power, since it is values within a data set that lack, not data sets.
+    """
+    if "mute" in found.values():
+        return NAN
+    return float(rule.least) if len(found) < rule.least else math.inf
+
+
+def vote_of(value: float, statement: Statement) -> str:
+    """The vote of a data set whose quantity is `value`."""
+    return "mute" if math.isnan(value) else "yes" if statement.holds(value) else "no"
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a statement from those on its parts."""
+    kinds = set(verdicts)
+    if "refuted" in kinds:
+        return "refuted"
+    if "no power" in kinds:
+        return "no power"
+    if "confirmed" in kinds:
+        return "confirmed"
+    return next((v for v in ("by construction", "not comparable") if v in kinds), "empty")  # type: ignore[return-value]
+
+
+def marked(verdicts: Mapping[str, str]) -> str:
+    """'confirmed: L=8, L=10; no power: L=12'."""
+    by: dict[str, list[str]] = {}
+    for name, verdict in verdicts.items():
+        by.setdefault(verdict, []).append(name)
+    return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by.items())
+
+
+def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
+    """One row from the claims of one statement under several variants: `main` decides, the others are marks.
+
+    Without `main` the variants are parts of the statement (`overall`). Raises ValueError for no claims at all.
+    """
+    if not claims:
+        raise ValueError("expected the claims of at least one variant, found none")
+    if main is not None and main in claims:
+        chosen = claims[main]
+    else:
+        verdict = overall([c.verdict for c in claims.values()])
+        chosen = next((c for c in claims.values() if c.verdict == verdict), next(iter(claims.values())))
+    marks = {name: c.verdict for name, c in claims.items()}
+    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)]
+    worst = max(needed) if needed and main is None else chosen.seeds_needed
+    return replace(chosen, variants=marked(marks) if len(marks) > 1 else chosen.variants, seeds_needed=worst)
+
+
+def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
+    """One row for each name among (variant, claim), in the order in which the names first occur (`together`)."""
+    by: dict[str, dict[str, Claim]] = {}
+    for variant, found in claims:
+        by.setdefault(found.name, {})[variant] = found
+    return [together(variants, main) for variants in by.values()]
+
+
+def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:
+    """Verdict and seeds needed of one part of a bound."""
+    if sample.n < known:
+        return "no power", float(known)
+    inner = sample.interval(LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
+    outer = sample.interval(level) if sample.n > 1 else inner
+    if statement.holds(inner[0]) and statement.holds(inner[1]):
+        return "confirmed", NAN
+    if outer[1] < statement.low or outer[0] > statement.high:
+        return "refuted", NAN
+    limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
+    asked = LEVEL if statement.holds(sample.mean) else level
+    needed = [seeds_for_limit(sample, limit, asked) for limit in limits if not math.isnan(sample.std)]
+    return "no power", max(needed, default=NAN)
+
+
+def _joined(
+    statement: Statement,
+    samples: Mapping[str, Sample],
+    found: Mapping[str, tuple[Verdict, float]],
+    group: str,
+    threshold: str = "",
+    over: str = "seeds",
+) -> Claim:
+    """One claim from the samples of its parts and what became of each."""
+    verdict = overall([v for v, _ in found.values()])
+    shown = next((n for n, (v, _) in found.items() if v == verdict), "")
+    listed = []
+    for name, sample in samples.items():
+        low, high = sample.interval(LEVEL)
+        interval = "" if math.isnan(low) else f" [{low:.4g}, {high:.4g}]"
+        listed.append(f"{name}{': ' if name else ''}{sample.mean:.4g}{interval}, n = {sample.n}")
+    detail = f"mean and 95 % interval over {over}: " + "; ".join(listed) if listed else "nothing measured"
+    needed = [n for v, n in found.values() if v == "no power" and not math.isnan(n)]
+    return claim(
+        statement,
+        verdict,
+        samples[shown].mean if shown in samples else NAN,
+        detail,
+        threshold=threshold,
+        group=group,
+        variants=marked({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
+        seeds_needed=max(needed) if needed and verdict == "no power" else NAN,
+    )

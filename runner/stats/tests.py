@@ -1,4 +1,4 @@
-"""Tests, effect sizes, fits and summaries: each call gives one `Statistic`, one row of stats.csv.
+"""Rank tests with effect sizes: each call gives one `Statistic`, one row of stats.csv.
 
 Conventions, the same in every row:
 - Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution of the midranks);
@@ -15,84 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from runner.contract.statistic import NAN, TESTS, About, Statistic
+from runner.stats.samples import join, pairs, power, sample
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from runner.stats.ranks import Array
-
-NAN = float("nan")
-TESTS = ("mann_whitney", "wilcoxon", "spearman")
-"""Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Statistic:
-    """One row of stats.csv.
-
-    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or summary; figure:
-    the family of Holm's correction; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
-    label_a, label_b, n_a, n_b: the samples, and how many values of each entered.
-    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the figure,
-    smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
-    its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
-    median: summaries, of `a`.
-    """
-
-    name: str
-    kind: str
-    figure: str = ""
-    where: str = ""
-    group: str = ""
-    label_a: str = ""
-    label_b: str = ""
-    n_a: int = 0
-    n_b: int = 0
-    statistic: float = NAN
-    p: float = NAN
-    p_holm: float = NAN
-    p_min: float = NAN
-    effect: float = NAN
-    shift: float = NAN
-    shift_low: float = NAN
-    shift_high: float = NAN
-    slope: float = NAN
-    intercept: float = NAN
-    slope_error: float = NAN
-    r2: float = NAN
-    mean: float = NAN
-    std: float = NAN
-    std_population: float = NAN
-    median: float = NAN
-    method: str = ""
-    note: str = ""
-
-    @property
-    def decay(self) -> float:
-        """b of log y = a − b x: the negative slope."""
-        return -self.slope
-
-    @property
-    def has_power(self) -> bool:
-        """Whether the test can reach p < 0.05 at all."""
-        return self.p_min < 0.05
-
-    def row(self) -> dict[str, Any]:
-        """Column name -> value, in the order of the fields."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-class About(TypedDict, total=False):
-    """What every function here takes besides its samples: see the fields of `Statistic`."""
-
-    name: Required[str]
-    figure: str
-    where: str
-    group: str
-    label_a: str
-    label_b: str
 
 
 class Shift(TypedDict, total=False):
@@ -119,12 +51,12 @@ def mann_whitney(
     """
     from runner.stats import ranks
 
-    x, notes = _sample(a, about.get("label_a", "a"), [note])
-    y, notes = _sample(b, about.get("label_b", "b"), notes)
+    x, notes = sample(a, about.get("label_a", "a"), [note])
+    y, notes = sample(b, about.get("label_b", "b"), notes)
     base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, **about)
     m, n = x.size, y.size
     if m == 0 or n == 0:
-        return replace(base, note=_join(notes, "no test: a sample is empty"))
+        return replace(base, note=join(notes, "no test: a sample is empty"))
     import numpy as np
 
     doubled = ranks.doubled_ranks(np.concatenate([x, y]))
@@ -138,10 +70,10 @@ def mann_whitney(
 
         p = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
         p_min, method = ranks.smallest_subset_p(m, n), "asymptotic"
-    notes += ["ties" if different < m + n else "", _power(p_min, f"n={m} and {n}")]
+    notes += ["ties" if different < m + n else "", power(p_min, f"n={m} and {n}")]
     shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), 1 - level, notes)
     effect = 2 * u / (m * n) - 1
-    return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=_join(notes))
+    return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=join(notes))
 
 
 def _mann_whitney_shift(x: Array, y: Array, deviation: float, alpha: float, notes: list[str]) -> Shift:
@@ -187,13 +119,13 @@ def wilcoxon(
         raise ValueError(
             f"wilcoxon {about['name']}: expected paired samples, found {first.size} and {second.size} values"
         )
-    d, notes = _sample(first - second, "differences", [note])
+    d, notes = sample(first - second, "differences", [note])
     base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, **about)
     nonzero = d[d != 0]
     if nonzero.size < d.size:
         notes.append(f"{d.size - nonzero.size} zero differences dropped")
     if nonzero.size == 0:
-        return replace(base, note=_join(notes, "no test: no nonzero difference"))
+        return replace(base, note=join(notes, "no test: no nonzero difference"))
     doubled = ranks.doubled_ranks(np.abs(nonzero))
     positive, total = int(doubled[nonzero > 0].sum()), int(doubled.sum())
     exact = nonzero.size <= 300
@@ -206,7 +138,7 @@ def wilcoxon(
         p, p_min = float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue), 2.0 ** (1 - nonzero.size)
     if np.unique(doubled).size < nonzero.size:
         notes.append("ties")
-    notes.append(_power(p_min, f"n={nonzero.size}"))
+    notes.append(power(p_min, f"n={nonzero.size}"))
     shift = _wilcoxon_shift(d, 1 - level, notes)
     return replace(
         base,
@@ -216,7 +148,7 @@ def wilcoxon(
         effect=2 * positive / total - 1,
         method="exact" if exact else "asymptotic",
         **shift,
-        note=_join(notes),
+        note=join(notes),
     )
 
 
@@ -253,10 +185,10 @@ def spearman(
 
     from runner.stats import ranks
 
-    u, v, notes = _pairs(x, y, f"spearman {about['name']}", note)
+    u, v, notes = pairs(x, y, f"spearman {about['name']}", note)
     base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, **about)
     if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
-        return replace(base, note=_join(notes, "no test: fewer than three pairs, or a constant sample"))
+        return replace(base, note=join(notes, "no test: fewer than three pairs, or a constant sample"))
     from scipy.stats import spearmanr
 
     result = spearmanr(u, v)
@@ -265,7 +197,7 @@ def spearman(
         p, p_min = ranks.permutation_spearman(u, v)
     else:
         p, p_min = float(result.pvalue), 2 / math.factorial(min(u.size, 100))
-    notes.append(_power(p_min, f"n={u.size}"))
+    notes.append(power(p_min, f"n={u.size}"))
     return replace(
         base,
         statistic=rho,
@@ -273,99 +205,7 @@ def spearman(
         p=p,
         p_min=p_min,
         method="exact" if u.size <= 8 else "asymptotic",
-        note=_join(notes),
-    )
-
-
-def linear(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
-    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
-    u, v, notes = _pairs(x, y, f"linear {about['name']}", note)
-    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, **about)
-    return _fit(base, u, v, notes)
-
-
-def log_linear(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
-    """Least squares log y = a − b x (natural logarithm) with R² of log y.
-
-    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they are left
-    out, and the note counts them.
-    """
-    import numpy as np
-
-    u, v, notes = _pairs(x, y, f"log_linear {about['name']}", note)
-    usable = v > 0
-    if not usable.all():
-        notes.append(f"{int((~usable).sum())} of {v.size} values are not positive and left out")
-    base = Statistic(kind="log_linear", n_a=int(usable.sum()), n_b=int(usable.sum()), **about)
-    return _fit(base, u[usable], np.log(v[usable]), notes)
-
-
-def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
-    """`base` with the least-squares line of v against u."""
-    import numpy as np
-
-    if u.size < 2 or np.unique(u).size < 2 or not (np.isfinite(u).all() and np.isfinite(v).all()):
-        return replace(base, note=_join(notes, "no fit: fewer than two different finite x"))
-    from scipy.stats import linregress
-
-    fit = linregress(u, v)
-    slope, intercept = float(fit.slope), float(fit.intercept)
-    spread = float(((v - v.mean()) ** 2).sum())
-    r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
-    if spread == 0:
-        notes.append("no R²: y is constant")
-    if u.size == 2:
-        notes.append("two points: the line passes through both")
-        return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=_join(notes))
-    return replace(
-        base,
-        statistic=slope,
-        slope=slope,
-        intercept=intercept,
-        slope_error=float(fit.stderr),
-        r2=r2,
-        p=float(fit.pvalue),
-        method="least squares",
-        note=_join(notes),
-    )
-
-
-def summary(
-    values: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
-    """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
-    x, notes = _sample(values, about.get("label_a", "values"), [note])
-    base = Statistic(kind="summary", n_a=x.size, **about)
-    if x.size == 0:
-        return replace(base, note=_join(notes, "no values"))
-    import numpy as np
-
-    with np.errstate(invalid="ignore"):
-        std = float(x.std(ddof=1)) if x.size > 1 else NAN
-        mean, population = float(x.mean()), float(x.std())
-    return replace(
-        base,
-        statistic=mean,
-        mean=mean,
-        std=std,
-        std_population=population,
-        median=float(np.median(x)),
-        note=_join(notes),
+        note=join(notes),
     )
 
 
@@ -400,27 +240,6 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
     return corrected
 
 
-def _sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
-    """A flat float64 sample without NaN, and the notes with their number added."""
-    import numpy as np
-
-    x = np.asarray(values, dtype=float).ravel()
-    missing = int(np.isnan(x).sum())
-    return x[~np.isnan(x)], [*notes, f"{missing} of {x.size} {label} missing and left out" if missing else ""]
-
-
-def _pairs(x: ArrayLike, y: ArrayLike, what: str, note: str) -> tuple[Array, Array, list[str]]:
-    """Flat float64 pairs without NaN; ValueError for different lengths."""
-    import numpy as np
-
-    u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
-    if u.size != v.size:
-        raise ValueError(f"{what}: expected paired values, found {u.size} and {v.size}")
-    complete = ~(np.isnan(u) | np.isnan(v))
-    lost = int((~complete).sum())
-    return u[complete], v[complete], [note, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
-
-
 def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]) -> Shift:
     """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; the whole line for k = 0."""
     from runner.stats import ranks
@@ -432,12 +251,3 @@ def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int,
         notes.append("too few values for a confidence interval")
     bounds = values[2:] if k > 0 else [-math.inf, math.inf]
     return {"shift": (values[0] + values[1]) / 2, "shift_low": bounds[0], "shift_high": bounds[1]}
-
-
-def _power(p_min: float, size: str) -> str:
-    """The note of a test that cannot reach 0.05, else ''."""
-    return f"cannot reach 0.05 with {size} (smallest p {p_min:.3g})" if p_min >= 0.05 else ""
-
-
-def _join(notes: Sequence[str], *more: str) -> str:
-    return "; ".join(text for text in (*notes, *more) if text)

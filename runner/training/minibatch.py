@@ -20,9 +20,10 @@ from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.backprop import gradient_function, loss_value
-from runner.training.order import Order, StreamOrder
+from runner.training.order import Order, StreamOrder, shift_and_flip
 
 State = dict[str, Tensor]
+Augment = Callable[[Tensor], Tensor]
 
 
 class CheckpointStore(Protocol):
@@ -78,7 +79,7 @@ def train(
     batch: int = 128,
     epochs: int = 50,
     schedule: str = "cosine",
-    augment: torch.Generator | None = None,
+    augment: torch.Generator | Augment | None = None,
     checkpoints: CheckpointStore | None = None,
     save_every: int = 5,
     progress: Callable[..., None] | None = None,
@@ -86,19 +87,15 @@ def train(
     """Train `network` in place and return its checkpoints and history.
 
     order: permutes the training examples, once per epoch (a generator: by torch.randperm from it); the last batch is
-    kept even if smaller. clip: the gradient
-    is scaled to at most this norm. schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
-    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat.
+    kept even if smaller. clip: the gradient is scaled to at most this norm. schedule: "cosine" sets the rate of epoch
+    e = 0 … E-1 to rate (1 + cos(π e/E))/2.
+    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat; or a function
+    of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
     progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
     Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
     """
-    if batch < 1 or epochs < 1 or len(train_split) == 0:
-        raise ValueError(
-            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {len(train_split)}"
-        )
-    if schedule not in ("cosine", "constant"):
-        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+    _check(batch, epochs, schedule, len(train_split))
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
@@ -114,17 +111,14 @@ def train(
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
     while run.epoch < epochs and run.training.status == "ok":
         started = time.perf_counter()
-        step_rate = rate * (1 + math.cos(math.pi * run.epoch / epochs)) / 2 if schedule == "cosine" else rate
+        step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
         mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
         run.epoch += 1
         scores = evaluate(network, test_split, loss)
         run.record(step_rate, mean_loss, scores)
         run.training.seconds += time.perf_counter() - started
-        if not (math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all())):
-            run.training.status = f"diverged in epoch {run.epoch}"
-        else:
-            run.reached(epochs)
+        _finish(run, epochs, mean_loss, parameters)
         if progress:
             progress(run.epoch, epochs, f"loss {mean_loss:.3f}, accuracy {scores[1]:.3f}")
         if checkpoints and run.epoch % save_every == 0 and run.epoch < epochs:
@@ -132,6 +126,29 @@ def train(
     if checkpoints:
         checkpoints.save("result", run.training.as_dict())
     return run.training
+
+
+def _check(batch: int, epochs: int, schedule: str, examples: int) -> None:
+    """Raises ValueError for sizes below one and an unknown schedule."""
+    if batch < 1 or epochs < 1 or examples == 0:
+        raise ValueError(
+            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {examples}"
+        )
+    if schedule not in ("cosine", "constant"):
+        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+
+
+def _rate(schedule: str, rate: float, done: float) -> float:
+    """The rate of an epoch, when the share `done` of all epochs is over."""
+    return rate * (1 + math.cos(math.pi * done)) / 2 if schedule == "cosine" else rate
+
+
+def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) -> None:
+    """After an epoch: keep the parameters where a checkpoint is due, or end a training that is not finite."""
+    if math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all()):
+        run.reached(epochs)
+    else:
+        run.training.status = f"diverged in epoch {run.epoch}"
 
 
 @torch.no_grad()
@@ -171,13 +188,9 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
 
 def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
     """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
-    count, _, height, width = pixels.shape
-    padded = nn.functional.pad(pixels, [padding] * 4)
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (B, C, 2p+1, 2p+1, H, W)
-    top, left = torch.randint(2 * padding + 1, (2, count), generator=generator).to(pixels.device)
-    crops = windows[torch.arange(count, device=pixels.device), :, top, left]
-    flip = torch.randint(2, (count, 1, 1, 1), generator=generator).to(pixels.device) == 1
-    return torch.where(flip, crops.flip(-1), crops)
+    top, left = torch.randint(2 * padding + 1, (2, len(pixels)), generator=generator)
+    flip = torch.randint(2, (len(pixels), 1, 1, 1), generator=generator).flatten() == 1
+    return shift_and_flip(pixels, top, left, flip, padding)
 
 
 def _optimizer(
@@ -206,7 +219,7 @@ def _epoch(
     assert vector.grad is not None
     read = split.reader(batch)
     augment = run.augment
-    transform = None if augment is None else lambda pixels: crop_and_flip(pixels, augment)
+    transform = (lambda pixels: crop_and_flip(pixels, augment)) if isinstance(augment, torch.Generator) else augment
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
@@ -223,7 +236,7 @@ class _Run:
         network: Network,
         optimizer: torch.optim.Optimizer,
         order: torch.Generator | Order,
-        augment: torch.Generator | None,
+        augment: torch.Generator | Augment | None,
     ) -> None:
         self.network, self.optimizer, self.augment = network, optimizer, augment
         self.order: Order = StreamOrder(order) if isinstance(order, torch.Generator) else order
@@ -251,7 +264,7 @@ class _Run:
             "network": self._parameters(),
             "optimizer": self.optimizer.state_dict(),
             "order": self.order.get_state(),
-            "augment": None if self.augment is None else self.augment.get_state(),
+            "augment": self.augment.get_state() if isinstance(self.augment, torch.Generator) else None,
             "training": self.training.as_dict(),
         }
 
@@ -261,7 +274,7 @@ class _Run:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.order.set_state(state["order"])
-        if self.augment is not None:
+        if isinstance(self.augment, torch.Generator):
             self.augment.set_state(state["augment"])
         self.training = Training(**state["training"])
 

@@ -37,6 +37,42 @@ class StreamOrder:
         self.generator.set_state(state)
 
 
+class LoaderAugment:
+    """Random crop (zero padding) and horizontal flip, drawn image by image as torchvision's transforms draw them.
+
+    RandomCrop takes torch.randint(2 padding + 1, (1,)) for the top, then for the left edge; RandomHorizontalFlip flips
+    where torch.rand(1) < 1/2. In a loader without workers all come from the global stream, which `generator` stands
+    for: give it the generator of the training's `LoaderOrder`.
+    """
+
+    def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
+        self.generator, self.padding = generator, padding
+
+    def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """top, left (count,) and flip (count,) of the next `count` images."""
+        g, span = self.generator, 2 * self.padding + 1
+        rows = []
+        for _ in range(count):
+            top, left = (int(torch.randint(span, (1,), generator=g)) for _ in range(2))
+            rows.append((top, left, bool(torch.rand(1, generator=g) < 0.5)))
+        tops, lefts, flips = zip(*rows, strict=True)
+        return torch.tensor(tops), torch.tensor(lefts), torch.tensor(flips)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""
+        return shift_and_flip(pixels, *self.draws(len(pixels)), self.padding)
+
+
+def shift_and_flip(pixels: Tensor, top: Tensor, left: Tensor, flip: Tensor, padding: int) -> Tensor:
+    """The window of the zero-padded images (B, C, H, W) at (top, left), mirrored where flip; (B,) each."""
+    count, _, height, width = pixels.shape
+    padded = torch.nn.functional.pad(pixels, [padding] * 4)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (B, C, 2p+1, 2p+1, H, W)
+    device = pixels.device
+    crops = windows[torch.arange(count, device=device), :, top.to(device), left.to(device)]
+    return torch.where(flip.to(device)[:, None, None, None], crops.flip(-1), crops)
+
+
 class LoaderOrder(StreamOrder):
     """The order of `DataLoader(shuffle=True)` without workers, whose global stream `generator` stands for.
 

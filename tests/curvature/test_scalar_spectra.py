@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import oracle
 from runner.curvature.closed_form import scalar
 
@@ -148,7 +149,7 @@ def test_bias_polynomial_has_the_outliers_as_roots(m, n):
     (w, v, b), x, y = oracle.random_instance(m + n, m, n, layers=3)
     coefficients = scalar.bias_polynomial(w, v, b, x, y)
     expected = torch.cat([scalar.bias_spectrum(w, v, b, x, y).select("outlier").expanded(), torch.zeros(1, dtype=F64)])
-    assert oracle.relative_error(scalar.polynomial_roots(coefficients), expected.sort(descending=True).values) < 1e-10
+    assert relative_error(scalar.polynomial_roots(coefficients), expected.sort(descending=True).values) < 1e-10
 
 
 def test_theorem6_equals_dense_and_stays_in_its_bounds():
@@ -160,7 +161,7 @@ def test_theorem6_equals_dense_and_stays_in_its_bounds():
         m = len(w)
         bulk = torch.cat([r.expand(m - 2), -r.expand(m - 2), torch.zeros(m - 1, dtype=F64)])
         found = torch.cat([pair, triple, bulk]).sort().values
-        assert oracle.relative_error(found, values) < 1e-10
+        assert relative_error(found, values) < 1e-10
         lower, upper = scalar.triple_bounds(w, v, b)
         assert lower <= triple.min() and triple.max() <= upper
 
@@ -198,7 +199,7 @@ def test_relu_sharpness_ignores_a_cell_without_neurons():
     y = torch.where(x < 0, 100 * x, y)  # a large residual that no neuron sees
     found = scalar.relu_sharpness(w, v.abs(), scalar.CellMoments.of(x, y))
     hessian = oracle.autodiff_hessian(oracle.relu_network, [v.abs(), w], x, y)
-    assert oracle.relative_error(found, torch.linalg.eigvalsh(hessian)[-1]) < 1e-10
+    assert relative_error(found, torch.linalg.eigvalsh(hessian)[-1]) < 1e-10
     assert scalar.relu_sharpness(w, 0 * v, scalar.CellMoments.of(x, y)) == 0
 
 
@@ -212,9 +213,9 @@ def test_losses_and_gradients_equal_autodiff():
         for network, moments, loss, gradient in cases:
             in_w, in_v = gradient(w, v, moments)
             expected = oracle.autodiff_gradient(network, [v, w], x, y)
-            assert oracle.relative_error(torch.cat([in_v, in_w]), expected) < 1e-12
+            assert relative_error(torch.cat([in_v, in_w]), expected) < 1e-12
             value = oracle.autodiff_loss(network, [v, w], x, y)(torch.cat([v, w]))
-            assert oracle.relative_error(loss(w, v, moments), value) < 1e-12
+            assert relative_error(loss(w, v, moments), value) < 1e-12
 
 
 @pytest.mark.parametrize("network", ["linear", "relu"])

@@ -58,7 +58,7 @@ def test_claims_can_be_confirmed_refuted_and_left_open():
     bad = verdicts(table(lambda k, p: 0.05 if p == "layer" else 0.5 + k / 1000))
     assert set(bad.values()) == {"refuted"}
     rows = table(lambda k, p: 0.5)
-    assert set(verdicts(rows[rows["seed"] == 0]).values()) == {"undecided"}
+    assert set(verdicts(rows[rows["seed"] == 0]).values()) == {"no power"}
 
 
 def test_figures_and_notes_are_made_from_partial_tables():

@@ -8,8 +8,9 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
+from experiments.printed import statements
 from experiments.ws_bound import WsBound
-from experiments.ws_bound.analysis import over_data_sets, split_low_high, variants
+from experiments.ws_bound.analysis import split_low_high, variants
 from experiments.ws_bound.measure import macro_f1, measure, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
 from runner.contract.experiment import Cell, Context
@@ -200,47 +201,46 @@ def test_low_and_high_groups_have_the_published_sizes() -> None:
     assert low["lambda_sup"].max() < high["lambda_sup"].min()
 
 
-@pytest.mark.parametrize(
-    ("findings", "verdict"),
-    [
-        ("yes", None),
-        ("yes yes", None),
-        ("yes yes yes", True),
-        ("yes yes yes yes no", True),
-        ("yes yes yes yes opposite", None),
-        ("yes yes yes no no", None),
-        ("yes yes yes opposite opposite", False),
-        ("yes yes no no no", False),
-        ("yes yes yes mute mute", True),
-        ("mute mute mute mute mute", None),
-    ],
-)
-def test_no_claim_rests_on_one_data_set(experiment: WsBound, findings: str, verdict: bool | None) -> None:
-    assert over_data_sets(experiment, dict(enumerate(findings.split())))[0] is verdict
+def marks(claim) -> dict[str, str]:
+    """variant -> verdict."""
+    return {
+        name: v for v, names in (part.split(": ") for part in claim.variants.split("; ")) for name in names.split(", ")
+    }
 
 
 def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    every = claims_table(experiment.analyse(tables).claims()).set_index(["group", "name"])["verdict"]
+    found = experiment.analyse(tables).claims()
+    every = {c.name: c for c in found}
+    assert len(every) == len(found) == len(claims_table(found))
+    assert sorted(every) == sorted(statements("ws_bound"))
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
-    alone = claims_table(experiment.analyse(one).claims()).set_index(["group", "name"])["verdict"]
-    groups = ("protocol=fitted", "protocol=printed", "protocol=fitted activation=tanh")
-    assert {group for group, _ in every.index} == set(groups)
-    for group in groups:
-        exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
-        for name in [*exact, "Hessian agrees with differences", "traces agree"]:
-            assert every[group, name] == alone[group, name] == "confirmed", (group, name)
-        assert every[group, "Theorem 7 without a condition on the weights"] == "refuted"
-        for name in ("tightness", "width matters", "V norm", "low bound generalises better, 10 test samples"):
-            assert alone[group, name] == "undecided"
+    alone = {c.name: c for c in experiment.analyse(one).claims()}
+    exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
+    for name in [*exact, "Hessian agrees with differences", "traces agree"]:
+        assert every[name].verdict == alone[name].verdict == "confirmed", name
+        assert marks(every[name]) == dict.fromkeys(("fitted", "printed", "fitted tanh"), "confirmed")
+    assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
+    for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
+        assert alone[name].verdict == "no power"
+    assert "fitted" in marks(every["low bound generalises better"])
+    assert every["published counts"].verdict == "not comparable"
 
 
 def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     theorems = tables["theorems"].copy()
     chosen = theorems["inequality"] == "Theorem 4"
     theorems.loc[chosen & (theorems["protocol"] == "printed"), "holding"] -= 1
-    verdicts = {(c.group, c.name): c.verdict for c in experiment.analyse({**tables, "theorems": theorems}).claims()}
-    assert verdicts["protocol=printed", "Theorem 4"] == "refuted"
-    assert verdicts["protocol=fitted", "Theorem 4"] == "confirmed"
+    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}
+    assert found["Theorem 4"].verdict == "refuted"
+    assert marks(found["Theorem 4"])["printed"] == "refuted" and marks(found["Theorem 4"])["fitted"] == "confirmed"
+
+
+def test_an_infinite_bound_is_no_test(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    theorems = tables["theorems"].copy()
+    chosen = (theorems["inequality"] == "Theorem 3") & (theorems["activation"] == "tanh")
+    theorems.loc[chosen, ["slack_min", "slack_median"]] = 1.0
+    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}["Theorem 3"]
+    assert found.verdict == "confirmed" and marks(found)["fitted tanh"] == "empty"
 
 
 def test_equality_is_attained_where_the_proposition_says(tables: dict[str, pd.DataFrame]) -> None:
@@ -275,7 +275,7 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
     path = reference_path("ws_bound")
     assert path is not None
     scores = scorecard(experiment.analyse(tables).measured(), read_reference(path))
-    assert not (scores["verdict"] == "not measured").any()
+    assert set(scores["verdict"]) == {"fitted", "not comparable", "by construction"}
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
 

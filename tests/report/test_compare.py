@@ -36,16 +36,140 @@ def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
     assert s.z == pytest.approx((1.1 - 1.52) / error)
     assert (s.measured_mean, s.n, s.ratio) == pytest.approx((1.1, 5, 1.1 / 1.52))
     assert s.measured_std == pytest.approx(np.std(values, ddof=1))
-    assert (abs(s.z) > 3, s.verdict) == (True, "not reproduced")
-    assert score(tmp_path, "e,1,plain,init,gap,1.42,0.2,,5,T 1,", values).verdict == "reproduced"
+    assert s.std_ratio == pytest.approx(np.std(values, ddof=1) / sample) and s.std_p > 0.4
 
 
-def test_rounding_of_the_printed_digits_counts_as_reproduced(tmp_path):
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.05, 1.0, 1.02, 0.98, 1.0], "reproduced"),
+        ([2.0, 2.05, 1.95, 2.0, 2.1], "not reproduced"),
+        ([0.5, 1.5, 1.0, 0.3, 1.9], "undecided"),  # |z| is small: that is no agreement
+    ],
+)
+def test_the_interval_of_the_difference_decides(tmp_path, values, verdict):
+    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.05,,5,T 1,", values)
+    assert (s.verdict, s.equivalence, s.margin) == (verdict, verdict, 0.25)
+    assert (s.seeds_needed > 5) == (verdict == "undecided")
+
+
+MARGIN = HEADER.replace("n_seeds,", "n_seeds,margin,margin_reason,constructed,")
+
+
+def test_margins_are_fixed_in_the_reference(tmp_path):
+    rows = [
+        "e,1,plain,init,rho,-0.02,,,5,0.02,an exponent near zero,,T 1,",
+        "e,1,plain,init,count,5,,,1,rounding,a count,,T 1,",
+        "e,1,plain,init,starts,3000,,,1,,,an input,T 1,",
+    ]
+    found = pd.concat(
+        measured(m, v, arch="plain", checkpoint="init")
+        for m, v in (("rho", [-0.021, -0.019, -0.02]), ("count", [6.0, 6.0]), ("starts", [3000.0, 3000.0]))
+    )
+    scores = compare.scorecard(found, reference(tmp_path, *rows, header=MARGIN))
+    assert list(scores.verdict) == ["reproduced", "not reproduced", "by construction"]
+    assert list(scores.margin)[:2] == pytest.approx([0.02, 0.5]) and scores.reason[2] == "an input"
+    with pytest.raises(ValueError, match="expected a number in column margin"):
+        reference(tmp_path, "e,1,plain,init,rho,1,,,5,narrow,,,T 1,", header=MARGIN)
+
+
+def test_structural_zeros_are_by_construction(tmp_path):
+    bound, zero = "e,1,plain,init,gap,,,1e-07,5,T 1,", "e,1,plain,init,gap,0.0,,,5,T 1,"
+    for row in (bound, zero):
+        s = score(tmp_path, row, [0.0, 0.0, 0.0])
+        assert (s.verdict, s.reason) == ("by construction", "an exact zero of the code")
+    assert score(tmp_path, bound, [1e-9, 2e-9, 0.0]).verdict == "reproduced"
+
+
+def test_identical_is_every_printed_digit_of_the_same_networks(tmp_path):
+    values = [1.0, 1.2, 1.1, 0.9, 1.3]  # population std 0.1414
+    row = "e,1,plain,init,gap,1.1,0.14,,5,T 1,"
+    assert score(tmp_path, row, values, paired=True).verdict == "identical"
+    assert score(tmp_path, row, values).verdict == "reproduced"
+    assert score(tmp_path, row, [*values[:4], 1.31], paired=True).verdict == "identical"
+    other = score(tmp_path, row.replace("0.14", "0.15"), values, paired=True)
+    assert other.verdict == "reproduced" and "not every printed digit" in other.reason
+    assert score(tmp_path, row, values[:4], paired=True).verdict != "identical"  # fewer seeds
+
+
+def test_paired_values_are_compared_within_rounding_alone(tmp_path):
+    row = "e,1,plain,init,gap,1.1,0.14,,5,T 1,"
+    s = score(tmp_path, row, [1.1, 1.3, 1.2, 1.0, 1.4], paired=True, rounding_std=0.01)
+    assert s.verdict == "reproduced" and s.standard_error == pytest.approx(0.01 / math.sqrt(5))
+    assert s.shifted == "yes" and "paired" in s.reason
+
+
+def test_images_enter_the_variance(tmp_path):
+    row, values = "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 1.02, 0.99, 0.98]
+    assert score(tmp_path, row, values).verdict == "reproduced"
+    wide = score(tmp_path, row, values, image_variance=0.04, image_df=9.0)
+    assert (wide.verdict, wide.image_variance, wide.image_df) == ("undecided", 0.04, 9.0)
+
+
+def test_a_fit_is_never_scored(tmp_path):
+    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 0.99], fitted="chosen by this number")
+    assert (s.verdict, s.equivalence) == ("fitted", "reproduced") and s.reason.startswith("chosen by")
+
+
+def test_other_criteria(tmp_path):
+    rows = [f"e,1,plain,{c},d,{v},0.1,,5,T 1," for c, v in (("init", -0.2), ("mid", 0.3), ("final", 0.5))]
+    found = pd.concat(
+        measured("d", [v, v + 0.01, v - 0.01], arch="plain", checkpoint=c)
+        for c, v in (("init", 0.1), ("mid", 0.6), ("final", 0.5))
+    )
+    scores = compare.scorecard(found, reference(tmp_path, *rows))
+    assert list(scores.sign_kept) == ["no", "yes", "yes"]
+    assert list(scores.order_kept) == [1.0, 0.5, 0.5]
+    assert list(scores.in_our_95) == ["no", "no", "yes"]
+    assert list(scores.in_their_prediction) == ["no", "no", "yes"]
+
+
+def test_repeated_values_are_said_to_be_no_row_of_their_own(tmp_path):
+    rows = [f"e,1,{a},init,gap,1.0,0.05,,5,T 1," for a in ("plain", "twin", "other")]
+    values = {"plain": [1.0, 1.1, 0.9], "twin": [1.0, 1.1, 0.9], "other": [1.0, 1.2, 0.9]}
+    found = pd.concat(measured("gap", v, arch=a, checkpoint="init") for a, v in values.items())
+    scores = compare.scorecard(found, reference(tmp_path, *rows))
+    assert ["no independent row" in r for r in scores.reason] == [False, True, False]
+
+
+def test_rounding_of_the_printed_digits_is_not_enough_without_a_spread(tmp_path):
     row = "e,1,plain,init,gap,0.225,,,5,T 1,"
     assert score(tmp_path, row, [0.2254, 0.2254]).verdict == "reproduced"
-    off = score(tmp_path, row, [0.2256, 0.2256])
-    assert (off.verdict, off.standard_error) == ("not reproduced", 0)
-    assert math.isnan(off.z)
+    s = score(tmp_path, row, [0.2254])
+    assert (s.verdict, s.reason) == ("undecided", "no spread is known on either side")
+
+
+def sharp(tmp_path, spread):
+    rows = [f"e,1,plain,c{i},gap,{1 + i / 10},0.02,,5,T 1," for i in range(6)]
+    found = pd.concat(
+        measured("gap", [1 + i / 10 + spread * d for d in (-1, -0.5, 0, 0.5, 1)], arch="plain", checkpoint=f"c{i}")
+        for i in range(6)
+    )
+    return compare.scorecard(found, reference(tmp_path, *rows))
+
+
+def test_the_sharpness_of_a_scorecard(tmp_path):
+    table = compare.sharpness(sharp(tmp_path, 0.02)).set_index("what")
+    assert list(table.loc[["passes at × 1", "passes at × 1.1", "passes at × 1.25", "passes at × 2"], "value"]) == [
+        6,
+        6,
+        0,
+        0,
+    ]
+    assert table.loc["share of |z| > 2", "value"] == 0 and 0.04 < table.loc["share of |z| > 2", "expected"] < 0.1
+    assert table.loc["std of z", "value"] == pytest.approx(0, abs=1e-9)
+    wide = compare.sharpness(sharp(tmp_path, 1.0)).set_index("what")
+    assert wide.loc["std differs", "value"] == 6 and wide.loc["passes at × 1", "value"] == 0
+    assert list(compare.sharpness(sharp(tmp_path, 0.02).iloc[:0]).columns) == list(table.reset_index().columns)
+
+
+def test_rates_by_criterion(tmp_path):
+    found = compare.rates({"one": sharp(tmp_path, 0.02), "two": sharp(tmp_path, 1.0)})
+    share = found.set_index(["experiment", "criterion"])["share"]
+    assert share["one", "equivalence: 90 % interval inside the margin"] == 1
+    assert share["two", "equivalence: 90 % interval inside the margin"] == 0
+    assert share["two", "no significant difference: |z| <= 2"] == 1  # what a noisy run passes
+    assert share["all", "equivalence: 90 % interval inside the margin"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -73,8 +197,8 @@ def test_other_tables_do_not_sharpen_the_precision(tmp_path):
         "e,2,plain,init,gap,2.512,,,5,T 2,",
         "e,1,plain,init,R,2.512,,,5,T 1,",
     ]
-    scores = compare.scorecard(measured("gap", [2.54], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
-    assert list(scores.verdict) == ["reproduced", "undecided", "not measured"]
+    scores = compare.scorecard(measured("gap", [2.5, 2.5], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
+    assert list(scores.resolution) == pytest.approx([0.05, 0.0005, 0.0005])
 
 
 def test_a_missing_std_is_stood_in_for_and_said(tmp_path):
@@ -87,18 +211,14 @@ def test_a_missing_std_is_stood_in_for_and_said(tmp_path):
     assert "paper's std stands in" in s.reason
 
 
-def test_one_seed_without_any_std_is_undecided(tmp_path):
-    s = score(tmp_path, "e,1,plain,init,gap,1.31,,,,T 1,", [1.0])
-    assert (s.verdict, s.n_seeds) == ("undecided", 1)
-    assert "no std on either side" in s.reason
-    assert score(tmp_path, "e,1,plain,init,gap,1.31,,,,T 1,", [1.312]).verdict == "reproduced"
-
-
 def test_upper_bounds(tmp_path):
     row = "e,1,plain,init,gap,,,1e-07,5,T 1,"
-    assert score(tmp_path, row, [5e-8, 9e-8]).verdict == "within bound"
-    s = score(tmp_path, row, [5e-8, 3e-7])
-    assert (s.verdict, s.ratio) == ("above bound", pytest.approx(1.75))
+    assert score(tmp_path, row, [5e-8, 6e-8, 5e-8]).verdict == "reproduced"
+    s = score(tmp_path, row, [1.7e-7, 1.8e-7, 1.75e-7])
+    assert (s.verdict, s.ratio) == ("not reproduced", pytest.approx(1.75))
+    assert score(tmp_path, row, [5e-8, 1.4e-7, 9e-8]).verdict == "undecided"
+    assert score(tmp_path, row, [9.9e-8, 1e-7], extreme=True).verdict == "reproduced"
+    assert score(tmp_path, row, [1e-9, 1.1e-7], extreme=True).verdict == "not reproduced"
 
 
 def test_not_comparable_is_never_scored(tmp_path):
@@ -121,19 +241,19 @@ def test_absent_and_lost_values(tmp_path):
 def test_keys_match_as_numbers_and_blank_keys_match_anything(tmp_path):
     header = HEADER.replace("arch", "depth")
     ref = reference(tmp_path, "e,1,8,init,gap,1.0,,,5,T 1,", "e,1,,init,gap,1.0,,,5,T 1,", header=header)
-    scores = compare.scorecard(measured("gap", [1.0], depth=8.0, checkpoint="init"), ref)
+    scores = compare.scorecard(measured("gap", [1.0, 1.0], depth=8.0, checkpoint="init"), ref)
     assert list(scores.verdict) == ["reproduced", "reproduced"]
 
 
 def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
-    two = pd.concat([measured("gap", [1.0], arch="plain", checkpoint=c) for c in ("init", "final")])
+    two = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint=c) for c in ("init", "final")])
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
-    assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == ["reproduced", "undecided"]
+    assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == ["reproduced", "not reproduced"]
     lacking = compare.scorecard(two.drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(lacking.verdict) == {"undecided"}
-    twice = pd.concat([measured("gap", [1.0], arch="plain", checkpoint="init")] * 2)
+    twice = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint="init")] * 2)
     assert compare.scorecard(twice, reference(tmp_path, *rows)).reason[0].startswith("several measured values")
-    once = compare.scorecard(two[:1].drop(columns="checkpoint"), reference(tmp_path, *rows))
+    once = compare.scorecard(two[:2].drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(once.reason) == {"measured values do not say checkpoint"}
     with pytest.raises(ValueError, match="missing seed"):
         compare.scorecard(two.drop(columns="seed"), reference(tmp_path, *rows))
@@ -141,7 +261,7 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
 
 def test_counts_have_every_verdict(tmp_path):
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
-    scores = compare.scorecard(measured("gap", [1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
+    scores = compare.scorecard(measured("gap", [1.0, 1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
     counts = compare.summarise(scores)
     assert tuple(counts) == compare.VERDICTS
     assert (counts["reproduced"], counts["not measured"], sum(counts.values())) == (1, 1, 2)

@@ -13,7 +13,7 @@ import pytest
 from runner import stats
 from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, Experiment, SettingError
-from runner.report import figures
+from runner.report import compare, figures
 from runner.report.write import caption_of, write_overview, write_report
 from runner.store import tables
 
@@ -66,7 +66,7 @@ class Readings(Analysis):
         self._fail("claims")
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
-            Claim("f1", "low is better", "Fig. 7", "undecided", detail="n too small"),
+            Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
         ]
 
     def statistics(self):
@@ -138,14 +138,14 @@ def check_html(path):
 @pytest.fixture
 def reference(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text("metric,mean,std,n_seeds,source,note\nratio,1.0,0.1,5,T 1,\nother,2.0,,5,T 1,\n")
+    path.write_text("metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n")
     return path
 
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {"confirmed": 1, "refuted": 0, "undecided": 1}
+    assert summary.claims == {v: int(v in ("confirmed", "no power")) for v in compare.CLAIM_VERDICTS}
     assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
     assert not summary.failures
     names = {
@@ -154,6 +154,7 @@ def test_a_complete_report(tmp_path, reference):
         "stats.csv",
         "claims.csv",
         "scorecard.csv",
+        "scorecard_sharpness.csv",
         "measured.csv",
         "findings.md",
         "stats.js",
@@ -171,11 +172,11 @@ def test_a_complete_report(tmp_path, reference):
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
-    assert "</span> confirmed" in html and "</span> undecided" in html and "Incomplete" not in html
+    assert "</span> confirmed" in html and "</span> no power" in html and "Incomplete" not in html
     found = (out / "findings.md").read_text()
     assert "1 reproduced, 1 not measured" in found and "- the bound is tight (Fig. 2): 1.1, held against < 2" in found
     assert summary.lines() == [
-        "  claims: 1 confirmed, 1 undecided",
+        "  claims: 1 confirmed, 1 no power",
         "  scorecard: 1 reproduced, 1 not measured",
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
@@ -314,6 +315,8 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
     html = check_html(path)
     assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
     assert "c/manifest.json cannot be read" in html
+    rates = tables.read(tmp_path / "out/rates.csv")
+    assert set(rates["experiment"]) == {"a", "b", "all"}
     assert html.count("</span> reproduced</a>") == 2 and html.count("</span> confirmed</a>") == 1
 
 

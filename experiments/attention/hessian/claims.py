@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from runner.contract.experiment import Claim, decide
+from runner.contract.claim import Claim, Statement, decide
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.stats import linear
+from runner.stats import judge, linear
 
 if TYPE_CHECKING:
     from runner.stats import Statistic
 
 Tables = Mapping[str, pd.DataFrame]
 ROUNDING = 1e-9
+"""Relative size at which a violated inequality is the rounding of float64 sums."""
 EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
 """Power of R in the printed bound."""
 
@@ -38,31 +39,25 @@ def claims(tables: Tables) -> list[Claim]:
     found = []
     for name, bound in BOUNDS.items():
         broken = int((bounds.loc[bounds["bound"] == name, "status"] != "ok").sum())
+        says = Statement(
+            name=f"lemma_{name}", text=f"{bound.symbol} stays below its bound", where=bound.place, high=1 + ROUNDING
+        )
         if name not in worst.index:
-            found.append(Claim(name, bound.symbol, bound.place, "undecided", detail="no cell measured it"))
+            found.append(judge.claim(says, "empty", detail="no cell measured it"))
             continue
         row = worst.loc[name].to_dict()
-        holds = bool(row["ratio"] <= 1 + ROUNDING)
+        holds = says.holds(row["ratio"])
         count = int(bounds.loc[bounds["bound"] == name, "instances"].sum())
         place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
-        detail = f"{count} instances; worst at {place}"
+        detail = f"{count} instances, an ascent among them; worst at {place}"
         if holds and math.isfinite(row["sharper_constant"]):
             detail += "; a constant below the printed one is proved"
         elif holds and name in ("H.9", "H.10"):
             detail += "; tried, not proved"
         if broken:
             detail += f"; {broken} cells not finite"
-        found.append(
-            Claim(
-                f"lemma_{name}",
-                f"{bound.symbol} stays below its bound",
-                bound.place,
-                decide(None if holds and broken else holds),
-                float(row["ratio"]),
-                "measured / bound <= 1",
-                detail,
-            )
-        )
+        verdict = decide(None if holds and broken else holds)
+        found.append(judge.claim(says, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"))
     return found
 
 
@@ -113,7 +108,7 @@ def measured(tables: Tables) -> pd.DataFrame | None:
     largest = usable.groupby(["bound", "seed"], sort=False)["ratio"].max().reset_index(name="value")
     # equalities such as |h| = R^2 are attained, and rounding must not turn them into violations
     largest["value"] = largest["value"].where(largest["value"] > 1 + ROUNDING, largest["value"].clip(upper=1.0))
-    return largest.assign(metric="largest_ratio")
+    return largest.assign(metric="largest_ratio", extreme=True)
 
 
 def notes(tables: Tables) -> list[str]:

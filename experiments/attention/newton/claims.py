@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from runner.contract.experiment import Claim, decide
-from runner.stats import spearman, summary
+from experiments.printed import statements
+from runner.contract.claim import Claim, Statement
+from runner.stats import judge, spearman, summary
 
 if TYPE_CHECKING:
     from experiments.attention.newton import AttentionNewton
     from runner.stats import Statistic
 
 Tables = Mapping[str, pd.DataFrame]
-WHERE = "Theorem J.1"
-SUPERLINEAR = 1.5  # order above which convergence counts as faster than linear
 FEWEST = 10  # values below which an order or a correlation says nothing
 HALF = 0.5  # share of starts that must reach X* for a distance to lie in the basin
 
@@ -37,55 +37,43 @@ def at_base(setup: AttentionNewton, table: pd.DataFrame, *axes: str) -> pd.DataF
 
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     """The parts of Theorem J.1, and the order of the full step."""
-    found: list[Claim] = []
+    says, found = statements("attention_newton"), []
     theorem = tables["theorem"] if "theorem" in tables else pd.DataFrame()
     good = theorem[theorem["status"] == "ok"] if len(theorem) else theorem
-    left_out = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
+    count = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
     if len(good):
         share = float((good["convexity"] / (2 * good["admissible_gamma"])).min())
+        close = replace(says["recovery"], high=setup.recovered)
+        small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
         found += [
-            Claim(
-                "convexity",
-                "gamma >= O(n d R^8) makes the Hessian at X* positive definite",
-                WHERE,
-                decide(share > 0),
-                share,
-                "lambda_min / (2 gamma) > 0",
-                left_out,
-            ),
-            Claim(
-                "convergence",
-                "Newton's method reaches accuracy eps in log2(|X0 - X*| / eps) steps from the good initial point",
-                WHERE,
-                decide(bool(good["excess"].max() <= 1)),
-                float(good["excess"].max()),
-                "error / eps <= 1",
-                left_out,
-            ),
-            Claim(
-                "recovery",
-                "the algorithm recovers the initial data",
-                WHERE,
-                decide(bool(good["recovery_error"].max() <= setup.recovered)),
-                float(good["recovery_error"].median()),
-                f"|X* - X_true| / |X_true| <= {setup.recovered:g}",
-                f"{left_out}; |X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data",
-            ),
+            judge.exact(says["convexity"], {"": share}, count),
+            judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
+            judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
         ]
     if "basin" in tables:
+        found += recoveries(setup, tables["basin"], says)
         orders = near_orders(tables["basin"], "full")
         median = float(orders.median()) if len(orders) else float("nan")
+        detail = f"{len(orders)} problems from the smallest distance"
+        few = len(orders) < FEWEST
         found.append(
-            Claim(
-                "order",
-                "full Newton steps converge faster than linearly near X*",
-                "Theorem J.1, Newton's method",
-                decide(median >= SUPERLINEAR if len(orders) >= FEWEST else None),
-                median,
-                f"median order >= {SUPERLINEAR:g}",
-                f"{len(orders)} problems from the smallest distance",
-            )
+            judge.claim(says["order"], "no power", median, f"{detail}; at least {FEWEST} needed")
+            if few
+            else judge.exact(says["order"], {"": median}, detail)
         )
+    return found
+
+
+def recoveries(setup: AttentionNewton, basin: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Share of the starts of a seed that end at the data, by method, at two distances (base point)."""
+    rows = at_base(setup, basin[basin["status"] == "ok"])
+    found = []
+    for name, distance in (("recovery from a tenth", 0.1), ("recovery from afar", 1.0)):
+        part = rows[rows["distance"] == distance]
+        sums = part.groupby(["method", "seed"], sort=False)[["recovered", "starts"]].sum()
+        shares = (sums["recovered"] / sums["starts"]).groupby("method", sort=False)
+        by = judge.bound(says[name], {str(method): list(values) for method, values in shares})
+        found.append(replace(by, group="beyond the paper"))
     return found
 
 
@@ -141,7 +129,7 @@ def measured(tables: Tables) -> pd.DataFrame | None:
         good.groupby("seed")[column].max().reset_index(name="value").assign(metric=metric)
         for metric, column in (("error_over_epsilon", "excess"), ("recovery_error", "recovery_error"))
     ]
-    return pd.concat(rows, ignore_index=True)
+    return pd.concat(rows, ignore_index=True).assign(extreme=True)
 
 
 def recovering_gamma(setup: AttentionNewton, scan: pd.DataFrame) -> pd.Series:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.comparisons import seed_fits
+from experiments.dag.protocol.scores import fit_of_means, scored
 from experiments.dag.protocol.summary import first, groups, seed_values, variance_components
-from runner.contract.experiment import Claim
+from experiments.printed import statements
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
@@ -16,138 +18,94 @@ if TYPE_CHECKING:
 
 VARIANT = ["depth", "arch", "checkpoint"]
 ENDS = ("init", "final")
+CHAIN = 8
+"""Depth at which Section 5.1 speaks of the whole chain of Jacobians."""
+DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
+"""Metric of Table 2 -> column of `networks`."""
+Parts = dict[str, list[float]]
 
 
 def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-    """One claim per statement, depth and checkpoint."""
+    """One claim per statement; depths and checkpoints are its parts."""
+    says = statements("exp1_resonance")
     distances, networks = first(tables["distances"]), first(tables["networks"])
-    found: list[Claim] = []
-    for (depth, arch, checkpoint), part in groups(distances, VARIANT):
-        if checkpoint in ENDS:
-            group = f"L={depth} {checkpoint}"
-            found += list((plain if arch == "plain" else residual)(part, depth, checkpoint, group))
-    found += list(slopes(distances))
-    found += list(chain(networks))
+    parts = {keys: rows for keys, rows in groups(distances, VARIANT) if keys[2] in ENDS}
+    plain = {k: rows for k, rows in parts.items() if k[1] == "plain"}
+    residual = {k: rows for k, rows in parts.items() if k[1] == "residual"}
+    found = [
+        judge.bound(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}),
+        judge.number(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}),
+        judge.bound(says["residual slower than plain"], slower(plain, residual)),
+        judge.bound(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}),
+        judge.bound(says["norms at L=32"], {text(k): tail(p, k[0]) for k, p in plain.items() if k[0] == 32}),
+        judge.number(
+            says["plain C at the largest distance"],
+            {text(k): list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")},
+        ),
+        judge.bound(
+            says["residual C"],
+            {text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()},
+        ),
+    ]
+    for name, checkpoint in (("scale of R at init", "init"), ("scale of R at the end", "final")):
+        scale = {text(k): logs(values_at(p, "R", 0)) for k, p in plain.items() if k[2] == checkpoint}
+        found.append(judge.bound(says[name], scale))
+    return found + chain(networks, says)
+
+
+def chain(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Statements about the Jacobians of plain networks at init."""
+    init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
+    part = init[init["depth"] == CHAIN]
+    depths = {f"L={k[0]}": list(seed_values(p, "rho").values()) for k, p in groups(init, ["depth"])}
+    norms = [math.exp(CHAIN * v) for v in seed_values(part, "lyapunov_log_norm").values()]
+    exponent = says["Lyapunov exponent"]
+    readings = {
+        name: judge.number(exponent, {f"L={CHAIN}": list(seed_values(part, column).values())})
+        for name, column in (("QR", "lyapunov_1"), ("Eq. 8", "lyapunov_log_norm"))
+    }
+    return [
+        judge.number(says["rho at init"], depths),
+        judge.number(says["norm of the chain"], {f"L={CHAIN} init": norms}),
+        judge.together(readings, main="QR"),
+    ]
+
+
+def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Values of Tables 2 and N.2, one row per seed."""
+    networks = tables["networks"].assign(percent=lambda t: 100 * t["test_accuracy"])
+    return scored(networks, VARIANT, DYNAMICS, tables, ["depth", "arch"])
+
+
+def text(keys: tuple[int, str, str]) -> str:
+    """'L=8 init'."""
+    return f"L={keys[0]} {keys[2]}"
+
+
+def rates(part: pd.DataFrame) -> list[float]:
+    """b of each seed's own fit of log R."""
+    return [f.decay for f in seed_fits(part, "R")]
+
+
+def slower(plain: Mapping[Any, pd.DataFrame], residual: Mapping[Any, pd.DataFrame]) -> Parts:
+    """log10 of the plain decay rate over the residual one, by depth and checkpoint."""
+    found = {}
+    for keys, part in plain.items():
+        other = residual.get((keys[0], "residual", keys[2]))
+        if other is not None:
+            pairs = zip(rates(part), rates(other), strict=False)
+            found[text(keys)] = [math.log10(abs(a / b)) for a, b in pairs]
     return found
 
 
-def plain(part: pd.DataFrame, depth: int, checkpoint: str, group: str) -> Iterator[Claim]:
-    """Statements about the plain networks of one depth at one checkpoint."""
-    fits = [f.r2 for f in seed_fits(part, "R")]
-    yield judge.bound(
-        "plain R² of log R",
-        fits,
-        low=0.91,
-        group=group,
-        where="Section 5.1, Fig. 3",
-        statement="log R(d) = a − b d holds with R² > 0.91 in plain networks",
-    )
-    start = values_at(part, "R", 0)
-    printed = {"init": (-1.0, "R(0) is of order 0.1 at init"), "final": (0.0, "R(0) is of order 1 at the end")}
-    order, statement = printed[checkpoint]
-    yield judge.bound(
-        "scale of R",
-        map(math.log10, start.values()),
-        low=order - 0.5,
-        high=order + 0.5,
-        group=group,
-        where="Fig. 3",
-        statement=f"{statement}: log10 R(0) rounds to {order:g}",
-    )
-    if depth in (12, 32):
-        orders = decades(part, depth)
-        low, high, text = (2.5, 4.5, "3 to 4 orders") if depth == 12 else (12.5, math.inf, "to 1e-14")
-        yield judge.bound(
-            f"norms at L={depth}",
-            orders,
-            low=low,
-            high=high,
-            group=group,
-            where="Section 5.1",
-            statement=f"norms fall by {text} from d = 0 to d = L−1: log10 of the ratio",
-        )
-    if (depth, checkpoint) == (12, "init"):
-        last = values_at(part, "C", depth - 1)
-        yield judge.number(
-            "plain C at the largest distance",
-            last.values(),
-            0.24,
-            0.005,
-            group=group,
-            where="Fig. 2",
-            statement="C(d) falls from 1 to 0.24 at L = 12, init",
-        )
+def logs(values: Mapping[int, float]) -> list[float]:
+    """log10 of the positive values."""
+    return [math.log10(v) for v in values.values() if v > 0]
 
 
-def residual(part: pd.DataFrame, depth: int, checkpoint: str, group: str) -> Iterator[Claim]:
-    """Statements about the residual networks of one depth at one checkpoint."""
-    rates = [f.decay for f in seed_fits(part, "R")]
-    yield judge.number(
-        "residual slope",
-        rates,
-        0.02,
-        0.005,
-        group=group,
-        where="Section 5.1, Fig. 3",
-        statement="R(d) stabilises with b = 0.02 in residual networks",
-    )
-    lowest = [float(p["C"].min()) for _, p in part.groupby("seed")]
-    yield judge.bound(
-        "residual C",
-        lowest,
-        low=0.93,
-        group=group,
-        where="Fig. 2",
-        statement="C(d) > 0.93 at all distances in residual networks",
-    )
-
-
-def slopes(distances: pd.DataFrame) -> Iterator[Claim]:
-    """The residual decay is two orders slower than the plain one."""
-    for (depth, checkpoint), part in groups(distances, ["depth", "checkpoint"]):
-        by_arch = {arch: seed_fits(p, "R") for arch, p in part.groupby("arch")}
-        if checkpoint in ENDS and {"plain", "residual"} <= set(by_arch):
-            ratios = [
-                math.log10(abs(a.decay / b.decay)) for a, b in zip(by_arch["plain"], by_arch["residual"], strict=False)
-            ]
-            statement = "the residual decay rate is two orders below the plain one: log10 of the ratio rounds to 2"
-            yield judge.bound(
-                "residual slower than plain",
-                ratios,
-                low=1.5,
-                high=2.5,
-                group=f"L={depth} {checkpoint}",
-                where="Section 5.1",
-                statement=statement,
-            )
-
-
-def chain(networks: pd.DataFrame) -> Iterator[Claim]:
-    """Statements about the Jacobians of plain networks at L = 8, init."""
-    part = networks[(networks["arch"] == "plain") & (networks["depth"] == 8) & (networks["checkpoint"] == "init")]
-    if part.empty:
-        return
-    group = "L=8 init"
-    norms = [math.exp(8 * v) for v in seed_values(part, "lyapunov_log_norm").values()]
-    yield judge.number(
-        "norm of the chain",
-        norms,
-        5,
-        0.5,
-        group=group,
-        where="Section 5.1",
-        statement="‖J_8 … J_1‖₂ is about 5 (geometric mean over the images)",
-    )
-    for column, definition in (("lyapunov_1", "QR"), ("lyapunov_log_norm", "Eq. 8")):
-        yield judge.number(
-            f"Lyapunov exponent by {definition}",
-            seed_values(part, column).values(),
-            -0.02,
-            0.005,
-            group=group,
-            where="Section 5.1",
-            statement=f"λ₁ is about −0.02, {definition}",
-        )
+def tail(part: pd.DataFrame, depth: int) -> list[float]:
+    """log10 R(L−1) of each seed."""
+    return logs(values_at(part, "R", depth - 1))
 
 
 def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:

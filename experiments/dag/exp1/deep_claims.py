@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.dag.exp1.claims import ENDS, VARIANT, decades, values_at
 from experiments.dag.protocol.summary import first, groups, long_format, over_seeds
@@ -73,7 +73,7 @@ def u_shape(part: pd.DataFrame, group: str) -> Iterator[Claim]:
     lowest = means.loc[means["mean"].idxmin()]
     place = int(lowest["distance"])
     each = [int(p.loc[p["R"].idxmin(), "distance"]) for _, p in part.groupby("seed")]
-    about = {"group": group, "where": APPENDIX}
+    about: dict[str, Any] = {"group": group, "where": APPENDIX}
     yield judge.number(
         "start of the U", values_at(part, "R", 0).values(), 1.75, 0.005, statement="R(0) = 1.75", **about
     )

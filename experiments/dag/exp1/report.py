@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
-from experiments.dag.protocol.summary import first, groups, long_format, over_seeds
+from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.contract.analysis import Analysis
 
@@ -83,9 +83,7 @@ class ResonanceAnalysis(Analysis):
         return claims.claims(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        networks = first(self.tables["networks"]).assign(percent=lambda t: 100 * t["test_accuracy"])
-        names = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
-        return long_format(networks, [*VARIANT, "checkpoint"], names)
+        return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
         return claims.notes(self.tables, self.plain)

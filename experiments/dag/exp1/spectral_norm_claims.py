@@ -5,111 +5,73 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from experiments.dag.exp1.claims import ENDS, decades, values_at
-from experiments.dag.protocol.comparisons import seed_fits
+from experiments.dag.exp1.claims import ENDS, decades, text, values_at
+from experiments.dag.protocol.scores import fit_of_means
 from experiments.dag.protocol.summary import first, groups, seed_values
-from runner.contract.experiment import Claim
+from experiments.printed import statements
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLACE = "Appendix N.1"
+VARIANT = ["depth", "arch", "checkpoint"]
 PLAIN = "plain_sn"
+SHALLOW, DEEP = 8, 16
+"""The least depth, at which rho reaches 1 in training, and the one whose decay Fig. N.1 puts into orders."""
 
 
 def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-    """One claim per statement, depth and checkpoint."""
-    found: list[Claim] = []
-    networks, distances = first(tables["networks"]), first(tables["distances"])
-    for (depth, checkpoint), part in groups(networks[networks["arch"] == PLAIN], ["depth", "checkpoint"]):
-        if checkpoint in ENDS:
-            found += dynamics(part, depth, checkpoint)
-    for (depth, checkpoint), part in groups(distances[distances["arch"] == PLAIN], ["depth", "checkpoint"]):
-        if checkpoint in ENDS:
-            found += decay(part, depth, checkpoint)
-    return found
+    """One claim per statement; depths and checkpoints are its parts."""
+    says = statements("exp1b_spectral_norm")
+    return [*dynamics(first(tables["networks"]), says), *decay(first(tables["distances"]), says)]
 
 
-def dynamics(part: pd.DataFrame, depth: int, checkpoint: str) -> list[Claim]:
-    """rho, λ₁ and accuracy at one depth and checkpoint."""
-    group = f"L={depth} {checkpoint}"
-    rho, exponent = (list(seed_values(part, name).values()) for name in ("rho", "lyapunov_1"))
-    statement = "λ₁ < 0 in every configuration"
-    found = [judge.bound("contracting", exponent, high=0.0, group=group, where=PLACE, statement=statement)]
-    if checkpoint == "init":
-        found.append(
-            judge.bound(
-                "rho below 1", rho, high=1.0, group=group, where=PLACE, statement="rho < 1 at init at every depth"
-            )
-        )
-    elif depth == 8:
-        found.append(
-            judge.bound(
-                "rho after training",
-                rho,
-                low=1.0,
-                high=1.04,
-                group=group,
-                where=PLACE,
-                statement="rho exceeds 1 slightly, below 1.04, at L = 8 after training",
-            )
-        )
-    return found
+def rows_of(table: pd.DataFrame, checkpoint: str | None = None) -> dict[tuple[int, str, str], pd.DataFrame]:
+    """(depth, arch, checkpoint) -> rows of the spectrally normalised networks, at one checkpoint or at both ends."""
+    wanted = (checkpoint,) if checkpoint else ENDS
+    return {k: rows for k, rows in groups(table[table["arch"] == PLAIN], VARIANT) if k[2] in wanted}
 
 
-def decay(part: pd.DataFrame, depth: int, checkpoint: str) -> list[Claim]:
-    """R(d) at one depth and checkpoint."""
-    group = f"L={depth} {checkpoint}"
-    found = []
-    if checkpoint == "init":
-        fits = [f.r2 for f in seed_fits(part, "R")]
-        found.append(
-            judge.bound(
-                "R² of log R",
-                fits,
-                low=0.91,
-                group=group,
-                where="Fig. N.1",
-                statement="R(d) decays exponentially (read as R² of log R >= 0.91)",
-            )
-        )
-    if (depth, checkpoint) == (16, "init"):
-        orders = decades(part, depth)
-        found.append(
-            judge.bound(
-                "decay in orders",
-                orders,
-                low=5.25,
-                high=5.75,
-                group=group,
-                where="Fig. N.1",
-                statement="R decays over about 5.5 orders: log10 R(0)/R(15)",
-            )
-        )
-    if (depth, checkpoint) == (8, "final"):
-        plateau = [float(p["R"].mean()) for _, p in part.groupby("seed")]
-        found.append(
-            judge.number(
-                "plateau of R",
-                plateau,
-                0.94,
-                0.005,
-                group=group,
-                where="Fig. N.1",
-                statement="R(d) plateaus at about 0.94 (mean over the distances)",
-            )
-        )
-        start, end = values_at(part, "R", 0), values_at(part, "R", 7)
-        flat = [1 - end[seed] / start[seed] for seed in start]
-        found.append(
-            judge.bound(
-                "flatness of R",
-                flat,
-                high=0.1,
-                group=group,
-                where="Fig. N.1",
-                statement="R(d) is flat: it loses at most a tenth from d = 0 to d = 7",
-            )
-        )
-    return found
+def dynamics(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """rho and λ₁ by depth and checkpoint."""
+
+    def values(column: str, checkpoint: str | None = None) -> dict[str, list[float]]:
+        found = rows_of(networks, checkpoint)
+        return {text(k): list(seed_values(rows, column).values()) for k, rows in found.items()}
+
+    after = {k: v for k, v in values("rho", "final").items() if k.startswith(f"L={SHALLOW} ")}
+    return [
+        judge.bound(says["contracting"], values("lyapunov_1")),
+        judge.number(says["exponent at init"], values("lyapunov_1", "init")),
+        judge.bound(says["exponent after training"], values("lyapunov_1", "final")),
+        judge.bound(says["rho below 1"], values("rho", "init")),
+        judge.bound(says["rho after training"], after),
+    ]
+
+
+def decay(distances: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """R(d) by depth and checkpoint."""
+    init, final = rows_of(distances, "init"), rows_of(distances, "final")
+    shallow = {text(k): rows for k, rows in final.items() if k[0] == SHALLOW}
+    return [
+        judge.bound(says["R² of log R"], {text(k): fit_of_means(rows, "R") for k, rows in init.items()}),
+        judge.bound(
+            says["decay in orders"], {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}
+        ),
+        judge.bound(
+            says["decay after training"],
+            {text(k): decades(rows, k[0]) for k, rows in final.items() if k[0] > SHALLOW},
+        ),
+        judge.number(
+            says["plateau of R"],
+            {k: [float(p["R"].mean()) for _, p in rows.groupby("seed")] for k, rows in shallow.items()},
+        ),
+        judge.bound(says["flatness of R"], {k: losses(rows) for k, rows in shallow.items()}),
+    ]
+
+
+def losses(rows: pd.DataFrame) -> list[float]:
+    """Share of R(0) that is lost at the largest distance, seed by seed."""
+    start, end = values_at(rows, "R", 0), values_at(rows, "R", int(rows["distance"].max()))
+    return [1 - end[seed] / start[seed] for seed in start if seed in end]

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, initial_setting
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner.contract.experiment import (
+    Analysis,
     Cell,
-    Claim,
     Context,
-    MlpModel,
     SettingError,
     Table,
+    Tables,
+    free,
     grid,
     one_of,
     positive,
     report_only,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from runner.stats import Statistic
+from runner.models.kinds.chain import MlpModel
+from runner.models.kinds.initial import initial_setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +32,12 @@ class Exp2Bottleneck(InterLayer):
     title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
-    data: ClassVar[str] = "cifar100"
 
     depth: list[int] = grid()
     d_u: list[int] = grid()
     activation: str = "relu"
     probes: int = 100
-    rank_examples: int = 8
+    rank_examples: int = free(8)
     constant: float = report_only(1.25)
     model: MlpModel
 
@@ -72,8 +68,8 @@ class Exp2Bottleneck(InterLayer):
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
-        shape |= {"outputs": self.dataset.classes, "activation": self.activation}
-        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape}
+        ends = {"outputs": self.dataset.classes, "activation": self.activation}
+        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp2.measure import measure
@@ -82,48 +78,7 @@ class Exp2Bottleneck(InterLayer):
         trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
         return measure(trained, self.metric, self.probes, self.rank_examples, ctx)
 
-    def figures(self, tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure | Callable[[], Figure]]:
-        from experiments.dag.exp2 import figures as draw
-        from experiments.dag.protocol import figures
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp2.report import BottleneckAnalysis
 
-        history = tables["history"]
-        return {
-            "fig4_stable_rank": lambda: draw.stable_rank(tables["far"], self.dataset.classes),
-            "coupling_and_resonance": lambda: draw.coupling_and_resonance(tables["far"]),
-            "ranks": lambda: draw.ranks(tables["ranks"], self.dataset.classes),
-            "image_sets": lambda: draw.image_sets(tables["far"]),
-            "training": lambda: figures.learning_curves(
-                history.assign(width=history["d_u"].astype(str)), panel="depth", variant="width"
-            ),
-        }
-
-    def statistics(self, tables: Mapping[str, pd.DataFrame]) -> list[Statistic]:
-        from experiments.dag.protocol import comparisons
-
-        keys, rows = ["depth", "d_u", "checkpoint"], []
-        for value in ("D", "C", "R"):
-            rows += comparisons.variance_rows(tables["far"], value, keys=keys, figure="image_sets")
-            rows += comparisons.through_training(
-                tables["far"], value, keys=["depth", "d_u"], figure="fig4_stable_rank", where="Section 5.2"
-            )
-        return rows
-
-    def claims(self, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-        from experiments.dag.exp2.claims import claims
-
-        return claims(tables, self.dataset.classes, self.constant)
-
-    def measured(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-        from experiments.dag.exp2.claims import measured
-
-        return measured(tables)
-
-    def comparable(self) -> str:
-        return self.departures(
-            {"training.epochs": 50, "metric.examples": 64, "model.width": 512, "model.norm": True, "probes": 100}
-        )
-
-    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-        from experiments.dag.exp2.claims import notes
-
-        return notes(tables, self.dataset.classes)
+        return BottleneckAnalysis(self, tables)

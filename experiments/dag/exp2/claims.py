@@ -7,7 +7,7 @@ compared; ranks are numerical ranks in float64.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner import stats
@@ -100,7 +100,7 @@ def depths(far: pd.DataFrame) -> Iterator[Claim]:
         return
     lower = (100 * (1 - both[8] / both[6])).reset_index(name="percent")
     for (checkpoint, d_u), part in groups(lower, ["checkpoint", "d_u"]):
-        about = {"group": f"d_u={d_u} {checkpoint}", "where": f"{TEXT}, {APPENDIX}"}
+        about: dict[str, Any] = {"group": f"d_u={d_u} {checkpoint}", "where": f"{TEXT}, {APPENDIX}"}
         if checkpoint == "init" and d_u >= 64:
             statement = "D_far at L = 8 is 8 to 20 % below L = 6 at init for d_u >= 64"
             yield judge.bound("D_far of the deeper net", part["percent"], 8.0, 20.0, statement=statement, **about)

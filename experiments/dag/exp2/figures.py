@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.figures import LINES, error_line
+from experiments.dag.protocol.figures import error_line
+from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
@@ -57,7 +58,7 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
         for (block,), rows in groups(part[part["depth"] == depth], ["block"]):
             top = rows.groupby("d_u")["rank"].max()
             text = {"example": "one example", "mean": "batch mean"}[str(block)]
-            ax.plot(top.index, top, label=text, **figures.style("exact" if block == "example" else "stochastic"))
+            ax.plot(top.index, top, label=text, **LOOKS.style("exact" if block == "example" else "stochastic"))
         widths = sorted(set(part["d_u"]))
         ax.plot(widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$")
         _log2(ax, widths)
@@ -105,7 +106,6 @@ def _lines(ax: Axes, table: pd.DataFrame, value: str) -> None:
         if len(part):
             means = over_seeds(part, ["d_u"], value).sort_values("d_u")
             error_line(ax, means, "d_u", checkpoint, checkpoint, text=f"{checkpoint}, here")
-            ax.lines[-1].set_linestyle(LINES[checkpoint])
     _log2(ax, sorted(set(table["d_u"])))
 
 

@@ -16,48 +16,44 @@ import torch
 from torch import Tensor
 
 from experiments.dag.protocol.estimates import estimated_metrics
-from experiments.dag.protocol.measure import as_columns, image_sets
+from experiments.dag.protocol.measure import Point, Row, at_every_point
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import BlockMetric, Context, Table
+from runner.contract.experiment import Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
 from runner.curvature.metrics.low_rank import gauss_newton_factors
-from runner.training import CHECKPOINTS
+from runner.metrics.inter_layer import InterLayerMetric
 
 Pair = tuple[str, str]
 
 
-def measure(trained: Trained, metric: BlockMetric, probes: int, rank_examples: int, ctx: Context) -> dict[str, Table]:
+def measure(
+    trained: Trained, metric: InterLayerMetric, probes: int, rank_examples: int, ctx: Context
+) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
-    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "far": [], "pairs": [], "ranks": []}
-    sets = list(image_sets(trained.data.test, metric, trained.device))
-    steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
     budget = int(metric.memory_gib * 2**30)
-    for done, (checkpoint, number, x, y) in enumerate(steps):
-        where: dict[str, Any] = {"checkpoint": checkpoint}
-        if checkpoint not in trained.training.states:
-            if number == 0:
-                tables["networks"].append({**where, "status": trained.training.status})
-            continue
-        network = trained.at(checkpoint)
-        dag, nodes = network.to_dag(trained.loss), network.measured
-        if metric.double:
-            dag, x = dag.to(torch.float64), x.double()
-        blocks = exact_blocks(dag, x, y, nodes, memory_budget=budget)
+
+    def read(at: Point) -> dict[str, list[Row]]:
+        nodes = at.network.measured
+        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=budget)
         rows = far_rows(blocks, nodes)
-        row = {**where, "images": number, **means(rows)}
-        if number == 0:
-            estimates = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(f"probes/{checkpoint}"))
-            far = set(far_pairs(nodes))
-            row |= {f"{k}_estimate": v for k, v in means([e for e in estimates if (e["v"], e["w"]) in far]).items()}
-            tables["pairs"] += [{**where, **r, "status": "ok" if r["D"] == r["D"] else "zero block"} for r in rows]
-            tables["ranks"] += [{**where, **r} for r in rank_rows(dag, nodes, x, y, rank_examples, budget)]
-            tables["networks"].append({**where, **scores(trained, checkpoint), "status": "ok"})
-        tables["far"].append(row)
-        ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    columns = {name: as_columns(found) for name, found in tables.items()}
-    return {**columns, "history": trained.training.history, **trained.origin_table()}
+        found = {**at.where, **means(rows)}
+        if not at.first:
+            return {"far": [found]}
+        here = {"checkpoint": at.checkpoint}
+        estimates = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}"))
+        far = set(far_pairs(nodes))
+        own = means([e for e in estimates if (e["v"], e["w"]) in far])
+        ranks = rank_rows(at.dag, nodes, at.x, at.y, rank_examples, budget)
+        return {
+            "networks": [{**here, **scores(trained, at.checkpoint), "status": "ok"}],
+            "far": [found | {f"{name}_estimate": value for name, value in own.items()}],
+            "pairs": [{**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"} for row in rows],
+            "ranks": [{**here, **row} for row in ranks],
+        }
+
+    return at_every_point(trained, metric, ctx, read)
 
 
 def far_pairs(nodes: Sequence[str]) -> Iterator[Pair]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, scored
 from experiments.dag.protocol.summary import (
     first,
     gap,
@@ -15,8 +16,9 @@ from experiments.dag.protocol.summary import (
     seed_values,
     variance_components,
 )
+from experiments.printed import statements
 from runner import stats
-from runner.contract.experiment import Claim, decide
+from runner.contract.claim import Claim, Statement, decide
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 
@@ -51,141 +53,182 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
     return found
 
 
-def rank_claim(name: str, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str, **about: Any) -> Claim:
-    """The activations' gaps are in the order of E[σ''²]; activations of equal E[σ''²] may be in any order."""
-    points = gap_and_curvature(gaps, networks, checkpoint)
-    test = stats.spearman(points["curvature"], points["gap"], name="")
-    best = stats.spearman(points["curvature"], points["curvature"].rank(method="first"), name="").statistic
-    holds = None if gaps["seed"].nunique() < judge.FEWEST_SEEDS else test.statistic >= best - 1e-9
-    order = ", ".join(f"{a} {g:.3g}" for a, g in zip(points["activation"], points["gap"], strict=True))
-    detail = f"gaps {order}; ρ of an ordering without ties in the gap is at most {best:.3f}; exact p {test.p:.2g}"
-    return Claim(
-        name,
-        where=SECTION,
-        verdict=decide(holds),
-        statistic=test.statistic,
-        threshold=f">= {best:.3f}",
-        detail=detail,
-        **about,
-    )
-
-
 def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
     """The claims of Exp. 3."""
-    networks, found = tables["networks"], []
-    test = {s.kind: s for s in correlations(gaps, networks)[:2]}
-    enough = gaps["seed"].nunique() >= judge.FEWEST_SEEDS
-    fit, rank = test["linear"], test["spearman"]
-    statement = "the linear fit of Gap(init) on E[σ''²] has R² = 0.908 over five activations"
-    detail = f"n = {fit.n_a} activations, means over seeds; slope {fit.slope:.3g}"
-    close = decide(abs(fit.r2 - 0.908) <= 0.0005 if enough else None)
-    where = f"Fig. 5, {SECTION}"
-    found.append(Claim("linear fit of the gap", statement, where, close, fit.r2, "0.908 ± 0.0005", detail))
-    statement = "Gap(init) is in the order of E[σ''²] (printed as ρ = 0.97 and as ρ = 1)"
-    found.append(rank_claim("gap ranks as E[σ''²]", gaps, networks, "init", statement=statement))
-    detail = f"exact, over all orders; the smallest p that the ties allow is {rank.p_min:.3g}"
-    detail += "" if rank.p_min < 0.01 else ": five activations cannot give p < 0.01, whatever the data"
-    small = decide(rank.p < 0.01 if enough else None)
-    found.append(Claim("p of the ranking", "p < 0.01 at n = 5", where, small, rank.p, "< 0.01", detail))
-    found += zero_tensor(tables["pairs"])
-    found += accuracy(networks)
-    if "stochastic" in tables:
-        found += estimator(tables["stochastic"])
-    return found
-
-
-def zero_tensor(pairs: pd.DataFrame) -> Iterator[Claim]:
-    """H^T = 0 without smooth nonlinearities."""
-    for activation, part in pairs[pairs["activation"].isin(PIECEWISE_LINEAR)].groupby("activation", sort=False):
-        largest = list(part.groupby("seed")["frob_tensor"].max())
-        yield judge.bound(
-            f"H^T of {activation}",
-            largest,
-            high=1e-7,
-            known=1,
-            where=SECTION,
-            statement="‖H^T‖_F < 1e-7 for every pair and checkpoint",
-        )
-
-
-def accuracy(networks: pd.DataFrame) -> Iterator[Claim]:
-    """Smooth activations do not learn without LayerNorm."""
-    final = first(networks)[lambda t: t["checkpoint"] == "final"]
-    for activation, part in final[~final["activation"].isin(PIECEWISE_LINEAR)].groupby("activation", sort=False):
-        values = [100 * v for v in seed_values(part, "test_accuracy").values()]
-        yield judge.bound(
-            f"accuracy of {activation}",
-            values,
-            high=12,
-            where=SECTION,
-            statement="without LayerNorm smooth activations stay below 12 % accuracy",
-        )
-
-
-def estimator(stochastic: pd.DataFrame) -> Iterator[Claim]:
-    """Statements about the estimate from 100 probes, over all draws of all seeds."""
-    limits = {"init": 0.82, "final": 0.33}
-    kept = stochastic[stochastic["status"] == "ok"]
-    for (probes, checkpoint), part in groups(kept, ["probes", "checkpoint"]):
-        if checkpoint not in limits:
-            continue
-        group = f"{probes} probes, {checkpoint}"
-        single = part["discrepancy_percent"].abs()
-        means = part.groupby("seed")["discrepancy_percent"].mean()
-        yield judge.bound(
-            "discrepancy of one estimate",
-            list(part.assign(a=single).groupby("seed")["a"].mean()),
-            high=limits[checkpoint],
-            group=group,
-            where="Appendix N.6",
-            statement=f"exact and stochastic gap differ by at most {limits[checkpoint]} %",
-        )
-        yield judge.bound(
-            "overestimation",
-            list(means),
-            low=0.0,
-            group=group,
-            where="Appendix N.6",
-            statement="the stochastic estimator systematically overestimates the gap",
-        )
+    says, networks = statements("exp3_gn_gap"), tables["networks"]
+    fits = {c: r2_of_means(gaps, networks, c) for c in CHECKPOINTS}
+    later = {c: v for c, v in fits.items() if c != "init"}
+    smooth = first(networks)[lambda t: (t["checkpoint"] == "final") & ~t["activation"].isin(PIECEWISE_LINEAR)]
+    percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
+    return [
+        *zero_tensor(tables, says),
+        judge.number(says["linear fit of the gap"], fits["init"]),
+        judge.bound(says["R² above 0.9"], fits["init"]),
+        rank_claim(says["rank correlation"], gaps, networks, ("init",)),
+        p_of_ranking(says["p of the ranking"], gaps, networks),
+        judge.bound(says["correlation persists"], later),
+        judge.bound(says["decay of the parts"], decays(first(tables["distances"]))),
+        judge.constructed(says["H^T at the largest distance"], "the recursion has no tensor term there"),
+        judge.bound(says["accuracy of smooth activations"], percent),
+        *(estimator(tables["stochastic"], says) if "stochastic" in tables else ()),
+    ]
 
 
 def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
     """The claims of Exp. 3b."""
-    statement = "with LayerNorm the gap keeps the ranking by E[σ''²] (ρ = 1.0)"
-    networks = tables["networks"]
-    found = [rank_claim("gap ranks as E[σ''²]", gaps, networks, c, statement=statement, group=c) for c in CHECKPOINTS]
-    final = first(networks)[lambda t: t["checkpoint"] == "final"]
-    for activation, part in final.groupby("activation", sort=False):
-        values = [100 * v for v in seed_values(part, "test_accuracy").values()]
-        found.append(
-            judge.bound(
-                f"accuracy of {activation}",
-                values,
-                low=50,
-                where=SECTION,
-                statement="with LayerNorm all activations pass 50 % accuracy",
-            )
-        )
+    says, networks = statements("exp3b_layernorm"), tables["networks"]
+    final = {k: seed_values(p, "gap") for (k,), p in by_activation(first(gaps)[lambda t: t["checkpoint"] == "final"])}
+    flat = {k: list(v.values()) for k, v in final.items() if k in PIECEWISE_LINEAR}
+    relu = final.get("relu", {})
+    added = {k: [v[s] - relu[s] for s in v if s in relu] for k, v in final.items() if k not in PIECEWISE_LINEAR}
+    last = first(networks)[lambda t: t["checkpoint"] == "final"]
+    percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(last)}
+    return [
+        rank_claim(says["gap ranks as E[σ''²]"], gaps, networks, CHECKPOINTS),
+        judge.number(says["gap of piecewise linear networks"], flat),
+        judge.bound(says["smooth activations add"], added),
+        judge.bound(says["accuracy"], percent),
+    ]
+
+
+def by_activation(table: pd.DataFrame) -> Iterator[tuple[tuple[str], pd.DataFrame]]:
+    """((activation,), rows)."""
+    return groups(table, ["activation"])  # type: ignore[return-value]
+
+
+def wide_points(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation."""
+    gap = first(gaps)[lambda t: t["checkpoint"] == checkpoint]
+    curvature = first(networks)[lambda t: t["checkpoint"] == checkpoint]
+    left = gap.pivot(index="seed", columns="activation", values="gap").dropna()
+    right = curvature.pivot(index="seed", columns="activation", values="sigma_pp_squared")
+    return left, right.reindex(index=left.index, columns=left.columns)
+
+
+def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
+    """Pseudovalues over seeds of R² of the linear fit of the mean gaps on the mean E[σ''²]."""
+    gap, curvature = wide_points(gaps, networks, checkpoint)
+    return jackknife(gap, lambda t: stats.linear(curvature.loc[t.index].mean(), t.mean(), name="").r2)
+
+
+def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
+    """The activations' mean gaps are in the order of E[σ''²] at every checkpoint, whichever seed is left out.
+
+    Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does, no power
+    between the two or below `judge.FEWEST_SEEDS` seeds.
+    """
+    found, listed, middle = {}, [], []
+    for checkpoint in checkpoints:
+        gap, curvature = wide_points(gaps, networks, checkpoint)
+        samples = [gap, *(gap.drop(seed) for seed in gap.index)] if len(gap) > 1 else [gap]
+        rho = [stats.spearman(curvature.loc[t.index].mean(), t.mean(), name="").statistic for t in samples]
+        kept = [agrees(says, value) for value in rho]
+        enough = len(gap) >= judge.FEWEST_SEEDS
+        found[checkpoint] = decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
+        order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
+        listed.append(f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed ({order})")
+        middle.append(rho[0])
+    detail = "; ".join(listed)
+    marks = judge.marked(found) if len(found) > 1 else ""
+    return judge.claim(says, judge.overall(list(found.values())), min(middle), detail, variants=marks)
+
+
+def agrees(says: Statement, value: float) -> bool:
+    """Whether a value keeps the limits or, where a number is printed, rounds to it."""
+    if math.isnan(says.number):
+        return says.holds(value)
+    return judge.digits_agree(value, says.number, says.rounding)
+
+
+def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) -> Claim:
+    """The exact p of the rank correlation at init, with the smallest that five activations allow."""
+    rank = next(s for s in correlations(gaps, networks) if s.kind == "spearman")
+    detail = f"n = {rank.n_a} activations, ρ = {rank.statistic:.3f}; exact over all orders; the smallest p that the "
+    detail += f"ties allow is {rank.p_min:.3g}"
+    if gaps["seed"].nunique() < judge.FEWEST_SEEDS:
+        return judge.claim(says, "no power", rank.p, detail)
+    if not says.holds(rank.p_min):
+        detail += ": no data could give the printed p by an exact test"
+    return judge.exact(says, {"": rank.p}, detail)
+
+
+def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+    """H^T = 0 without smooth nonlinearities: by products that know nothing of it, where they are stored."""
+    norm, ratio = says["H^T of piecewise linear networks"], says["gap of piecewise linear networks"]
+    pairs = tables["pairs"][lambda t: t["activation"].isin(PIECEWISE_LINEAR)]
+    why = "the engine routes the activation's second derivative, an exact zero of the code"
+    if (pairs["frob_tensor"] == 0).all():
+        zero = judge.constructed(norm, why)
+    else:
+        largest = {k: list(p.groupby("seed")["frob_tensor"].max()) for (k,), p in by_activation(pairs)}
+        zero = judge.bound(norm, largest, known=1)
+    if "stochastic" not in tables:
+        return [zero]
+    part = tables["stochastic"][lambda t: t["activation"].isin(PIECEWISE_LINEAR)]
+    keys = ["activation", "checkpoint"]
+    parts = {f"{k[0]} {k[1]}": list(p.groupby("seed")["gap_stochastic"].max()) for k, p in groups(part, keys)}
+    return [zero, judge.bound(ratio, parts, known=2)]
+
+
+def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
+    """Pseudovalues of R² of log Σ‖H^T‖ and log Σ‖H^GN‖ against d at init, smooth activations."""
+    init = distances[(distances["checkpoint"] == "init") & ~distances["activation"].isin(PIECEWISE_LINEAR)]
+    found = {}
+    for (activation,), part in by_activation(init):
+        found[f"{activation} H^GN"] = fit_of_means(part, "gn")
+        found[f"{activation} H^T"] = fit_of_means(part[part["distance"] < part["distance"].max()], "tensor")
     return found
+
+
+def estimator(stochastic: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:
+    """Statements about the stochastic estimate; draws of probes are what varies."""
+    kept = stochastic[(stochastic["status"] == "ok") & ~stochastic["activation"].isin(PIECEWISE_LINEAR)]
+    counts = sorted(set(kept["probes"]), key=lambda n: n != PAPER_PROBES)
+    for name, checkpoint in (("discrepancy at init", "init"), ("discrepancy at the end", "final")):
+        part = kept[kept["checkpoint"] == checkpoint]
+        by = {
+            f"{n} probes": judge.bound(says[name], of_means(part[part["probes"] == n]).abs().max(axis=1), over="draws")
+            for n in counts
+        }
+        yield judge.together(by, main=next(iter(by))) if by else judge.claim(says[name], "empty")
+    few = kept[kept["probes"] == min(counts, default=0)]
+    single = few.assign(size=few["discrepancy_percent"].abs())
+    ends = {c: list(p.groupby("draw")["size"].mean()) for (c,), p in groups(single, ["checkpoint"])}
+    yield judge.bound(says["stochastic estimates agree"], ends, over="draws")
+    over = {
+        f"{n} probes": judge.bound(
+            says["overestimation"],
+            {c: list(of_means(p).mean(axis=1)) for (c,), p in groups(kept[kept["probes"] == n], ["checkpoint"])},
+            over="draws",
+        )
+        for n in counts
+    }
+    yield judge.together(over, main=next(iter(over))) if over else judge.claim(says["overestimation"], "empty")
+
+
+def of_means(part: pd.DataFrame) -> pd.DataFrame:
+    """Discrepancy in percent of the means over seeds, Table N.6's: a row per draw, a column per activation."""
+    mean = part.groupby(["draw", "activation"])[["gap_exact", "gap_stochastic"]].mean()
+    return (100 * (mean["gap_stochastic"] / mean["gap_exact"] - 1)).unstack("activation")
 
 
 def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Values of Tables 4, 5, N.5 and N.6, one row per seed."""
     import pandas as pd
 
-    keys = ["activation", "checkpoint"]
-    own, networks = first(gaps), first(tables["networks"])
-    networks = networks.assign(percent=100 * networks["test_accuracy"])
+    keys, variant = ["activation", "checkpoint"], ["activation"]
+    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
+    curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
     parts = [
-        long_format(own, keys, {"gap_global": "gap"}),
-        long_format(networks, keys, {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}),
-        long_format(first(tables["distances"]).assign(gap=gap), [*keys, "distance"], sums),
-        changes(own),
+        scored(gaps, keys, {"gap_global": "gap"}, tables, variant),
+        scored(networks, keys, curves, tables, variant),
+        scored(tables["distances"].assign(gap=gap), [*keys, "distance"], sums, tables, variant),
+        paired(changes(first(gaps)), tables, variant),
     ]
     if "stochastic" in tables:
-        parts.append(stochastic_values(tables["stochastic"]))
+        probed = paired(stochastic_values(tables["stochastic"]), tables, variant)
+        parts.append(probed.assign(paired=probed["paired"] & (probed["metric"] == "gap_exact")))  # probes differ
     return pd.concat(parts, ignore_index=True)
 
 

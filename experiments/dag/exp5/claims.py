@@ -2,131 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.dag.protocol.scores import image_spread
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
-from runner.contract.experiment import Claim, decide
+from experiments.printed import statements
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLACE = "Section 5.5"
 SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
 """Metric of the reference file -> column of `blocks`."""
-PARAMETERS = {"attention": 785, "relu_mlp": 833}
+PRINTED = "printed"
+"""The protocol that decides; what became of a statement under the others is a mark."""
+ZERO = "the engine routes the activation's second derivative, an exact zero of the code for ReLU"
 
 
 def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-    """One claim per statement and protocol."""
+    """One claim per statement, decided under the printed protocol; the others are marks."""
+    says = statements("exp5_attention")
     blocks, networks, history = first(tables["blocks"]), tables["networks"], tables["history"]
-    found: list[Claim] = []
-    for (protocol,), part in groups(blocks, ["protocol"]):
-        found += list(gaps(part, protocol))
-        found += list(
-            convergence(networks[networks["protocol"] == protocol], history[history["protocol"] == protocol], protocol)
-        )
+    protocols = list(dict.fromkeys([*(p for p in blocks["protocol"] if p == PRINTED), *blocks["protocol"]]))
+
+    def each(which: str, make: Callable[[str], dict[str, list[float]]], *, number: bool = False) -> Claim:
+        judged = judge.number if number else judge.bound
+        return judge.together({p: judged(says[which], make(p)) for p in protocols}, main=protocols[0])
+
+    def under(table: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
+        return lambda protocol: table[table["protocol"] == protocol]
+
+    attention = under(blocks[blocks["network"] == "attention"])
+    found = [
+        each("H5.1", lambda p: gaps(attention(p))),
+        each("share of Gauss–Newton", lambda p: shares(attention(p))),
+        each("stability of the gap", lambda p: stability(attention(p))),
+        *structural(blocks, says),
+        each("H5.3", lambda p: falls(under(networks)(p))),
+        each("monotone loss", lambda p: rises(under(history)(p))),
+    ]
+    for network, title in (("attention", "attention"), ("relu_mlp", "ReLU network")):
+        for checkpoint, when in (("init", "at init"), ("final", "at the end")):
+            rows = networks[(networks["network"] == network) & (networks["checkpoint"] == checkpoint)]
+            found.append(each(f"{title} MSE {when}", partial(losses_of, rows), number=True))
     for (network,), part in groups(networks.dropna(subset=["parameters"]), ["network"]):
-        printed, count = PARAMETERS[network], float(part["parameters"].iloc[0])
-        statement = f"{network} has {printed} parameters"
-        same = decide(count == printed)
-        found.append(Claim(f"size of {network}", statement, PLACE, same, count, f"{printed}", "counted"))
+        found.append(judge.exact(says[f"size of {network}"], {"": float(part["parameters"].iloc[0])}, "counted"))
     return found
 
 
-def gaps(part: pd.DataFrame, protocol: str) -> Iterator[Claim]:
-    """H5.1 and H5.2 under one protocol."""
-    by = {(n, c): rows for (n, c), rows in groups(part, ["network", "checkpoint"])}
-    for checkpoint in CHECKPOINTS:
-        group = f"protocol={protocol} {checkpoint}"
-        attention, mlp = by.get(("attention", checkpoint)), by.get(("relu_mlp", checkpoint))
-        if attention is not None:
-            gap = seed_values(attention, "gap")
-            yield judge.bound(
-                "H5.1",
-                gap.values(),
-                low=1.0,
-                group=group,
-                where=PLACE,
-                statement="the (Q, K) gap is substantially nonzero (read as: above 1)",
-            )
-            share = attention.assign(percent=100 * attention["gn"] / attention["full"])
-            yield judge.bound(
-                "share of Gauss–Newton",
-                seed_values(share, "percent").values(),
-                high=2.0,
-                group=group,
-                where=PLACE,
-                statement="‖H^GN‖ is below 2 % of ‖H‖ for (Q, K)",
-            )
-        if mlp is not None:
-            zero = seed_values(mlp, "gap")
-            yield judge.bound(
-                "H5.2",
-                zero.values(),
-                high=1e-6,
-                group=group,
-                where=PLACE,
-                statement="the ReLU gap is zero to machine precision (read as: below 1e-6)",
-            )
-        if attention is not None and mlp is not None:
-            ratio = [zero[seed] / gap[seed] for seed in sorted(set(zero) & set(gap))]
-            statement = "the ratio of the gaps exceeds 1e7 (inverse ratio; the ReLU tensor part can be exactly 0)"
-            yield judge.bound("separation", ratio, high=1e-7, group=group, where=PLACE, statement=statement)
-    wide = part[part["network"] == "attention"].pivot(index="seed", columns="checkpoint", values="gap").dropna()
-    if len(wide) and wide.shape[1] == len(CHECKPOINTS):
-        ratio = list(wide.max(axis=1) / wide.min(axis=1))
-        yield judge.bound(
-            "stability of the gap",
-            ratio,
-            high=1.5,
-            group=f"protocol={protocol}",
-            where=PLACE,
-            statement="the gap is stable across checkpoints (57.5, 79.9, 69.3: largest over smallest below 1.5)",
-        )
+def gaps(attention: pd.DataFrame) -> dict[str, list[float]]:
+    """The gap by checkpoint."""
+    return {str(c): list(seed_values(rows, "gap").values()) for (c,), rows in groups(attention, ["checkpoint"])}
 
 
-def convergence(networks: pd.DataFrame, history: pd.DataFrame, protocol: str) -> Iterator[Claim]:
-    """H5.3 under one protocol."""
+def shares(attention: pd.DataFrame) -> dict[str, list[float]]:
+    """‖H^GN‖ in percent of ‖H‖ at the end."""
+    final = attention[attention["checkpoint"] == "final"]
+    return {"final": list(100 * final["gn"] / final["full"])}
+
+
+def stability(attention: pd.DataFrame) -> dict[str, list[float]]:
+    """Largest over smallest gap of the three checkpoints."""
+    wide = attention.pivot(index="seed", columns="checkpoint", values="gap").dropna()
+    return {"": list(wide.max(axis=1) / wide.min(axis=1)) if wide.shape[1] == len(CHECKPOINTS) else []}
+
+
+def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:
+    """H5.2 and the ratio of the gaps: zeros of the code, unless a network was measured otherwise."""
+    flat = blocks[blocks["network"] == "relu_mlp"]
+    if flat.empty:
+        return
+    if (flat["tensor"] == 0).all():
+        yield from (judge.constructed(says[which], ZERO) for which in ("H5.2", "separation"))
+        return
+    printed = blocks[blocks["protocol"] == PRINTED]
+    wide = printed.pivot(index=["checkpoint", "seed"], columns="network", values="gap").dropna()
+    parts = {str(c): rows for c, rows in wide.groupby("checkpoint")}
+    yield judge.bound(says["H5.2"], {c: list(rows["relu_mlp"]) for c, rows in parts.items()})
+    ratio = {c: list(rows["relu_mlp"] / rows["attention"]) for c, rows in parts.items()}
+    yield judge.bound(says["separation"], ratio)
+
+
+def falls(networks: pd.DataFrame) -> dict[str, list[float]]:
+    """The larger change of the test loss, init to mid and mid to final, by network."""
+    found = {}
     for (network,), part in groups(networks, ["network"]):
         wide = part.pivot(index="seed", columns="checkpoint", values="test_loss")
-        if not set(CHECKPOINTS) <= set(wide.columns):
-            continue
-        wide = wide.dropna()
-        group = f"protocol={protocol} {network}"
-        steps = [max(row["mid"] - row["init"], row["final"] - row["mid"]) for _, row in wide.iterrows()]
-        yield judge.bound(
-            "H5.3",
-            steps,
-            high=0.0,
-            group=group,
-            where=PLACE,
-            statement="the test loss falls from init to mid to final (largest change)",
-        )
-        rises = [
-            float((p.sort_values("epoch")["train_loss"].diff() > 0).mean())
-            for _, p in history[history["network"] == network].groupby("seed")
-        ]
-        yield judge.bound(
-            "monotone loss",
-            rises,
-            high=0.0,
-            group=group,
-            where=PLACE,
-            statement="the loss decreases monotonically: share of epochs in which it rises",
-        )
-        printed = {"attention": 0.57, "relu_mlp": 0.03}[network]
-        yield judge.number(
-            "final test MSE",
-            wide["final"],
-            printed,
-            0.005,
-            group=group,
-            where=PLACE,
-            statement=f"{network} ends at a test MSE of {printed}",
-        )
+        if set(CHECKPOINTS) <= set(wide.columns):
+            steps = [wide["mid"] - wide["init"], wide["final"] - wide["mid"]]
+            found[str(network)] = [max(a, b) for a, b in zip(*steps, strict=True)]
+    return found
+
+
+def rises(history: pd.DataFrame) -> dict[str, list[float]]:
+    """Share of the epochs in which the training loss rises, by network."""
+    return {
+        str(network): [float((p.sort_values("epoch")["train_loss"].diff() > 0).mean()) for _, p in part.groupby("seed")]
+        for (network,), part in groups(history, ["network"])
+    }
+
+
+def losses_of(networks: pd.DataFrame, protocol: str) -> dict[str, list[float]]:
+    """`losses` of the rows of a protocol."""
+    return losses(networks[networks["protocol"] == protocol])
+
+
+def losses(networks: pd.DataFrame) -> dict[str, list[float]]:
+    """Test losses of one network at one checkpoint."""
+    return {"": list(seed_values(networks.dropna(subset=["test_loss"]), "test_loss").values())}
+
+
+def fitted(protocol: str) -> str:
+    """Why a protocol counts as fitted, '' for the printed one."""
+    return "" if protocol == PRINTED else "this protocol was chosen by looking at these numbers"
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -134,11 +126,11 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
     keys = ["protocol", "network", "checkpoint"]
-    losses = tables["networks"].dropna(subset=["test_loss"])
-    return pd.concat(
-        [long_format(first(tables["blocks"]), keys, SHORT), long_format(losses, keys, {"test_mse": "test_loss"})],
-        ignore_index=True,
-    )
+    rows = tables["networks"].dropna(subset=["test_loss"])
+    blocks = long_format(first(tables["blocks"]), keys, SHORT)
+    blocks = blocks.merge(image_spread(tables["blocks"], keys, SHORT), on=[*keys, "metric"], how="left")
+    found = pd.concat([blocks, long_format(rows, keys, {"test_mse": "test_loss"})], ignore_index=True)
+    return found.assign(fitted=found["protocol"].map(fitted))
 
 
 def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -23,7 +23,7 @@ from runner.training import CHECKPOINTS
 
 def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training for the block of `pair`."""
-    sets = list(image_sets(trained.data.test, metric))
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     blocks: list[dict[str, Any]] = []
     networks: list[dict[str, Any]] = []
     history = trained.training.history

@@ -24,7 +24,7 @@ from runner.data.loading import load, load_images
 from runner.models import Network, builder
 from runner.training.kinds.minibatch import MinibatchTraining
 from runner.training.minibatch import Training, train
-from runner.training.order import LoaderOrder
+from runner.training.order import LoaderAugment, LoaderOrder
 
 NetworkSettings = Mapping[str, Any]
 """Name of a function of `runner.models` under "builder", "initial" ("published"; named streams if left out), and the
@@ -100,22 +100,30 @@ def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
 
 
 def train_images(
-    settings: NetworkSettings, dataset: ImageSettings, training: MinibatchTraining, ctx: Context, *, flat: bool = True
+    settings: NetworkSettings,
+    dataset: ImageSettings,
+    training: MinibatchTraining,
+    ctx: Context,
+    *,
+    flat: bool = True,
+    save_every: int = 5,
 ) -> Trained:
     """Train the network on images with cross-entropy, or load the training if it is there; go on where it stopped.
 
     Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
-    see `experiments.dag.protocol.published`.
+    see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
     """
     data = load_images(dataset, ctx, flat=flat)
     network, stream = build_with_stream(settings, ctx.seed)
     published = streams_of(training.order, ctx.seed) == "published"
+    augment = LoaderAugment(stream) if published else ctx.torch_generator("augment")
     result = train(
         network.to(ctx.device),
         data.train,
         data.test,
         order=LoaderOrder(stream) if published else ctx.torch_generator("order"),
-        augment=ctx.torch_generator("augment") if training.augment else None,
+        augment=augment if training.augment else None,
+        save_every=save_every,
         checkpoints=ctx.checkpoints(training_key(settings, dataset, data.fingerprint, training)),
         progress=ctx.progress,
         **training_arguments(training),

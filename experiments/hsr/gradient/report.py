@@ -40,7 +40,7 @@ class HsrGradientAnalysis(Analysis):
         return claims.claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return tests_and_fits.measured(self.experiment, self.tables, self.tests)
+        return tests_and_fits.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
         return tests_and_fits.notes(self.experiment, self.tables, self.tests)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Tables = Mapping[str, "pd.DataFrame"]
 Tests = Mapping[tuple[str, str], Statistic]
 """Rows of stats.csv by (name, group), with Holm's correction within a figure."""
+UNPRINTED = "network, scale and step of the differences are not printed"
 SIZES = {"dimension": "D", "samples": "I"}
 
 
@@ -100,7 +101,7 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
             )
 
 
-def measured(experiment: HsrGradient, tables: Tables, tests: Tests) -> pd.DataFrame:
+def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
     import pandas as pd
 
@@ -109,12 +110,8 @@ def measured(experiment: HsrGradient, tables: Tables, tests: Tests) -> pd.DataFr
         keys = ["seed", "of", "block"]
         for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
             rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
-    if "terms" in tables:
-        for (name, group), test in tests.items():
-            if name == f"std term - mean term, range {experiment.half_range[0]:g}":
-                seed = int(group.removeprefix("seed="))
-                rows.append({"metric": "fig06_p", "of": "", "block": "", "seed": seed, "value": test.p})
-    return pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    return found.assign(comparable=UNPRINTED)
 
 
 def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:

@@ -86,6 +86,13 @@ def equation_5(case: Instance, e: Example, blocks: Blocks | None = None) -> Bloc
     return {pair: first[pair] + second[pair] + third(case, e, *pair) for pair in first}
 
 
+def two_edges(case: Instance, e: Example) -> Blocks:
+    """Eq. 5 as printed, for pairs (v, w) with exactly one node between them on a chain."""
+    order = case.dag.order
+    whole = equation_5(case, e)
+    return {(v, w): whole[v, w] for w, v in zip(order, order[2:], strict=False)}
+
+
 def right_5(case: Instance, e: Example) -> Blocks:
     first, second = routed(case, e, e.blocks), pure(case, e)
     return {(v, w): first[v, w] + second[v, w] + mixed(case, e, v, w) + mixed(case, e, w, v).T for v, w in first}
@@ -231,6 +238,14 @@ FORMULAS: tuple[Formula, ...] = (
         "holds after correction",
         "dag.eq5",
         "mixed terms sum_{p in Pa(v)} M_v,p^T J_pw D_w and their mirror, J over all paths",
+    ),
+    Formula(
+        "dag.eq5.two_edges",
+        "Eq. 5, nodes two edges apart; Algorithm 2",
+        "the third term as printed is right for v two edges below w on a chain",
+        lambda: blocks_agree(
+            [chain(seed, act, widths=(2, 3, 2, 3)) for seed, act in enumerate((nn.Tanh, nn.SiLU))], truth, two_edges
+        ),
     ),
     Formula(
         "dag.i1",

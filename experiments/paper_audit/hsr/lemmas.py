@@ -109,7 +109,7 @@ LEMMAS: tuple[Formula, ...] = (
     Formula("hsr.eq103", "Lemma 9, Eq. 103", "dω_ij/dθ = ds'(z_i)/dθ s'(z_j) + ds'(z_j)/dθ s'(z_i)", _omega_rule),
     Formula(
         "hsr.eq111",
-        "Eqs. 110, 111, 122, 128",
+        "Lemma 19, Eqs. 110, 111, 122, 128",
         "o_i⊗o_j in components; [a c b d]_ji (o_i⊗o_j) = [a b c d]_ji (o_j⊗o_i); Φ_ijᵀ = Φ_ji; "
         "(Ψ_ij)_21 = (Ψ_ji)_12; ω_ij = ω_ji",
         _symmetries,

@@ -221,7 +221,7 @@ SQUARE_FORMULAS: tuple[Formula, ...] = (
     ),
     Formula(
         "ws.eq92",
-        "Lemmas 7-9, Eqs. 92-95",
+        "Lemmas 7-9, Proposition 10, Eqs. 92-95",
         "the three sums of Eq. 90 against their bounds; φ_ii >= 0, ω > 0",
         inequality(_excess_terms),
     ),

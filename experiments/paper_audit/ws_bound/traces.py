@@ -152,7 +152,10 @@ TRACES: tuple[Formula, ...] = (
         equality(_whole, lambda c: c.hessian),
     ),
     Formula(
-        "ws.eq15", "Eq. 15", "H(w,w) = h(x)h(x)ᵀ ⊗ (s' F'ṼᵀṼF' + delta diag(Ṽᵀ) F'')", equality(total(block_ww), ww)
+        "ws.eq15",
+        "Proposition 4, Eq. 15",
+        "H(w,w) = h(x)h(x)ᵀ ⊗ (s' F'ṼᵀṼF' + delta diag(Ṽᵀ) F'')",
+        equality(total(block_ww), ww),
     ),
     Formula("ws.eq16", "Eq. 16", "H(v,v) = s' h(r)h(r)ᵀ", equality(total(block_vv), vv)),
     Formula("ws.eq17", "Eq. 17", "H(v,w) = h(x)ᵀ ⊗ (s' h(r) ṼF' + delta [0ᵀ; F'])", equality(total(block_vw), vw)),

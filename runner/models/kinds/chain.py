@@ -37,7 +37,7 @@ class MlpModel(BlockChain):
     kind: str = kind("mlp")
     width: int = 64
     norm: bool = True
-    initial: str = since("named")
+    initial: str = since("named", free=True)
     archs: ClassVar[tuple[str, ...]] = ARCHITECTURES
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class ResidualMlpModel(BlockChain):
     kind: str = kind("residual_mlp")
     width: int = 64
     norm: bool = True
-    initial: str = since("named")
+    initial: str = since("named", free=True)
     archs: ClassVar[tuple[str, ...]] = ("residual",)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class BottleneckMlpModel(BlockChain):
     kind: str = kind("bottleneck_mlp")
     width: int = 512
     narrow: int = 64
-    initial: str = since("named")
+    initial: str = since("named", free=True)
 
     def __post_init__(self) -> None:
         one_of("model.kind", self.kind, ("bottleneck_mlp",))

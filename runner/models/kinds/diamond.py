@@ -19,7 +19,7 @@ class DiamondModel:
     kind: str = kind("diamond", stored="mlp")
     width: int = 32
     norm: bool = True
-    initial: str = since("named")
+    initial: str = since("named", free=True)
 
     def __post_init__(self) -> None:
         one_of("model.kind", self.kind, ("diamond",))

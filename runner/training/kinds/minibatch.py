@@ -25,7 +25,7 @@ class MinibatchTraining:
     epochs: int = 50
     schedule: str = "cosine"
     augment: bool = False
-    order: str = since("named")
+    order: str = since("named", free=True)
 
     def __post_init__(self) -> None:
         one_of("training.order", self.order, ("named", "published"))

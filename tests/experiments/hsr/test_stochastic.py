@@ -87,7 +87,7 @@ def test_claims_follow_the_tables(experiment, hsr, verdict):
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     for make in experiment.analyse(tables).figures().values():
         make()
-    assert all(c.verdict == "undecided" for c in experiment.analyse(tables).claims())
+    assert all(c.verdict == "no power" for c in experiment.analyse(tables).claims())
     assert any(s.name == "exponent of the error in probes" for s in experiment.analyse(tables).statistics())
     assert len(experiment.analyse(tables).notes()) == 3
 

@@ -29,8 +29,8 @@ def generator(seed=1):
 def test_estimates_meet_the_exact_norms():
     blocks = torch.randn(3, 7, 5, generator=generator(), dtype=torch.float64)
     exact = torch.linalg.matrix_norm(blocks)
-    found = frobenius_estimates(blocks, 200_000, generator(2))
-    torch.testing.assert_close(found, exact, rtol=5e-3, atol=0)
+    found = frobenius_estimates(blocks, 20_000, generator(2))
+    torch.testing.assert_close(found, exact, rtol=2e-2, atol=0)
     few = torch.stack([frobenius_estimates(blocks, 4, generator(s)) for s in range(400)]).square().mean(0).sqrt()
     torch.testing.assert_close(few, exact, rtol=0.05, atol=0)  # the square is unbiased at any number of probes
     top = torch.linalg.matrix_norm(blocks, 2)
@@ -104,4 +104,4 @@ def test_end_to_end_without_a_store():
     for figure in experiment.analyse(tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
     assert experiment.analyse(tables).notes() and isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
-    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"undecided"}
+    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}

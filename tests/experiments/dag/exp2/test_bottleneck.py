@@ -81,7 +81,7 @@ def tables(
 
 
 def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.claims(tables) if c.name == name}
+    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
 
 
 def test_claims(paper):
@@ -105,7 +105,7 @@ def test_claims(paper):
 
 
 def test_reference_and_measured_values_meet(paper):
-    scores = scorecard(paper.measured(tables()), read_reference(reference_path("exp2_bottleneck")))
+    scores = scorecard(paper.analyse(tables()).measured(), read_reference(reference_path("exp2_bottleneck")))
     assert len(scores) == 80 and "not measured" not in set(scores["verdict"])
 
 
@@ -126,10 +126,9 @@ def test_a_wrong_setting_is_refused(override, text):
 def test_end_to_end_without_a_store():
     small = ["dataset.classes=10", "experiment.depth=[3]", "experiment.d_u=[2,4]", "metric.examples=4"]
     experiment = quick("exp2_bottleneck", *small, "experiment.probes=5", "experiment.rank_examples=2")
-    assert "dataset=surrogate instead of cifar100" in experiment.comparable()
     found = measured(experiment)
     assert len(found["far"]) == 2 * 2 * 3 * 2 and len(found["pairs"]) == 2 * 2 * 3
-    for figure in experiment.figures(found).values():
+    for figure in experiment.analyse(found).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.statistics(found) and experiment.notes(found)
-    assert len(experiment.claims(found)) > 4
+    assert experiment.analyse(found).statistics() and experiment.analyse(found).notes()
+    assert len(experiment.analyse(found).claims()) > 4

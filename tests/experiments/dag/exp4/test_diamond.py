@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp4.claims import jackknife
 from experiments.dag.exp4.diamond import Exp4Diamond
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
+from experiments.dag.protocol.scores import jackknife
+from experiments.printed import statements
 from runner.contract.experiment import Context, SettingError
 from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
@@ -98,23 +99,31 @@ def test_tables_and_report(experiment, tables):
     assert "dataset=surrogate instead of cifar10" in not_comparable(experiment, preview("exp4_diamond"))
 
 
+def test_every_printed_statement_has_one_row(experiment, tables):
+    found = [c.name for c in experiment.analyse(tables).claims()]
+    assert sorted(found) == sorted(statements("exp4_diamond"))
+
+
 def test_claims_follow_the_tables(experiment, tables):
-    def verdicts(name, **changed):
-        found = experiment.analyse({**tables, **changed}).claims()
-        return {c.group: c.verdict for c in found if c.name == name}
+    def verdict(name, **changed):
+        (claim,) = [c for c in experiment.analyse({**tables, **changed}).claims() if c.name == name]
+        return claim.verdict
 
     merge, distances = tables["merge"], tables["distances"]
-    assert set(verdicts("H4.3 flat merge").values()) == {"confirmed"}
-    assert "confirmed" not in verdicts("H4.3 flat merge", merge=merge.assign(gap=1e-3)).values()
-    assert set(verdicts("H4.3 curved merge", merge=merge.assign(gap=1e-4)).values()) == {"refuted"}
+    assert verdict("H4.3 flat merge") == verdict("separation") == "by construction"
+    assert verdict("H4.3 flat merge", merge=merge.assign(gap=1e-3, tensor=1e-3)) == "refuted"
+    assert verdict("tensor part of cat+ReLU", merge=merge.assign(gap=1e-3, tensor=1e-3)) == "confirmed"
+    assert verdict("H4.3 curved merge", merge=merge.assign(gap=1e-4)) == "refuted"
+    assert verdict("H4.3 curved merge", merge=merge.assign(gap=1.3 + 0.01 * merge["seed"])) == "confirmed"
     falling = distances.assign(R=0.5 ** distances["distance"])
     (steps,) = [c for c in experiment.analyse({**tables, "distances": falling}).claims() if c.name == "H4.1"]
     assert steps.verdict == "confirmed" and steps.statistic == 48
-    assert set(verdicts("H4.2a ratio", distances=falling).values()) == {"refuted"}  # 0.25
-    assert set(verdicts("H4.2a decay", distances=falling).values()) == {"confirmed"}
+    assert verdict("H4.1 deviations", distances=falling) == "empty"
+    assert verdict("H4.2a ratio", distances=falling) == "refuted"  # 0.25
+    assert verdict("H4.2a decay", distances=falling) == "confirmed"
     rising = distances.assign(R=2.0 ** distances["distance"])
-    assert set(verdicts("H4.1", distances=rising).values()) == {"refuted"}
-    assert set(verdicts("H4.2b growth", distances=rising).values()) == {"confirmed"}  # 4
+    assert verdict("H4.1", distances=rising) == verdict("H4.1 deviations", distances=rising) == "refuted"
+    assert verdict("H4.2b growth", distances=rising) == "confirmed"  # 4
 
 
 def test_jackknife_gives_the_mean_and_its_error():

@@ -6,7 +6,6 @@ import pytest
 
 from experiments.dag.protocol.comparisons import between, decay_fits, through_training, variance_rows
 from experiments.dag.protocol.summary import global_gaps, over_seeds, seed_values, variance_components
-from runner.stats import judge
 
 
 def two_way(seeds, images, rest, n=6, k=8, draw=0):
@@ -103,30 +102,3 @@ def test_the_global_gap_is_a_ratio_of_sums():
     assert row.gap == pytest.approx(0.2) and row.gap_of_pairs == pytest.approx(2.0)
     empty = global_gaps(table.assign(gn=0.0, tensor=0.0), ["activation"])
     assert math.isnan(empty["gap"].iloc[0])
-
-
-ABOUT = {"statement": "s", "where": "w"}
-
-
-@pytest.mark.parametrize(
-    ("values", "verdict"),
-    [
-        ([1.2, 1.25, 1.3], "confirmed"),
-        ([0.5, 0.55, 0.6], "refuted"),
-        ([0.7, 0.9, 1.3], "undecided"),  # the interval holds the threshold
-        ([2.0, 2.0], "undecided"),  # too few
-    ],
-)
-def test_a_bound_is_decided_by_the_interval_of_the_mean(values, verdict):
-    assert judge.bound("n", values, low=0.91, **ABOUT).verdict == verdict
-
-
-def test_a_printed_number_has_rounding_and_noise():
-    assert judge.number("n", [0.236, 0.238, 0.24], 0.24, 0.005, **ABOUT).verdict == "confirmed"
-    assert judge.number("n", [0.3, 0.301, 0.302], 0.24, 0.005, **ABOUT).verdict == "refuted"
-    assert judge.number("n", [0.24], 0.24, 0.005, **ABOUT).verdict == "undecided"
-
-
-def test_values_that_are_not_there_decide_nothing():
-    claim = judge.bound("n", [math.nan, math.nan], low=0, **ABOUT)
-    assert claim.verdict == "undecided" and math.isnan(claim.statistic)

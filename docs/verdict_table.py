@@ -1,0 +1,50 @@
+"""Write the table of experiments into README.md, from the reports below outputs/: `make readme`.
+
+One row an experiment: what it reproduces, what held of the printed numbers and statements, and what a seed costs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from runner.run.config import experiment_names, preview
+from runner.run.listing import duration
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
+KEPT = ("identical", "reproduced", "not reproduced", "undecided", "confirmed", "refuted", "no power", "fitted")
+
+
+def row(name: str) -> str:
+    """One line of the table."""
+    experiment = preview(name)
+    path = ROOT / "outputs" / name / "manifest.json"
+    paper = experiment.paper if experiment.paper != "scalar spectrum" else "Scalar spectrum"
+    head = f"| `{name}` | {paper} | {experiment.reproduces or experiment.title} |"
+    if not path.is_file():
+        return f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
+    record = json.loads(path.read_text())
+    numbers, statements = record.get("scorecard", {}), record.get("claims", {})
+    parts = [
+        ", ".join(f"{count} {verdict}" for verdict in KEPT if (count := counts.get(verdict)))
+        for counts in (numbers, statements)
+    ]
+    held = "; ".join(f"{what}: {text}" for what, text in zip(("numbers", "statements"), parts, strict=True) if text)
+    seeds = max(1, len(record.get("seeds", [])))
+    cost = sum(cell["wall_seconds"] for cell in record.get("cells", [])) / seeds
+    return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)} |"
+
+
+def main() -> None:
+    """Replace what stands between the two marks."""
+    head = "| experiment | paper | reproduces | what held | one seed, one core |\n|---|---|---|---|---|\n"
+    table = head + "\n".join(row(name) for name in experiment_names())
+    path = ROOT / "README.md"
+    text = re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n\n{table}\n\n{END}", path.read_text(), flags=re.S)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Metrics of all pairs of measured outputs of a ResNet-18: exact where they can be, and as the paper estimates them.
+
+Tables: `pairs`, one row per statistics, estimator and pair; `distances`, their averages by distance; `networks`,
+loss, accuracy and parameters; `history` and `origin` of the training, where there is one.
+
+statistics: of BatchNorm, "running" (as the network has them: at init mean 0 and variance 1, as published) or
+"calibrated" (estimated from training images; at init only). estimator: "engine" (Gauss–Newton part exact by factors,
+tensor part exact where it is zero, else from probes to a stated error) or "published" (30 common probes, 20 power
+steps). The images are the first ones of the test set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from experiments.dag.exp6.networks import AtCheckpoint, calibrated, identity_of_statistics
+from experiments.dag.protocol.measure import image_sets
+from runner.contract.experiment import Context, Table
+from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms
+from runner.models import Network
+from runner.training.minibatch import evaluate
+
+if TYPE_CHECKING:
+    from experiments.dag.exp6.resnet18 import Exp6ResNet18
+
+Row = dict[str, Any]
+
+
+def measure(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell."""
+    extra: dict[str, Table] = {name: t for name, t in (("history", at.history),) if t}
+    if at.origin:
+        extra["origin"] = [dict(at.origin)]
+    if at.network is None:
+        return {"networks": [{"statistics": "running", "status": at.status}], **extra}
+    networks, pairs, distances = [], [], []
+    for statistics, network in variants(at, experiment.calibration):
+        scores = {"test_loss": math.nan, "test_accuracy": math.nan}
+        if at.trained:
+            scores["test_loss"], scores["test_accuracy"] = evaluate(
+                network, at.data.test.to(ctx.device), "cross_entropy"
+            )
+        row = {"statistics": statistics, **scores, "parameters": network.parameter_count}
+        networks.append({**row, "status": "ok" if at.trained else "untrained: no accuracy"})
+        for estimator, rows in by_estimator(network, statistics, at, experiment, ctx):
+            where = {"statistics": statistics, "estimator": estimator}
+            pairs += [{**where, **row} for row in rows]
+            distances += [{**where, **row} for row in by_distance(rows)]
+        ctx.progress(len(networks), 2, f"BatchNorm statistics: {statistics}")
+    return {"networks": networks, "pairs": pairs, "distances": distances, **extra}
+
+
+def variants(at: AtCheckpoint, images: int) -> Iterator[tuple[str, Network]]:
+    """(statistics, network): as it is, and calibrated where its BatchNorm has seen no image."""
+    assert at.network is not None
+    yield "running", at.network
+    if identity_of_statistics(at.network):
+        yield "calibrated", calibrated(at.network, at.data.train, images)
+
+
+def by_estimator(
+    network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
+) -> Iterator[tuple[str, list[Row]]]:
+    """(estimator, rows of `pairs`); the published estimates only with the published statistics."""
+    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
+    dag = network.to_dag()
+    if experiment.metric.double:
+        dag, x = dag.to(torch.float64), x.double()
+    nodes, budget = network.measured, int(experiment.metric.memory_gib * 2**30)
+    generator = ctx.torch_generator(f"probes/engine/{statistics}")
+    yield "engine", engine_rows(dag, x, y, nodes, experiment.relative_error, budget, generator)
+    if statistics == "running":
+        generator = ctx.torch_generator("probes/published")
+        steps = experiment.power_steps if at.trained else 0
+        yield "published", published_rows(dag, x, y, nodes, experiment.probes, steps, generator)
+
+
+def engine_rows(
+    dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], error: float, budget: int, generator: torch.Generator
+) -> list[Row]:
+    """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every pair."""
+    found = inter_layer_metrics(dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget)
+    rows = []
+    for (v, w), m in found.items():
+        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": m.R.value, "C": m.C.value}
+        row |= {"D": m.D.value, "gn": m.gauss_newton.value, "tensor": m.tensor.value}
+        row |= {"R_error": m.R.error, "D_error": m.D.error, "tensor_error": m.tensor.error}
+        rows.append({**row, "method": m.method, "status": m.D.reason or "ok"})
+    return rows
+
+
+def published_rows(
+    dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], probes: int, steps: int, generator: torch.Generator
+) -> list[Row]:
+    """The same from common Rademacher probes for H, H^GN and H^T, and power iteration for ‖H‖₂.
+
+    steps: 0 leaves D out, which the paper does not print for untrained networks and which is most of the cost.
+    """
+    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    parts = gn_gaps(dag, x, y, nodes, pairs, probes, generator)
+    tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator) if steps else {}
+    rows = []
+    for v, w in pairs:
+        p, r = parts[v, w], {pair: parts[pair].total.value for pair in ((v, w), (v, v), (w, w))}
+        top, scale = tops[v, w].value if steps else 0.0, math.sqrt(r[v, v] * r[w, w])
+        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": r[v, w]}
+        row |= {"C": r[v, w] / scale if scale > 0 else math.nan}
+        row |= {"D": (r[v, w] / top) ** 2 if top > 0 else math.nan}
+        row |= {"gn": p.gauss_newton.value, "tensor": p.tensor.value}
+        row |= {"R_error": p.total.error, "D_error": math.nan, "tensor_error": p.tensor.error}
+        rows.append(
+            {**row, "method": "probes", "status": "ok" if top > 0 else "D not estimated" if not steps else "zero block"}
+        )
+    return rows
+
+
+def by_distance(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """distance, pairs, means of R, C and D over the pairs (of those that have one), sums of gn and tensor."""
+    found = []
+    for d in sorted({row["distance"] for row in rows}):
+        at = [row for row in rows if row["distance"] == d]
+        averages: Row = {"distance": d, "pairs": len(at)}
+        for name in ("R", "C", "D"):
+            known = [row[name] for row in at if not math.isnan(row[name])]
+            averages[name] = math.fsum(known) / len(known) if known else math.nan
+        sums = {name: math.fsum(row[name] for row in at) for name in ("gn", "tensor")}
+        found.append({**averages, **sums, "status": "ok"})
+    return found

@@ -1,0 +1,79 @@
+"""DAG, Exp. 6: R, C, D and the Gauss–Newton gap in ResNet-18 and its plain twin, on CIFAR-10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from runner.contract.experiment import Analysis, Cell, Context, Table, Tables, free, grid, one_of, positive
+from runner.models.kinds.initial import INITIAL, initial_setting
+
+ARCHITECTURES = ("resnet18", "plain_resnet18")
+CHECKPOINTS = ("init", "mid", "final")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp6ResNet18(InterLayer):
+    """Settings, each explained in conf/experiment/exp6_resnet18.yaml.
+
+    The checkpoint is part of the grid: a cell at init needs no training, those at mid and final share one.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"
+
+    activation: list[str] = grid()
+    arch: list[str] = grid()
+    checkpoint: list[str] = grid()
+    initial: str = free("published")
+    probes: int = 30
+    power_steps: int = 20
+    relative_error: float = free(0.02)
+    calibration: int = free(512)
+    folder: str = free("")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("experiment.activation", self.activation, ACTIVATIONS)
+        one_of("experiment.arch", self.arch, ARCHITECTURES)
+        one_of("experiment.checkpoint", self.checkpoint, CHECKPOINTS)
+        one_of("experiment.initial", self.initial, INITIAL)
+        for name in ("probes", "power_steps", "relative_error", "calibration"):
+            positive(f"experiment.{name}", getattr(self, name))
+
+    def cells(self) -> list[Cell]:
+        """An epoch of 50,000 images takes about 270 s; the second cell of a training finds it done."""
+        cells, trained = [], set()
+        for params in self.combinations():
+            network = params["activation"], params["arch"]
+            smooth = params["activation"] not in ("relu", "leaky_relu")
+            seconds = 60.0 + 60.0 * smooth
+            if params["checkpoint"] != "init" and not self.folder and network not in trained:
+                trained.add(network)
+                seconds += 270.0 * self.training.epochs * self.dataset.train / 50000
+            cells.append(Cell(params, seconds=round(seconds, 1), memory_gib=2.5))
+        return cells
+
+    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+        return {
+            **initial_setting(self.initial),
+            "builder": "resnet18",
+            "outputs": self.dataset.classes,
+            "activation": str(cell.params["activation"]),
+            "skip": cell.params["arch"] == "resnet18",
+        }
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.dag.exp6.measure import measure
+        from experiments.dag.exp6.networks import network_at
+
+        return measure(network_at(self, cell, ctx), self, ctx)
+
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.dag.exp6.report import ResNetAnalysis
+
+        return ResNetAnalysis(self, tables)

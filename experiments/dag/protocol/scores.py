@@ -1,0 +1,87 @@
+"""Measured values on their way to the scorecard: which are paired with the published ones, and what images add.
+
+A value is paired where network, data order and records are the published ones (table `origin`): at init the network
+and the images alone, afterwards the order of the examples and the training records, too. Where the images are others
+than the paper's, each side has drawn one set, so that the variance between sets enters the difference twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from experiments.dag.protocol.summary import first, groups, long_format, variance_components
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tables = Mapping[str, "pd.DataFrame"]
+OFFICIAL = "official"
+ROUNDING = 1e-20
+"""Relative variance below which what images add is the rounding of sums."""
+
+
+def scored(
+    table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str], tables: Tables, variant: Sequence[str]
+) -> pd.DataFrame:
+    """Values on the papers' images, one row per seed, with the columns that `compare.scorecard` asks for.
+
+    table: rows by keys, seed and `images`; metrics: name in the reference file -> column; variant: the keys that a
+    cell's parameters are.
+    """
+    values = long_format(first(table), keys, dict(metrics))
+    return paired(values.merge(image_spread(table, keys, metrics), on=[*keys, "metric"], how="left"), tables, variant)
+
+
+def image_spread(table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str]) -> pd.DataFrame:
+    """keys, metric, image_variance, image_df: twice the variance between sets of images, and its degrees of freedom.
+
+    A variance of 0 where there are fewer than two random sets.
+    """
+    import pandas as pd
+
+    rows = []
+    for metric, column in metrics.items():
+        for values, part in groups(table, keys):
+            c = variance_components(part, column)
+            known = c.images > ROUNDING * c.mean**2
+            about = {"metric": metric, "image_variance": 2 * c.images if known else 0.0}
+            rows.append(dict(zip(keys, values, strict=True)) | about | {"image_df": float(max(1, c.n_images - 1))})
+    return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
+
+
+def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
+    """`values` with the column `paired`, and no variance from images where both sides looked at the same ones."""
+    if "origin" not in tables:
+        return values.assign(paired=False)
+    origin = tables["origin"]
+    same = origin[[*variant, "seed"]].assign(
+        start=origin["initial"] == "published",
+        images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
+        training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
+    )
+    found = values.merge(same, on=[*variant, "seed"], how="left")
+    for column in ("start", "images", "training"):
+        found[column] = found[column].fillna(value=False).astype(bool)
+    init = found["checkpoint"].astype(str) == "init"
+    found["paired"] = found["start"] & found["images"] & (init | found["training"])
+    if "image_variance" in found:
+        found["image_variance"] = found["image_variance"].where(~found["images"], 0.0)
+    return found.drop(columns=["start", "images", "training"])
+
+
+def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> list[float]:
+    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their mean and scatter give it and its
+    error."""
+    n, whole = len(wide), float(statistic(wide)) if len(wide) else float("nan")
+    if n < 2:
+        return [whole]
+    return [n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index]
+
+
+def fit_of_means(part: pd.DataFrame, value: str) -> list[float]:
+    """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds."""
+    from runner.stats import log_linear
+
+    wide = part.pivot(index="seed", columns="distance", values=value).dropna()
+    return jackknife(wide, lambda t: log_linear(t.columns.to_numpy(float), t.mean().to_numpy(), name="").r2)

@@ -1,0 +1,80 @@
+"""What a report of the audit shows: claims, the matrix of consequences, the pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from experiments.paper_audit.formula import CLASSES, Paper
+from experiments.paper_audit.pages import as_json, overview, paper_page
+from experiments.paper_audit.papers import keys, paper, titles
+from experiments.paper_audit.rows import Row, entries
+from runner.contract.experiment import Claim
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def claims(rows: list[Row]) -> list[Claim]:
+    """One claim a clause: refuted for class A alone; the published verdict and the class stand in the detail."""
+    names = titles()
+    return [_claim(row, names) for row in rows]
+
+
+def _claim(row: Row, names: dict[str, str]) -> Claim:
+    found: Any = {"wrong": "refuted", "not checked": "undecided"}.get(row["verdict"], "confirmed")
+    kind = f"class {row['class']}, {CLASSES[row['class']]}" if row["class"] else ""
+    return Claim(
+        name=row["id"],
+        statement=row["statement"],
+        where=f"{names[row['source']]}, {row['place']}",
+        verdict=found,
+        statistic=row["printed_error"],
+        threshold=f"{row['tolerance']:g}",
+        detail="; ".join(part for part in (row["verdict"], kind) if part),
+        group=names[row["source"]],
+    )
+
+
+def by_paper(rows: list[Row]) -> list[tuple[Paper, list[Row]]]:
+    """Papers that have rows, with them."""
+    return [(paper(key), own) for key in keys() if (own := [row for row in rows if row["source"] == key])]
+
+
+def documents(rows: list[Row], sharpness: list[Row]) -> dict[str, str]:
+    """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
+    found = by_paper(rows)
+    pages = {f"errata_{of.key}.md": paper_page(of, own) for of, own in found}
+    return {"errata.md": overview(found, sharpness), **pages, "errata.json": as_json(found)}
+
+
+def consequences(rows: list[Row]) -> Figure:
+    """Root causes by class and paper, E counting places: what each paper's errata mean for it."""
+    import numpy as np
+
+    from runner.report.figures import new_figure
+
+    found = by_paper(rows)
+    counts = np.array([[sum(e["class"] == k for e in entries(of, own)) for of, own in found] for k in CLASSES])
+    figure, axes = new_figure(1, 1, width=1.3 * len(found) + 3.2, height=3.4)
+    axis = np.atleast_1d(axes).ravel()[0]
+    weight = np.array([1.0, 0.55, 0.3, 0.15, 0.08])[:, None] * (counts > 0)
+    axis.imshow(weight, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
+    for i, j in np.ndindex(counts.shape):
+        axis.text(
+            j,
+            i,
+            str(counts[i, j]) if counts[i, j] else "–",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white" if i == 0 and counts[i, j] else "black",
+        )
+    axis.set_xticks(range(len(found)), [f"{of.title}\n{_clean(own)}" for of, own in found])
+    axis.set_yticks(range(len(CLASSES)), [f"{k}  {text}" for k, text in CLASSES.items()])
+    axis.grid(False)
+    axis.set_title("Root causes of errata by consequence (E: places not checked); below: clauses that hold")
+    return figure
+
+
+def _clean(rows: list[Row]) -> str:
+    return f"{sum(row['verdict'] == 'holds' for row in rows)} of {len(rows)} hold"

@@ -1,0 +1,189 @@
+"""One row of the scorecard: a published value, what was measured, and what `runner.stats.judge` says of the two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.report.printed import ROUNDING, Printed
+from runner.stats import judge
+from runner.stats.intervals import Difference, Part, Sample
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of the scorecard, after its keys; `scorecard` states the rules.
+
+    resolution: half a unit of the last printed digit of the paper's mean. margin: how far the means may lie apart.
+    std columns: measured with ddof 1, the paper's with ddof 0, as published. image_variance, image_df: of the
+    difference, where both sides looked at different sets of images. ratio = measured / paper (or / bound), difference
+    = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high]. equivalence: what the
+    equivalence test says whatever the verdict; shifted: "yes" where the values agree within the margin and differ all
+    the same (zero outside the 95 % interval); seeds_needed: how many would decide an undecided row.
+    Other criteria, each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our 95 %
+    interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
+    of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
+    paper's (both ddof 1), and the two-sided F test of their equality.
+    """
+
+    paper_mean: float
+    paper_std: float
+    upper_bound: float
+    n_seeds: int
+    resolution: float
+    margin: float = NAN
+    measured_mean: float = NAN
+    measured_std: float = NAN
+    n: int = 0
+    image_variance: float = 0.0
+    image_df: float = NAN
+    ratio: float = NAN
+    difference: float = NAN
+    standard_error: float = NAN
+    df: float = NAN
+    z: float = NAN
+    low: float = NAN
+    high: float = NAN
+    verdict: str = "not measured"
+    equivalence: str = ""
+    shifted: str = ""
+    seeds_needed: float = NAN
+    sign_kept: str = ""
+    order_kept: float = NAN
+    in_our_95: str = ""
+    in_their_prediction: str = ""
+    std_ratio: float = NAN
+    std_p: float = NAN
+    reason: str = ""
+    source: str = ""
+    note: str = ""
+
+
+def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str, ambiguous: str) -> Score:
+    """Verdict on one published value from the measured rows that match it."""
+    score = Score(paper.mean, paper.std, paper.bound, paper.n, paper.resolution, source=paper.source, note=paper.note)
+    values = [m["value"] for m in matching if math.isfinite(m["value"])]
+    if not values:
+        return replace(score, reason=f"{len(matching)} seeds without a value" if matching else "")
+    ours = Sample.of(values)
+    target = paper.bound if math.isnan(paper.mean) else paper.mean
+    score = replace(
+        score,
+        measured_mean=ours.mean,
+        measured_std=ours.std,
+        n=ours.n,
+        ratio=ours.mean / target if target else NAN,
+        difference=ours.mean - target,
+    )
+    lost = f"{len(matching) - ours.n} of {len(matching)} seeds without a value" if ours.n < len(matching) else ""
+    if len({row["seed"] for row in matching}) < len(matching):
+        ambiguous = "several measured values for one seed: the key columns do not tell them apart"
+    if ambiguous:
+        return replace(score, verdict="undecided", reason=ambiguous)
+    if reason:
+        return replace(score, verdict="not comparable", reason=reason)
+    constructed = paper.constructed or _said(matching, "constructed")
+    if not constructed and not any(values) and (math.isnan(paper.mean) or paper.mean == 0):
+        constructed = "an exact zero of the code"
+    if constructed:
+        return replace(score, verdict="by construction", reason=constructed)
+    score = _bounded(score, ours, matching) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
+    fitted = _said(matching, "fitted")
+    if fitted and score.verdict != "identical":
+        score = replace(score, verdict="fitted", reason="; ".join(t for t in (fitted, score.reason) if t))
+    return replace(score, reason="; ".join(t for t in (score.reason, lost) if t))
+
+
+def _bounded(score: Score, ours: Sample, matching: Sequence[Mapping[str, Any]]) -> Score:
+    """Against a printed upper bound: on the mean, or on each of `extreme` values."""
+    if all(m.get("extreme") in ("true", "1") for m in matching):
+        largest = max(m["value"] for m in matching)
+        outcome, needed = judge.none_above(largest, score.upper_bound), NAN
+        reason = f"a printed bound on every value; the largest is {largest:.6g}"
+    else:
+        outcome, needed = judge.below(ours, score.upper_bound)
+        reason = "a printed bound on the mean, one-sided at 5 %"
+    return replace(score, verdict=outcome, equivalence=outcome, seeds_needed=needed, reason=reason)
+
+
+def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping[str, Any]]) -> Score:
+    """Against a printed mean."""
+    theirs = Sample.printed(paper.mean, paper.std, paper.n)
+    named = NAN if paper.margin in ("", ROUNDING) else float(paper.margin)
+    margin = paper.resolution if paper.margin == ROUNDING else judge.margin_of(paper.mean, paper.resolution, named)
+    variance, image_df = (_mean(matching, c) for c in ("image_variance", "image_df"))
+    images = Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
+    paired = all(m.get("paired") in ("true", "1") for m in matching)
+    rounding = _mean(matching, "rounding_std") if paired else NAN
+    if math.isnan(rounding):
+        compared, how = judge.equal(ours, theirs, margin, images), ""
+    else:  # the same networks: what is left between the two is rounding, its spread measured beforehand
+        compared = judge.equal(replace(ours, std=rounding), replace(theirs, std=0.0), margin)
+        how = "paired: same networks, data and order; the interval is that of another device's rounding"
+    difference = compared.difference
+    reasons = [how or difference.how]
+    verdict = compared.outcome
+    if paired:
+        agree = judge.digits_agree(ours.mean, paper.mean, paper.resolution) and ours.n == paper.n
+        if agree and not math.isnan(paper.std):
+            population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
+            agree = judge.digits_agree(population, paper.std, paper.std_resolution)
+        verdict = "identical" if agree else verdict
+        said = "same networks and data, but not every printed digit"
+        reasons = ["every printed digit"] if agree else [*reasons, said]
+    if compared.shifted and verdict == "reproduced":
+        reasons.append("shifted")
+    return replace(
+        _criteria(score, ours, theirs, difference),
+        margin=margin,
+        image_variance=variance if variance > 0 else 0.0,
+        image_df=image_df,
+        low=compared.low,
+        high=compared.high,
+        verdict=verdict,
+        equivalence=compared.outcome,
+        shifted=yes(compared.shifted),
+        seeds_needed=compared.seeds_needed,
+        reason="; ".join(r for r in reasons if r),
+    )
+
+
+def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference) -> Score:
+    """The other criteria that replication studies use."""
+    low, high = ours.interval(judge.LEVEL)
+    below, above = theirs.prediction(judge.LEVEL, ours.n)
+    ratio, p = NAN, NAN
+    if ours.std > 0 and theirs.std > 0:
+        from scipy.stats import f
+
+        ratio = ours.std / theirs.std
+        cumulative = float(f.cdf(ratio**2, ours.n - 1, theirs.n - 1))
+        p = 2 * min(cumulative, 1 - cumulative)
+    return replace(
+        score,
+        standard_error=difference.error,
+        df=difference.df,
+        z=difference.z,
+        in_our_95="" if math.isnan(low) else yes(low <= theirs.mean <= high),
+        in_their_prediction="" if math.isnan(below) else yes(below <= ours.mean <= above),
+        std_ratio=ratio,
+        std_p=p,
+    )
+
+
+def _said(matching: Sequence[Mapping[str, Any]], column: str) -> str:
+    return next((m[column] for m in matching if m.get(column)), "")
+
+
+def _mean(matching: Sequence[Mapping[str, Any]], column: str) -> float:
+    """Mean of a numeric column of the matching rows; NaN where a row lacks it."""
+    texts = [m.get(column, "") for m in matching]
+    return math.fsum(float(t) for t in texts) / len(texts) if texts and all(texts) else NAN
+
+
+def yes(holds: bool) -> str:
+    return "yes" if holds else "no"

@@ -1,0 +1,59 @@
+"""README: its Python runs, its commands are known, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from runner import cli
+from runner.run import config
+from runner.run.show import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
+COMMANDS = [
+    line.partition("  #")[0].strip()
+    for language, block in BLOCKS
+    if language == ""
+    for line in block.splitlines()
+    if line.strip()
+]
+
+
+def test_the_engine_example_runs(capsys):
+    (code,) = [block for language, block in BLOCKS if language == "python"]
+    exec(compile(code, "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 6  # pairs of three nodes
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "hess-run" in c])
+def test_every_command_is_understood(command, capsys):
+    words = shlex.split(command)[1:]
+    if words[0] == "diagnose":
+        assert (ROOT / words[1].removeprefix("target=").partition(":")[0]).is_file()
+    elif words[0] in VERBS or words[0] == "--help":
+        assert cli.dispatch([words[0], "--help"] if words[0] in VERBS else words) == 0
+        if words[0] in ("plan", "show"):
+            assert cli.dispatch(words) == 0
+    else:
+        assert config.build_jobs(config.parse(words))
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make")])
+def test_every_target_exists(command):
+    target = command.split()[1]
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+        if not link.startswith(("http:", "https:")):
+            assert (path.parent / link).exists(), link

@@ -1,0 +1,239 @@
+import hashlib
+import math
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from experiments.dag.exp6.measure import by_distance, engine_rows, published_rows
+from experiments.dag.exp6.networks import calibrated, file_name, load_weights, own_name
+from experiments.dag.protocol.published import published_network
+from runner.contract.experiment import Context
+from runner.contract.schema import SettingError
+from runner.data.images import DataError, Split
+from runner.models import Network, Stage, resnet18
+from runner.models.resnet import ConvBlock, PoolHead
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from runner.store.tables import frame
+from runner.training.order import LoaderAugment, LoaderOrder
+from tests.experiments.dag.inter_layer_tables import SEEDS
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+def standard_draws(seed):
+    """Weights of ResNet-18 as the standard construction draws them: downsampling made before its blocks, all defaults
+    first, then every convolution anew in the order of the modules."""
+    torch.manual_seed(seed)
+    conv = {"conv1": nn.Conv2d(3, 64, 7, bias=False)}
+    channels = 64
+    for i, width in enumerate((64, 128, 256, 512), 1):
+        down = nn.Conv2d(channels, width, 1, bias=False) if i > 1 else None
+        for block in (0, 1):
+            conv[f"layer{i}.{block}.conv1"] = nn.Conv2d(channels, width, 3, bias=False)
+            conv[f"layer{i}.{block}.conv2"] = nn.Conv2d(width, width, 3, bias=False)
+            if down is not None and block == 0:
+                conv[f"layer{i}.0.downsample.0"] = down
+            channels = width
+    head = nn.Linear(512, 10)
+    for module in conv.values():
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return {f"{name}.weight": m.weight for name, m in conv.items()} | {"fc.weight": head.weight, "fc.bias": head.bias}
+
+
+def test_the_published_network_is_the_standard_construction():
+    network, stream = published_network(lambda: resnet18(), 43)
+    expected = {own_name(name): value for name, value in standard_draws(43).items()}
+    assert torch.equal(stream.get_state(), torch.get_rng_state())
+    state = network.state_dict()
+    for name, value in expected.items():
+        assert torch.equal(state[name], value), name
+    plain, _ = published_network(lambda: resnet18(skip=False, activation="silu"), 43)
+    kept = plain.state_dict()  # the twin: the same weights where it has them
+    assert all(torch.equal(value, state[name]) for name, value in kept.items())
+    assert network.parameter_count - plain.parameter_count == 11_181_642 - 11_007_818
+
+
+class Pictures(Dataset):
+    """Reads an image as torchvision's RandomCrop(4, padding=4) and RandomHorizontalFlip would draw for it."""
+
+    def __init__(self, pixels):
+        self.pixels = pixels
+
+    def __len__(self):
+        return len(self.pixels)
+
+    def __getitem__(self, i):
+        padded = nn.functional.pad(self.pixels[i], [4] * 4)
+        top = int(torch.randint(0, 9, size=(1,)).item())
+        left = int(torch.randint(0, 9, size=(1,)).item())
+        crop = padded[:, top : top + 4, left : left + 4]
+        return i, crop.flip(-1) if torch.rand(1) < 0.5 else crop
+
+
+def test_order_and_augmentation_are_those_of_a_loader_without_workers():
+    pixels = torch.randint(0, 256, (20, 3, 4, 4), generator=generator(), dtype=torch.uint8)
+    torch.manual_seed(42)
+    stream = torch.Generator()
+    stream.set_state(torch.get_rng_state())
+    order, augment = LoaderOrder(stream), LoaderAugment(stream)
+    for _ in range(2):
+        batches = list(DataLoader(Pictures(pixels), batch_size=8, shuffle=True))
+        index = order.permutation(20)
+        assert torch.equal(index, torch.cat([i for i, _ in batches]))
+        for part, (_, expected) in zip(index.split(8), batches, strict=True):
+            assert torch.equal(augment(pixels[part]), expected)
+
+
+def small(activation="silu"):
+    torch.manual_seed(3)
+    stages = [
+        Stage("a", ("input",), ConvBlock(3, 4, 2, activation)),
+        Stage("b", ("a",), ConvBlock(4, 5, 2, activation)),
+    ]
+    return Network([*stages, Stage("head", ("b",), PoolHead(5, 3))], ["a", "b"]).eval()
+
+
+def test_engine_and_published_estimates_agree():
+    x, y = torch.randn(6, 3, 8, 8, generator=generator()), torch.randint(0, 3, (6,), generator=generator(2))
+    for activation in ("relu", "silu"):
+        dag = small(activation).to_dag()
+        exact = engine_rows(dag, x, y, ("a", "b"), 0.05, 1 << 30, generator(4))
+        estimate = published_rows(dag, x, y, ("a", "b"), 800, 60, generator(5))
+        for e, p in zip(exact, estimate, strict=True):
+            assert (e["v"], e["w"], e["distance"]) == (p["v"], p["w"], p["distance"])
+            for name in ("R", "C", "D", "gn", "tensor"):
+                assert p[name] == pytest.approx(e[name], rel=0.25, abs=1e-6 * e["R"])
+        assert (max(e["tensor"] for e in exact) == 0) == (activation == "relu")
+    assert [row["pairs"] for row in by_distance(exact)] == [2, 1]
+    assert all(math.isnan(r["D"]) for r in published_rows(dag, x, y, ("a", "b"), 4, 0, generator()))
+
+
+def test_calibrated_statistics_are_those_of_the_images():
+    network = small()
+    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=generator(), dtype=torch.uint8)
+    split = Split(pixels, torch.zeros(40, dtype=torch.long), flat=False)
+    norm = calibrated(network, split, 32).stages["a"].norm1
+    with torch.no_grad():
+        z = network.stages["a"].conv1(split.first(32)[0])
+    torch.testing.assert_close(norm.running_mean, z.mean((0, 2, 3)))
+    torch.testing.assert_close(norm.running_var, z.transpose(0, 1).flatten(1).var(1))
+    assert float(network.stages["a"].norm1.running_var.min()) == 1  # the network itself is left alone
+
+
+def test_weights_of_a_folder_with_either_names(tmp_path):
+    source, other = resnet18(generator=generator(1)), resnet18(generator=generator(2))
+    theirs = {}
+    for name, value in source.state_dict().items():
+        name = name.removeprefix("stages.").replace("stem.conv", "conv1").replace("stem.norm", "bn1")
+        name = name.replace("head.linear", "fc").replace("shortcut", "downsample")
+        theirs[name.replace(".norm1.", ".bn1.").replace(".norm2.", ".bn2.")] = value
+    path = tmp_path / "weights.pt"
+    torch.save({"state_dict": theirs}, path)
+    assert load_weights(other, path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in source.state_dict().items())
+    with pytest.raises(DataError, match="weights of this network"):
+        load_weights(resnet18(skip=False), path)
+    with pytest.raises(DataError, match="expected a state_dict"):
+        load_weights(other, tmp_path / "missing.pt")
+
+
+def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False):
+    """R = e^(−decay d), C the same, a gap of the same kind at every distance but the last."""
+    pairs, distances, networks = [], [], []
+    for activation in ("relu", "silu"):
+        for arch in ("resnet18", "plain_resnet18"):
+            for checkpoint in ("init", "mid", "final") if full else ("init", "final"):
+                for seed in SEEDS:
+                    where = {"activation": activation, "arch": arch, "checkpoint": checkpoint, "seed": seed}
+                    networks.append({**where, "statistics": "running", "test_accuracy": 0.8, "status": "ok"})
+                    for statistics, estimator in (
+                        ("running", "engine"),
+                        ("running", "published"),
+                        ("calibrated", "engine"),
+                    ):
+                        kind = {"statistics": statistics, "estimator": estimator}
+                        for d in range(5):
+                            own = gap * (5 - d) / 5 * (d < 4) if activation == "silu" else relu_gap
+                            r = math.exp(-decay * d * (1 + (arch != "resnet18")) + 0.001 * seed)
+                            row = {"distance": d, "R": r, "C": r, "D": 2.0, "gn": 1.0, "tensor": own}
+                            distances.append({**where, **kind, **row})
+                            pairs.append({**where, **kind, "v": f"v{d}", "w": "w", **row})
+    named = {"pairs": pairs, "distances": distances, "networks": networks}
+    return {name: pd.DataFrame(rows) for name, rows in named.items()}
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp6_resnet18"]).experiment
+
+
+def verdicts(experiment, found, name):
+    return {c.group: c.verdict for c in experiment.analyse(found).claims() if c.name == name}
+
+
+def test_claims(paper):
+    held, broken = tables(), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3)
+    for name in ("C monotone", "gap of ReLU", "gap of ReLU, final", "gap of SiLU", "skips slow the decay"):
+        assert set(verdicts(paper, held, name).values()) == {"confirmed"}, name
+        assert set(verdicts(paper, broken, name).values()) == {"refuted"}, name
+    assert set(verdicts(paper, held, "gap before the head").values()) == {"confirmed"}
+    assert verdicts(paper, held, "gap falls") == {"resnet18 final": "confirmed"}
+    assert verdicts(paper, held, "decay at init")["relu plain_resnet18"] == "refuted"  # e^8
+    hit = tables(decay=math.log(627) / 8)
+    assert verdicts(paper, hit, "decay at init") == {
+        "relu resnet18": "refuted",
+        "relu plain_resnet18": "confirmed",
+        "silu resnet18": "confirmed",  # √627 = 25.04
+        "silu plain_resnet18": "refuted",
+    }
+    assert set(verdicts(paper, held, "negligible blocks").values()) == {"refuted"}
+    tiny = tables(decay=7.0)
+    assert verdicts(paper, tiny, "negligible blocks")["silu plain_resnet18 init"] == "confirmed"
+
+
+def test_reference_and_measured_values_meet(paper):
+    scores = scorecard(paper.analyse(tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
+    assert len(scores) == 168 and "not measured" not in set(scores["verdict"])
+
+
+def test_cells_at_init_cost_no_training(paper):
+    cells = {tuple(c.params.values()): c.seconds for c in paper.cells()}
+    assert len(cells) == 12 and cells["relu", "resnet18", "init"] < 300
+    assert cells["relu", "resnet18", "mid"] > 20_000 > cells["relu", "resnet18", "final"]
+    assert file_name(list(paper.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
+
+
+@pytest.mark.parametrize("override", ["checkpoint=[start]", "arch=[resnet50]", "probes=0", "initial=mine"])
+def test_a_wrong_setting_is_refused(override):
+    with pytest.raises(SettingError, match="expected"):
+        build_job(["experiment=exp6_resnet18", f"experiment.{override}"])
+
+
+def test_end_to_end_without_a_store():
+    small = ["dataset.train=40", "dataset.test=20", "metric.examples=3", "experiment.probes=2"]
+    small += [
+        "experiment.power_steps=1",
+        "experiment.calibration=8",
+        "training.batch=20",
+        "experiment.activation=[relu]",
+    ]
+    experiment = build_job(["experiment=exp6_resnet18", "profile=quick", *small]).experiment
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for cell in experiment.cells():
+        for name, table in experiment.measure(cell, Context(seed=42)).items():
+            parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
+    found = {name: pd.concat(p, ignore_index=True) for name, p in parts.items()}
+    assert set(found["distances"]["statistics"]) == {"running", "calibrated"}
+    assert found["origin"]["initial"].tolist() == ["published"] * 2
+    assert set(found["networks"]["parameters"]) == {11_181_642}
+    analysis = experiment.analyse(found)
+    for figure in analysis.figures().values():
+        assert figure().axes
+    assert analysis.notes() and analysis.claims() and len(analysis.measured())

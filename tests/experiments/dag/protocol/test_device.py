@@ -1,0 +1,68 @@
+"""Nothing that training or measuring needs stays behind on the CPU: torch's meta device refuses tensors of another."""
+
+import pytest
+import torch
+
+from experiments.dag.protocol.estimates import frobenius_estimates, spectral_estimates
+from experiments.dag.protocol.inter_layer import mlp_settings
+from experiments.dag.protocol.measure import image_sets
+from experiments.dag.protocol.training import Trained, build
+from runner.contract.experiment import Context
+from runner.data.loading import load_images
+from runner.models import diamond, resnet18
+from runner.models.kinds.chain import MlpModel
+from runner.training.backprop import gradient_function
+from runner.training.minibatch import Training, crop_and_flip, flatten_parameters
+from runner.training.order import LoaderAugment, LoaderOrder
+from tests.experiments.dag.protocol.conftest import DATA, METRIC
+
+META = "meta"
+
+
+def generator():
+    return torch.Generator().manual_seed(1)
+
+
+def published(arch):
+    return mlp_settings(MlpModel(width=5, initial="published"), DATA, depth=3, arch=arch, activation="silu")
+
+
+NETWORKS = {arch: (lambda arch=arch: build(published(arch), 42)) for arch in ("plain", "residual", "plain_sn")}
+NETWORKS |= {merge: (lambda merge=merge: diamond(width=4, merge=merge)) for merge in ("sum", "cat")}
+NETWORKS |= {"resnet18": resnet18}
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_a_training_step_runs_where_the_network_is(name):
+    flat = name != "resnet18"
+    split = load_images(DATA, Context(seed=1), flat=flat).train.to(META)
+    network = NETWORKS[name]().to(META)
+    assert {v.device.type for v in network.state_dict().values()} == {META}
+    vector = flatten_parameters(network)
+    gradient = gradient_function(network, "cross_entropy")
+    index = LoaderOrder(generator()).permutation(len(split))[:8].to(META)
+    augment = None if flat else LoaderAugment(generator())
+    x, y = split.reader(8)(index, augment)
+    assert gradient(x, y).device.type == vector.grad.device.type == META
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"device|meta"):
+        gradient(torch.zeros(tuple(x.shape)), y)  # what the test would miss otherwise
+
+
+def test_crops_are_made_on_the_device_from_draws_of_the_cpu():
+    pixels = torch.zeros(6, 3, 8, 8, dtype=torch.uint8, device=META)
+    assert crop_and_flip(pixels, generator()).device.type == META
+    assert LoaderAugment(generator())(pixels).device.type == META
+
+
+@pytest.mark.filterwarnings("ignore:for stages")  # nothing is copied to a meta tensor
+def test_images_blocks_and_checkpoints_go_to_the_device():
+    data = load_images(DATA, Context(seed=1))
+    for _, x, y in image_sets(data.test, METRIC, META):
+        assert x.device.type == y.device.type == META
+    settings = published("plain_sn")
+    training = Training(states={"init": build(settings, 42).state_dict()})
+    trained = Trained(settings, 42, data, training, device=META)
+    assert {p.device.type for p in trained.at("init").parameters()} == {META}
+    blocks = torch.zeros(2, 4, 3, device=META)
+    assert frobenius_estimates(blocks, 5, generator()).device.type == META
+    assert spectral_estimates(blocks, 2, generator()).device.type == META

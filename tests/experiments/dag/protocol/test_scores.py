@@ -1,0 +1,74 @@
+"""Which values are paired with the published ones, and what sets of images add to a difference."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.dag.protocol.scores import fit_of_means, image_spread, jackknife, paired, scored
+
+SEEDS, SETS = range(6), range(9)
+
+
+def table(images_std: float, draws: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(draws)
+    shift = images_std * rng.standard_normal(len(SETS))
+    rows = [
+        {"arch": "plain", "checkpoint": c, "seed": s, "images": i, "R": 1 + shift[i] + 0.01 * rng.standard_normal()}
+        for c in ("init", "final")
+        for s in SEEDS
+        for i in SETS
+    ]
+    return pd.DataFrame(rows)
+
+
+def origin(**changed: str) -> pd.DataFrame:
+    named = {"initial": "published", "order": "published", "train_records": "official"}
+    first = {"test_records": "official in the first 32 records"}
+    return pd.DataFrame([{"arch": "plain", "seed": s, **named, **first, **changed} for s in SEEDS])
+
+
+def values(**tables: pd.DataFrame) -> pd.DataFrame:
+    return scored(table(0.2), ["arch", "checkpoint"], {"R": "R"}, tables, ["arch"])
+
+
+def test_images_enter_twice_and_only_as_far_as_they_vary():
+    found = [
+        image_spread(table(0.2, d), ["arch", "checkpoint"], {"R": "R"})["image_variance"].mean() for d in range(60)
+    ]
+    assert np.mean(found) == pytest.approx(2 * 0.2**2, rel=0.2)
+    flat = image_spread(table(0.2).assign(R=0.5), ["arch", "checkpoint"], {"R": "R"})
+    assert (flat["image_variance"] == 0).all() and (flat["image_df"] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "init", "final", "same_images"),
+    [
+        ({}, True, True, True),
+        ({"order": "named"}, True, False, True),
+        ({"train_records": "shuffled"}, True, False, True),
+        ({"initial": "named"}, False, False, True),
+        ({"test_records": "shuffled"}, False, False, False),
+    ],
+)
+def test_pairs_need_networks_images_and_for_trained_ones_the_order(changed, init, final, same_images):
+    found = values(origin=origin(**changed))
+    by = found.groupby("checkpoint")["paired"].all().to_dict()
+    assert by == {"init": init, "final": final}
+    assert (found["image_variance"] == 0).all() == same_images
+
+
+def test_without_an_origin_nothing_is_paired():
+    found = values()
+    assert not found["paired"].any() and (found["image_variance"] > 0).all()
+    assert len(found) == 2 * len(SEEDS)
+    assert not paired(found.drop(columns="image_variance"), {}, ["arch"])["paired"].any()
+
+
+def test_jackknife_gives_the_mean_and_its_error():
+    wide = pd.DataFrame({"x": [1.0, 2.0, 6.0]}, index=[1, 2, 3])
+    assert jackknife(wide, lambda t: float(t["x"].mean())) == pytest.approx([1.0, 2.0, 6.0])
+
+
+def test_the_fit_is_to_the_means():
+    rows = [{"seed": s, "distance": d, "R": (1 + 0.5 * s) * np.exp(-0.3 * d)} for s in range(4) for d in range(6)]
+    assert fit_of_means(pd.DataFrame(rows), "R") == pytest.approx([1.0] * 4)

@@ -1,0 +1,168 @@
+"""One suite for every audited paper: agreement of every clause, completeness of what is said, coverage, pages."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.paper_audit import sharpness
+from experiments.paper_audit.command import main
+from experiments.paper_audit.formula import CLASSES, Formula, Outcome, Paper, verdict
+from experiments.paper_audit.mutation import mutations
+from experiments.paper_audit.papers import heirs, papers
+from experiments.paper_audit.places import covered, inventory, missing
+from experiments.paper_audit.rows import check, entries
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs" / "errata"
+PAPERS = papers()
+EVERY = [(of, formula) for of in PAPERS for formula in of.formulas]
+BY_ID = {formula.id: (of, formula) for of, formula in EVERY}
+PREFIX = {"ws_bound": "ws"}
+SLOW = {  # 0.6 s or more: left to `make errata`
+    "dag.prop102.source", "dag.cor17", "dag.prop31", "dag.thm77", "hsr.eq61", "hsr.eq1", "hsr.theorem4",
+    "hsr.theorem5", "ws.theorem1", "ws.theorem6", "ws.eq26.phi22",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@functools.cache
+def outcome(name: str) -> Outcome:
+    return BY_ID[name][1].check()
+
+
+@pytest.mark.parametrize("name", [name for name in BY_ID if name not in SLOW])
+def test_agreement_follows_from_the_numbers(name: str) -> None:
+    _, formula = BY_ID[name]
+    found = outcome(name)
+    assert found.agreement == formula.expected, f"printed off by {found.printed:.3g}, corrected {found.corrected}"
+    assert found.instances >= 1
+    if formula.expected != "holds":
+        assert formula.root and found.witness, "what is off has a root cause and an instance"
+        assert found.printed > 10 * found.tolerance, "far from rounding"
+    if formula.expected == "holds after correction":
+        assert found.corrected is not None
+    for what, without in formula.dropped:
+        assert without().agreement != "holds", f"the check passes without its hypothesis: {what}"
+
+
+@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
+def test_what_is_said_is_complete(of: Paper) -> None:
+    ids = [formula.id for formula in of.formulas]
+    assert len(set(ids)) == len(ids) and all(i.startswith(PREFIX.get(of.key, of.key) + ".") for i in ids)
+    assert all(formula.place and formula.statement for formula in of.formulas)
+    assert len({e.id for e in of.errata}) == len(of.errata)
+    for erratum in of.errata:
+        assert erratum.kind in CLASSES and erratum.printed and erratum.corrected and erratum.place, erratum.id
+        assert erratum.consequence and erratum.defence, f"{erratum.id}: the defence stands in the entry"
+        assert heirs(of, erratum.id), f"{erratum.id}: no clause has this root cause"
+    assert all(unchecked.place and unchecked.reason for unchecked in of.unchecked)
+
+
+@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
+def test_every_numbered_statement_has_a_row_or_a_reason(of: Paper) -> None:
+    assert len(inventory(of.key)) > 60
+    assert missing(of) == []
+
+
+def test_places_are_read() -> None:
+    assert list(covered("Eqs. 37 to 39")) == [("Eq", "37"), ("Eq", "38"), ("Eq", "39")]
+    assert ("Lemma", "C.3") in set(covered("Lemmas C.1 to C.4"))
+    assert ("Theorem", "7") in set(covered("Theorem 7.2"))
+
+
+def test_scan_and_notation_are_never_counted_as_wrong() -> None:
+    for of, formula in EVERY:
+        kind = of.kind(formula)
+        if kind in ("C", "D"):
+            assert check_verdict(of, formula) != "wrong"
+
+
+def check_verdict(of: Paper, formula: Formula) -> str:
+    return verdict(formula.expected, of.kind(formula))
+
+
+def committed() -> list[dict]:
+    return json.loads((DOCS / "errata.json").read_text(encoding="utf-8"))
+
+
+def _words(text: str) -> str:
+    return re.sub(r"[-−+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
+
+
+@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
+def test_committed_errata_are_those_of_the_code(of: Paper) -> None:
+    """Texts, classes and heirs to the letter; instances, of the clauses that are quick to check, to their digits."""
+    stored = [entry for entry in committed() if entry["paper"] == of.key]
+    quick = [f for f in of.formulas if f.root][:8]
+    rows = [_blank(of, f) if f not in quick else check(of, f) for f in of.formulas]
+    fresh = entries(of, rows)
+    assert [e["place"] for e in fresh] == [e["place"] for e in stored]
+    page = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
+    for new, old in zip(fresh, stored, strict=True):
+        for key in ("id", "class", "printed", "corrected", "authors", "consequence", "defence", "heirs"):
+            assert new[key] == old[key], f"{new['id']}: run make errata"
+        assert new["class"] == "E" or new["printed"] in page
+        assert new["consequence"] in ("", "None.") or new["consequence"] in page
+        for mine, theirs in zip(new["instances"], old["instances"], strict=False):
+            if mine["instance"] and any(f.root == new["id"] and f in quick for f in of.formulas):
+                assert {k: _words(v) for k, v in mine.items()} == {k: _words(v) for k, v in theirs.items()}
+
+
+def _blank(of: Paper, formula: Formula) -> dict:
+    row = dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
+    return row | {"root": formula.root, "place": formula.place, "verdict": check_verdict(of, formula)}
+
+
+def test_pages_are_short() -> None:
+    """Outside what is folded stand print, right line and consequence of A, print and right line of B, no more."""
+    for of in PAPERS:
+        text = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
+        open_text = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
+        assert len(open_text.split()) < 2200, of.key
+        assert text.index("What survives") < text.index("## A."), "a page begins with what survives"
+
+
+@pytest.mark.parametrize("key", sharpness.TARGETS)
+def test_injected_errors_are_caught(key: str) -> None:
+    """A small sample of the audit's own table of sharpness."""
+    found = [t for t in sharpness.trials(key, 4) if t.kind != "hypothesis"]
+    assert len(found) == 4 and all(t.caught_by for t in found), found
+
+
+def test_mutations_change_the_value() -> None:
+    source = "def f(i, j):\n    return 2 * i.a - j.b ** 2 @ outer(i.a, j.b)\n"
+    found = {m.kind for m in mutations(source)}
+    assert {"sign", "term", "factor", "power", "index"} <= found
+    space: dict = {}
+    exec(
+        compile(mutations("def g():\n    return 3 + 4\n")[0].apply("def g():\n    return 3 + 4\n"), "x", "exec"), space
+    )
+    assert space["g"]() == -1
+
+
+def test_command_prints_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attention.d.1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == ["instance", "printed", "corrected", "reference"]
+    assert main(["attention.d.l"]) == 2
+    assert "nearest is attention.d." in capsys.readouterr().err
+    assert main(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
+
+
+def test_a_failing_check_is_a_row_that_says_so() -> None:
+    def broken() -> Outcome:
+        raise RuntimeError("no instance")
+
+    row = check(PAPERS[0], Formula("attention.x", "Lemma X", "x", broken))
+    assert row["verdict"] == "not checked" and "no instance" in row["status"]

@@ -1,0 +1,102 @@
+"""The references of the audit against second opinions: finite differences, closed forms and the engine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from experiments.paper_audit.attention.terms import all_same, compare, derivative, points, same1
+from experiments.paper_audit.checks import attack, equality, relative_error
+from experiments.paper_audit.dag import oracle as dag
+from experiments.paper_audit.dag.networks import by_hand, chain, piecewise_linear, smooth
+from experiments.paper_audit.dag.networks import relative_error as block_error
+from experiments.paper_audit.scalar import oracle as scalar
+from experiments.paper_audit.three_layer import oracle as three_layer
+from runner.curvature import exact_blocks, parametric_blocks, split_blocks
+from runner.curvature.closed_form import three_layer as tl
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_relative_error_does_not_hide_shapes_or_nan() -> None:
+    assert relative_error(torch.tensor([float("nan")]), torch.ones(1)) == float("inf")
+    with pytest.raises(ValueError, match="expected shape"):
+        relative_error(torch.ones(2), torch.ones(3))
+
+
+def test_equality_reports_the_first_failure() -> None:
+    found = equality([1.0, 2.0, 3.0], lambda c: torch.tensor([c]), lambda c: torch.tensor([min(c, 2.0)]))
+    assert found.agreement == "fails" and found.instances == 3
+    assert found.witness is not None and found.witness.instance == "3.0"
+
+
+def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
+    value, at = attack(lambda z: float(1 - (z - 3).square().sum()), torch.zeros(2, dtype=torch.float64), 200)
+    assert value > 0.9 and float((at - 3).abs().max()) < 0.5
+
+
+@pytest.mark.parametrize("case", [*by_hand(), *smooth(), *piecewise_linear()], ids=lambda case: case.name)
+def test_blocks_agree_with_the_engine(case) -> None:
+    """Two programs: the audit's differentiates the perturbed network twice, the engine routes curvature."""
+    found = dag.mean(dag.exact(case))
+    assert block_error(exact_blocks(case.dag, case.x, case.y), found) < 1e-9
+    gn = split_blocks(case.dag, case.x, case.y).gauss_newton
+    assert block_error(gn, dag.mean(dag.gauss_newton(case))) < 1e-9
+
+
+def test_parameter_blocks_agree_with_the_engine() -> None:
+    case = chain(0, widths=(2, 3, 2))
+    assert block_error(parametric_blocks(case.dag, case.x, case.y), dag.parameter_blocks(case)) < 1e-9
+
+
+def test_block_error_sees_a_wrong_block() -> None:
+    exact = dag.mean(dag.exact(chain(0)))
+    wrong = dict(exact) | {("h1", "h1"): 1.001 * exact["h1", "h1"]}
+    assert block_error(wrong, exact) == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
+    for instance in three_layer.instances():
+        arguments = (instance.theta, instance.x, instance.q, instance.name)
+        torch.testing.assert_close(instance.gradient, tl.gradient(*arguments), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(instance.hessian, tl.hessian(*arguments), rtol=1e-10, atol=1e-12)
+
+
+def test_scalar_oracle_agrees_with_finite_differences() -> None:
+    (w, v), x, y = scalar.random_instance(0, 3, 4)
+    loss = scalar.autodiff_loss(scalar.relu_network, [v, w], x, y)
+    theta, step = torch.cat([v, w]), 1e-4
+    eye = step * torch.eye(6, dtype=torch.float64)
+
+    def second(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return loss(theta + a + b) - loss(theta + a - b) - loss(theta - a + b) + loss(theta - a - b)
+
+    differences = torch.stack([torch.stack([second(a, b) / 4 / step**2 for a in eye]) for b in eye])
+    found = scalar.autodiff_hessian(scalar.relu_network, [v, w], x, y)
+    torch.testing.assert_close(found, differences, rtol=0, atol=1e-6)
+
+
+def test_attention_oracle_agrees_with_finite_differences() -> None:
+    for _, t in points(all_same):
+        step = 1e-6
+        moved = []
+        for sign in (1, -1):
+            x = t.x.clone()
+            x[t.k.j2, t.k.i2] += sign * step
+            moved.append(type(t)(x, t.w, t.v, t.b, t.k).z1)
+        estimate = (moved[0] - moved[1]) / (2 * step)
+        assert abs(float(estimate - derivative(lambda inner: inner.z1, t, 2))) < 1e-7
+
+
+def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
+    """A sign slipped into Lemma B.16 is reported with an instance to recompute by hand."""
+    found = compare(
+        points(same1),
+        lambda t: derivative(lambda inner: inner.s, t, 1),
+        lambda t: t.s * t.f00 * t.w1 - t.s * t.z1 + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1,
+    )
+    assert found.agreement == "fails" and found.witness is not None
+    assert found.witness.instance.startswith("d = 1, X = (1.0, 0.0)")

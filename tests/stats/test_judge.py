@@ -1,0 +1,230 @@
+"""Verdicts on made-up data with known answers."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from runner.contract.claim import CLAIM_VERDICTS, Statement, decide
+from runner.stats import judge
+from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
+from runner.stats.statements import read_statements
+
+
+def statement(**limits) -> Statement:
+    return Statement(name="s", text="a statement", where="Section 1", **limits)
+
+
+def test_welch_is_scipys():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1, 0.3, 6), rng.normal(1.1, 0.9, 9)
+    expected = scipy_stats.ttest_ind(a, b, equal_var=False)
+    found = welch(Sample.of(a), Sample.of(b))
+    assert found.z == pytest.approx(expected.statistic)
+    assert found.df == pytest.approx(expected.df)
+    assert found.interval(0.9) == pytest.approx(tuple(expected.confidence_interval(0.9)))
+
+
+def test_a_printed_std_is_the_population_value():
+    values = [1.0, 2.0, 4.0]
+    assert Sample.printed(float(np.mean(values)), float(np.std(values)), 3).std == pytest.approx(Sample.of(values).std)
+
+
+def test_missing_spreads_are_stood_in_for():
+    ours = Sample(1.0, 0.2, 5)
+    alone = welch(ours, Sample(1.1, math.nan, 5))
+    assert alone.error == pytest.approx(0.2 * math.sqrt(2 / 5)) and alone.df == 4 and "ours stands in" in alone.how
+    assert math.isnan(welch(Sample(1.0, math.nan, 1), Sample(1.1, math.nan, 1)).error)
+
+
+def test_images_widen_the_interval_and_lower_its_degrees_of_freedom():
+    ours, theirs = Sample(1.0, 0.02, 5), Sample(1.0, 0.02, 5)
+    plain, wide = welch(ours, theirs), welch(ours, theirs, Part(0.04, 9))
+    assert wide.error == pytest.approx(math.sqrt(plain.error**2 + 0.04))
+    assert wide.df == pytest.approx(9, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "outcome"),
+    [
+        (1.05, 0.05, "reproduced"),  # interval 1.05 ± 0.06 inside 1 ± 0.25
+        (2.0, 0.05, "not reproduced"),  # wholly outside
+        (1.05, 0.60, "undecided"),  # no significant difference, and no agreement either
+        (1.25, 0.05, "undecided"),  # straddles the margin
+    ],
+)
+def test_equivalence_passes_fails_and_straddles(mean, std, outcome):
+    found = judge.equal(Sample(mean, std, 5), Sample(1.0, 0.05, 5), judge.margin_of(1.0, 0.005))
+    assert found.outcome == outcome
+    assert math.isnan(found.seeds_needed) == (outcome != "undecided")
+
+
+def test_equivalence_holds_its_level_at_the_margin():
+    rng = np.random.default_rng(1)
+    draws = rng.normal(1.25, 0.1, (4000, 5)), rng.normal(1.0, 0.1, (4000, 5))
+    passed = [
+        judge.equal(Sample.of(a), Sample.of(b), 0.25).outcome == "reproduced" for a, b in zip(*draws, strict=True)
+    ]
+    assert np.mean(passed) == pytest.approx(0.05, abs=0.012)
+
+
+def test_shifted_is_agreement_with_a_difference():
+    found = judge.equal(Sample(1.1, 0.01, 5), Sample(1.0, 0.01, 5), 0.25)
+    assert found.outcome == "reproduced" and found.shifted
+
+
+def test_five_seeds_decide_a_quarter_only_up_to_a_spread_of_an_eighth():
+    def decided(spread):
+        return judge.equal(Sample(1.0, spread, 5), Sample(1.0, spread, 5), 0.25).outcome == "reproduced"
+
+    assert decided(0.12) and not decided(0.25)
+
+
+def test_seeds_needed_decide():
+    ours, theirs, margin = Sample(1.1, 0.3, 5), Sample(1.0, 0.05, 5), 0.25
+    needed = judge.equal(ours, theirs, margin).seeds_needed
+    assert 5 < needed < 100 and needed == seeds_to_compare(ours, theirs, margin, judge.EQUIVALENCE)
+    enough, short = (Sample(1.1, 0.3, int(n)) for n in (needed, needed - 1))
+    assert judge.equal(enough, theirs, margin).outcome == "reproduced"
+    assert judge.equal(short, theirs, margin).outcome == "undecided"
+    assert math.isinf(judge.equal(Sample(1.1, 0.3, 5), Sample(1.0, 0.5, 5), margin).seeds_needed)
+
+
+def test_margins_are_never_finer_than_the_print():
+    assert judge.margin_of(2.0, 0.005) == 0.5
+    assert judge.margin_of(0.05, 0.005, 0.02) == 0.02
+    assert judge.margin_of(0.0, 0.5) == 0.5
+
+
+def test_fewest_is_the_smallest():
+    assert fewest(lambda n: n >= 37) == 37
+    assert fewest(lambda n: n >= 2) == 2
+    assert math.isinf(fewest(lambda n: False))
+
+
+def test_seeds_for_a_limit():
+    needed = int(seeds_for_limit(Sample(1.0, 0.5, 5), 0.9, 0.95))
+    low, _ = Sample(1.0, 0.5, needed).interval(0.95)
+    assert low > 0.9 > Sample(1.0, 0.5, needed - 1).interval(0.95)[0]
+
+
+def test_a_printed_bound_has_its_own_rule():
+    assert judge.below(Sample(0.5, 0.1, 5), 1.0)[0] == "reproduced"
+    assert judge.below(Sample(1.5, 0.1, 5), 1.0)[0] == "not reproduced"
+    outcome, needed = judge.below(Sample(0.95, 0.1, 5), 1.0)
+    assert outcome == "undecided" and needed > 5
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.0, 1.1, 1.2], "confirmed"),
+        ([0.1, 0.11, 0.12], "refuted"),
+        ([0.7, 0.9, 1.3], "no power"),  # the interval holds the threshold
+        ([2.0, 2.0], "no power"),  # too few
+    ],
+)
+def test_bounds(values, verdict):
+    found = judge.bound(statement(low=0.7), {"": values})
+    assert (found.verdict, found.variants) == (verdict, "")
+    assert math.isnan(found.seeds_needed) == (verdict != "no power")
+
+
+def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
+    near = [0.61, 0.64, 0.69, 0.62, 0.66]
+    _, high = Sample.of(near).interval(0.95)
+    assert high < 0.7
+    alone = judge.bound(statement(low=0.7), {"x": near})
+    among = judge.bound(statement(low=0.7), {f"x{i}": near if i == 0 else [1.0, 1.01, 1.02] for i in range(40)})
+    assert alone.verdict == "refuted" and among.verdict == "no power"
+    assert among.variants.startswith("no power: x0; confirmed: x1")
+
+
+def test_a_number_is_not_confirmed_without_power():
+    printed = statement(number=0.94, rounding=0.005, n=5)
+    plateau = [0.38, 1.02, 1.34, 0.82, 0.15]
+    found = judge.number(printed, {"": plateau})
+    assert found.verdict == "no power" and found.seeds_needed > 5
+    assert judge.number(printed, {"": [0.93, 0.95, 0.94]}).verdict == "confirmed"
+    assert judge.number(printed, {"": [0.15, 0.17, 0.18]}).verdict == "refuted"
+    assert judge.number(printed, {"": [0.94]}).verdict == "no power"
+    assert judge.number(printed, {"": []}).verdict == "empty"
+
+
+def test_exact_quantities():
+    assert judge.exact(statement(number=785), {"": 785.0}).verdict == "confirmed"
+    assert judge.exact(statement(number=785), {"": 784.0}).verdict == "refuted"
+    one = judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan, "c": 2.0})
+    assert (one.verdict, one.statistic) == ("refuted", 2.0)
+    assert one.variants == "confirmed: a; empty: b; refuted: c"
+    assert judge.exact(statement(low=0.0, strict=True), {"": 0.0}).verdict == "refuted"
+    assert judge.exact(statement(low=0.0), {"": math.nan}).verdict == "empty"
+
+
+RULE = judge.Votes(share=0.8, least=3)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (["yes"] * 5, "confirmed"),
+        (["yes"] * 4 + ["no"], "confirmed"),
+        (["yes"] * 4 + ["opposite"], "no power"),  # one of five is no more than 1 − share
+        (["yes"] * 3 + ["no"] * 2, "no power"),
+        (["yes", "yes", "no", "no"], "refuted"),  # a tie is half at most
+        (["yes"] * 3 + ["opposite"] * 2, "refuted"),
+        (["yes", "yes", "mute", "mute", "mute"], "no power"),
+        (["mute"] * 5, "no power"),
+        ([], "empty"),
+    ],
+)
+def test_votes(found, verdict):
+    assert judge.votes(dict(enumerate(found)), RULE)[0] == verdict
+
+
+def test_how_many_data_sets_would_decide():
+    assert judge.data_sets_needed({0: "yes"}, RULE) == 3
+    assert math.isinf(judge.data_sets_needed(dict(enumerate(["yes"] * 3 + ["no"] * 2)), RULE))
+    assert math.isnan(judge.data_sets_needed({0: "yes", 1: "mute", 2: "mute"}, RULE))
+
+
+def test_variants_are_marks_of_one_row():
+    claims = {
+        "fitted": judge.exact(statement(high=1.0), {"": 0.5}),
+        "printed": judge.claim(statement(high=1.0), "no power"),
+    }
+    found = judge.together(claims, main="fitted")
+    assert (found.verdict, found.variants) == ("confirmed", "confirmed: fitted; no power: printed")
+    assert judge.together(claims).verdict == "no power"
+    with pytest.raises(ValueError, match="at least one variant"):
+        judge.together({})
+
+
+def test_overall():
+    assert judge.overall(["confirmed", "by construction"]) == "confirmed"
+    assert judge.overall(["by construction", "by construction"]) == "by construction"
+    assert judge.overall(["empty"]) == "empty" and judge.overall([]) == "empty"
+    assert judge.overall(["confirmed", "no power", "refuted"]) == "refuted"
+    assert {decide(h) for h in (True, False, None)} <= set(CLAIM_VERDICTS)
+
+
+def test_statements_are_read_from_a_file(tmp_path):
+    path = tmp_path / "x.csv"
+    header = "name,statement,where,low,high,number,rounding,std,n,strict,reading\n"
+    path.write_text(header + 'a,"R² > 0.91, always",Fig. 3,0.91,,,,,,yes,\nb,about 5,Sec. 5,,,5,0.5,,5,,read so\n')
+    found = read_statements(path)
+    assert found["a"].threshold == "> 0.91" and found["a"].strict
+    assert found["b"].threshold == "5 ± 0.5" and (found["b"].n, found["b"].reading) == (5, "read so")
+    path.write_text(header + "a,x,y,1,,2,,,,,\n")
+    with pytest.raises(ValueError, match="limits or a number, found both"):
+        read_statements(path)
+    path.write_text(header + "a,x,y,one,,,,,,,\n")
+    with pytest.raises(ValueError, match="row 2: expected a number in column low"):
+        read_statements(path)
+    path.write_text(header + "a,x,y,,,,,,,,\n" * 2)
+    with pytest.raises(ValueError, match="expected one row for 'a'"):
+        read_statements(path)
+    path.write_text("name,verdict\na,b\n")
+    with pytest.raises(ValueError, match="expected the columns"):
+        read_statements(path)
