@@ -94,21 +94,26 @@ def read_many(paths: Sequence[Path]) -> pd.DataFrame:
     heads = {content.partition(b"\n")[0] for content in contents}
     if len(contents) > 1 and len(heads) == 1:
         head = heads.pop()
-        table = _parsed(io.BytesIO(b"\n".join([head, b"".join(c[len(head) + 1 :] for c in contents)])))
-        if all(_only_text(table[name]) for name in table.columns):
+        bodies = [content[len(head) + 1 :] for content in contents]
+        table = _parsed(io.BytesIO(b"\n".join([head, b"".join(bodies)])))
+        if all(bodies) and all(_only_text(table[name]) for name in table.columns):
             return table
     return pd.concat([_parsed(io.BytesIO(content)) for content in contents], ignore_index=True)
 
 
 def _only_text(column: pd.Series) -> bool:
-    """Whether a column is of numbers or truth values, or no value of it would be one if it stood in a file alone."""
+    """Whether a column is of numbers or truth values alone, or of text that stays text in whatever file it stands.
+
+    Text beside missing values is left to the slow way: a file in which all are missing reads as numbers.
+    """
     import pandas as pd
 
     if not (pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column)):
         return True
-    kept = pd.Series(column.dropna().unique())
-    words = kept.astype(str).str.strip().str.lower()
-    return bool(len(kept)) and not (pd.to_numeric(words, errors="coerce").notna() | words.isin(["true", "false"])).any()
+    if column.isna().any():
+        return False
+    words = pd.Series(column.unique()).astype(str).str.strip().str.lower()
+    return not (pd.to_numeric(words, errors="coerce").notna() | words.isin(["true", "false"])).any()
 
 
 def write(table: pd.DataFrame, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 
 import numpy as np
@@ -170,3 +171,26 @@ def test_tables_take_rows_as_well_as_columns():
     assert len(tables.frame("t", [], {"seed": 1})) == 0
     with pytest.raises(ValueError, match="own width=3"):
         tables.frame("t", [{"width": 4}], {"width": 3})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["a,b\n1,x\n2,y\n", "a,b\n3,z\n"],
+        ["a,b\n1,x\n", "a,b\n0.5,nan\n"],
+        ["a,b\nnan,x\n", "a,b\n3,7\n"],
+        ["a,b\n1,true\n", "a,b\n2,maybe\n"],
+        ["a,b\n1,True\n", "a,b\n2,nan\n"],
+        ["a,b\n1,x\n", "b,a\nx,1\n"],
+        ["a,b\n1,x\n", "a,b\n"],
+        ["a,b\n0.1,x\n", "a,b\n12345678901234567,nan\n"],
+        ['a,b\n1,"x,1"\n', 'a,b\n2,"line\nbreak"\n'],
+    ],
+)
+def test_many_tables_read_at_once_are_the_tables_read_one_by_one(tmp_path, files):
+    paths = [tmp_path / f"{i}.csv.gz" for i in range(len(files))]
+    for path, text in zip(paths, files, strict=True):
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    one_by_one = pd.concat([tables.read(path) for path in paths], ignore_index=True)
+    assert tables.to_bytes(tables.read_many(paths)) == tables.to_bytes(one_by_one)
+    assert list(tables.read_many(paths).dtypes) == list(one_by_one.dtypes)
