@@ -6,6 +6,7 @@ says which; nothing is written), 130 when interrupted.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -289,8 +290,17 @@ def report_command(argv: list[str]) -> int:
         if not jobs:
             print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
             return 0
+    if not any(word.startswith("seed=") for word in words):
+        jobs = [_at_a_stored_seed(job) for job in jobs]
     report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true")
     return 0
+
+
+def _at_a_stored_seed(job: Any) -> Any:
+    """The job at its seed, or at the first that is stored where its own is not: no seed was asked for."""
+    key = job.identity.key
+    seeds = {int(cell.meta["seed"]) for cell in job.store.all(tables=False) if cell.meta["settings_key"] == key}
+    return dataclasses.replace(job, seed=min(seeds)) if seeds and job.seed not in seeds else job
 
 
 def demo_command(argv: list[str]) -> int:

@@ -91,6 +91,8 @@ class TuningAnalysis(Analysis):
 def pareto(trials: pd.DataFrame, margin: float) -> Figure:
     """Largest eigenvalue at the end against validation accuracy, and against processor time for the settings that are
     as accurate as the best SGD within the margin; one mark per setting, mean over the tuning seeds, fronts as lines."""
+    from matplotlib.ticker import NullFormatter
+
     figure, axes = draw.new_figure(1, 2, width=9.0, height=3.8)
     limit = trials.loc[trials["method"] == "sgd", "validation_accuracy"].max() - margin
     accurate = trials[trials["validation_accuracy"] >= limit]
@@ -105,6 +107,7 @@ def pareto(trials: pd.DataFrame, margin: float) -> Figure:
     axes[0, 1].set_xlabel("processor time of the training (s)")
     for ax in axes[0]:
         draw.log_axis(ax, "both")
+        ax.xaxis.set_minor_formatter(NullFormatter())  # decades are marks enough
         ax.set_ylabel(r"largest eigenvalue $\lambda_1$ at the end")
     draw.letter(axes, ["flatness and accuracy", "flatness and price, where accurate"])
     draw.shared_legend(figure)
