@@ -166,6 +166,7 @@ def open_log(store: Store, job: Job) -> logging.Logger:
     logger = logging.getLogger(f"hess_run.{job.name}.{job.seed}.{os.getpid()}")
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    logger.disabled = False  # Hydra switches off every logger that is there when it sets up its own
     handler = logging.FileHandler(store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
