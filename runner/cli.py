@@ -225,6 +225,7 @@ class ReportAfterRun:
 
     def _report(self, overrides: list[str], multirun: bool) -> None:
         from runner.run import config
+        from runner.run.execute import was_terminated
 
         def action() -> int:
             jobs = config.build_jobs(config.Arguments(tuple(overrides), multirun))
@@ -234,6 +235,8 @@ class ReportAfterRun:
         try:
             status = _guarded(action)
         except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
+            if was_terminated():  # swallowed by an import, say, which then stands half done
+                raise KeyboardInterrupt from error
             if _FULL_ERROR:
                 traceback.print_exc()
             _say(f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report")

@@ -184,17 +184,18 @@ _TERMINATED: list[int] = []
 
 
 def end_on_sigterm() -> None:
-    """Treat a polite kill like Ctrl-C, so that a batch system's stop leaves the same state."""
+    """Treat a polite kill like Ctrl-C, so that a batch system's stop leaves the same state; remember either."""
 
     def raise_interrupt(number: int, frame: Any) -> None:
         _TERMINATED.append(number)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, raise_interrupt)
+    signal.signal(signal.SIGINT, raise_interrupt)
 
 
 def was_terminated() -> bool:
-    """Whether SIGTERM has asked this process to end."""
+    """Whether SIGTERM or Ctrl-C has asked this process to end."""
     return bool(_TERMINATED)
 
 

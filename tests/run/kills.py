@@ -201,7 +201,7 @@ def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Rand
         lines = [line for line in text.splitlines() if line.startswith("hess-run: interrupted")]
         if phase == "start" and status in (-asked, 1) and "runner.cli" not in text and not lines:
             phase = "before the first line of the program"
-        elif status in (0, -asked) and not lines and (command.outputs / "toy" / "manifest.json").is_file():
+        elif status in (0, -asked) and not lines and any(command.outputs.glob("toy/**/manifest.json")):
             phase = "the end"  # all is written: what is left is Python's own end, which heeds no handler any more
         elif status != 130 or len(lines) != 1 or "Traceback" in text:
             count.faults.append(f"{way} {asked.name} at {phase}: exit status {status}: {text[-600:]}")

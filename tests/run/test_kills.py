@@ -16,18 +16,13 @@ from runner.run.handover import lost_worker, ran_full
 from runner.run.loop import NoSpace
 from runner.store.store import Store
 from tests.run.conftest import ROOT
-from tests.run.kills import Command, interrupt, kill_and_resume
+from tests.run.kills import Command, kill_and_resume
 
 
 def test_three_kills_of_the_whole_command_change_no_byte(toy_conf, tmp_path):
     """A sample: `python -m tests.run.kills 100` is the whole of it."""
     count = kill_and_resume("jobs=1", 3, tmp_path, toy_conf, random.Random(3))
     assert count.kills == 3 and count.folders == 1
-    assert not count.faults, "\n".join(count.faults)
-
-
-def test_sigterm_and_ctrl_c_are_one_line_at_any_moment(toy_conf, tmp_path):
-    count = interrupt("jobs=1", 2, tmp_path, toy_conf, random.Random(1))
     assert not count.faults, "\n".join(count.faults)
 
 
