@@ -6,7 +6,6 @@ says which; nothing is written), 130 when interrupted.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.schema import SettingError
+from runner.run import endings
+from runner.run.sources import FULL_ERROR
 
 _ENDING: dict[str, Any] = {"status": 0, "reported": False}
 """What the report after a run leaves for its end: the exit status it asks for, and that it was made."""
-_FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,51 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         signal.signal(signal.SIGTERM, _interrupt)  # from the first moment, while settings are read too
-    sys.exit(_guarded(lambda: dispatch(argv)))
+    sys.exit(endings.guarded(lambda: dispatch(argv)))
 
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _guarded(action: Callable[[], int]) -> int:
-    """Run an action; turn what can go wrong into one line and an exit status."""
-    try:
-        return action()
-    except SettingError as error:
-        if _FULL_ERROR:
-            raise
-        _say(str(error))
-        return 2
-    except KeyboardInterrupt:
-        return _interrupted()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        from runner.run.handover import ran_full
-        from runner.run.sources import was_interrupted
-
-        if was_interrupted(error):
-            return _interrupted()
-        if ran_full(error):
-            return _no_space(error)
-        raise
-
-
-def _interrupted() -> int:
-    _say("interrupted; finished cells are stored. Run the same command again to go on.")
-    return 130
-
-
-def _no_space(error: Exception) -> int:
-    _say(f"no space left ({str(error).strip().splitlines()[-1]}); finished cells are stored. Free space and run again.")
-    return 1
-
-
-def _say(line: str) -> None:
-    """One line on standard error."""
-    print(f"hess-run: {' '.join(line.split())}", file=sys.stderr)
 
 
 def dispatch(argv: list[str]) -> int:
@@ -103,35 +63,19 @@ def dispatch(argv: list[str]) -> int:
     return verbs[verb](rest) if verb else run_command(argv)
 
 
-def _jobs(argv: Sequence[str]) -> tuple[Any, list[Any]]:
-    """The parsed command line and every checked job of it."""
-    from runner.run import config
-    from runner.store.outputs import check_outputs
-
-    arguments, jobs = config.read_command(argv)
-    for outputs in {job.outputs for job in jobs}:
-        try:
-            check_outputs(outputs)
-        except OSError as error:
-            raise SettingError(f"outputs: {config.short(outputs)} cannot be used ({error.strerror})") from error
-    for notice in dict.fromkeys(config.composition(words).notice for words in config.distinct(arguments)):
-        if notice:
-            _say(notice)
-    return arguments, jobs
-
-
 def run_command(argv: list[str]) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
     from runner.run.execute import end_on_sigterm
     from runner.run.handover import needs_no_job, shown_words, sweep_folder
     from runner.run.listing import announce
+    from runner.run.reports import read_jobs
     from runner.run.requirements import check_data
     from runner.store.outputs import claim_outputs
 
     if needs_no_job(argv):
         sys.argv = [sys.argv[0], *argv]
         return _hand_to_hydra([])
-    arguments, jobs = _jobs(argv)
+    arguments, jobs = read_jobs(argv)
     if arguments.asks:
         sys.argv = [sys.argv[0], *arguments.argv(shown_words(arguments))]
     else:
@@ -147,7 +91,7 @@ def run_command(argv: list[str]) -> int:
 
 def _hand_to_hydra(jobs: Sequence[Any]) -> int:
     """Hydra's application on sys.argv. What ends it early gets one line, and the cells that are stored their report."""
-    from runner.run import config
+    from runner.run import config, reports
     from runner.run.handover import RESTARTS, lost_worker, ran_full
 
     for restart in range(1, RESTARTS + 2):
@@ -158,17 +102,21 @@ def _hand_to_hydra(jobs: Sequence[Any]) -> int:
         except Exception as error:
             if config.was_interrupted(error):
                 raise KeyboardInterrupt from error
-            if _FULL_ERROR:
+            if FULL_ERROR:
                 raise
             reason = config.short(f"{type(error).__name__}: {error}", 300)
             if jobs and restart <= RESTARTS and lost_worker(error):
-                _say(f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})")
+                endings.say(
+                    f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})"
+                )
                 continue
             if ran_full(error):
-                return _no_space(error)
-            _say(f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on.")
+                return endings.no_space(error)
+            endings.say(
+                f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on."
+            )
             if jobs and not _ENDING["reported"]:
-                report_jobs(jobs)
+                reports.report_jobs(jobs)
             return 1
     raise AssertionError("the last start returns")
 
@@ -184,7 +132,7 @@ def _application() -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(config.sources.CONF), config_name="config")(run_job)()
     finally:
-        if not _FULL_ERROR:
+        if not FULL_ERROR:
             os.environ.pop("HYDRA_FULL_ERROR", None)
     return int(_ENDING["status"])
 
@@ -224,86 +172,33 @@ class ReportAfterRun:
         self._report(list(config.hydra.overrides.task), multirun=True)
 
     def _report(self, overrides: list[str], multirun: bool) -> None:
-        from runner.run import config
+        from runner.run import config, reports
         from runner.run.execute import was_terminated
 
         def action() -> int:
             jobs = config.build_jobs(config.Arguments(tuple(overrides), multirun))
-            complete = report_jobs(jobs)
+            complete = reports.report_jobs(jobs)
             return 0 if complete else 1
 
         try:
-            status = _guarded(action)
+            status = endings.guarded(action)
         except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
             if was_terminated():  # swallowed by an import, say, which then stands half done
                 raise KeyboardInterrupt from error
-            if _FULL_ERROR:
+            if FULL_ERROR:
                 traceback.print_exc()
-            _say(f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report")
+            failure = f"{type(error).__name__}: {error}"
+            endings.say(f"the report failed ({failure}); all cells are stored, see hess-run report")
             status = 1
         _ENDING["reported"] = True
         _ENDING["status"] = max(_ENDING["status"], status)
 
 
-def report_jobs(jobs: Sequence[Any], figure: str = "", pdf: bool = False) -> bool:
-    """Report each set of settings among `jobs` once; True when none of their cells is missing."""
-    from runner.report.collect import report
-    from runner.report.write import write_overview
-    from runner.run import config
-    from runner.run.config import protocol
-
-    groups: dict[tuple[Path, str], list[Any]] = {}
-    for job in jobs:
-        groups.setdefault((job.outputs, job.identity.key), []).append(job)
-    for members in groups.values():
-        files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
-        files = [path for path in files if path.is_file()]
-        collection, lines = report(members, protocol, files=files, figure=figure, pdf=pdf, say=_progress)
-        print("\n".join(lines))
-        for cell in collection.failures:
-            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
-    for outputs in {job.outputs for job in jobs}:
-        if outputs.is_dir():
-            write_overview(outputs)
-    return all(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
-
-
-def _progress(line: str) -> None:
-    """The step that a report is at, on a terminal: one line that the next one covers."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
-
-
 def report_command(argv: list[str]) -> int:
-    """Report from the store: one experiment, or every one that has cells."""
-    from runner.run import config
+    """Report from the store."""
+    from runner.run.reports import report_command as command
 
-    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "pdf")}
-    words = [word for word in argv if word.partition("=")[0] not in own]
-    one = any(a.startswith("experiment=") for a in words)
-    if own.get("figure") and not one:
-        raise SettingError("figure: expected experiment=NAME beside it")
-    if own.get("pdf", "false") not in ("true", "false"):
-        raise SettingError(f"pdf: expected true or false, found {config.short(own['pdf'])}")
-    if one:
-        _, jobs = _jobs(words)
-    else:
-        jobs = [job for name in config.experiment_names() for job in _jobs([f"experiment={name}", *words])[1]]
-        jobs = [job for job in jobs if job.store.names()]
-        if not jobs:
-            print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
-            return 0
-    if not any(word.startswith("seed=") for word in words):
-        jobs = [_at_a_stored_seed(job) for job in jobs]
-    report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true")
-    return 0
-
-
-def _at_a_stored_seed(job: Any) -> Any:
-    """The job at its seed, or at the first that is stored where its own is not: no seed was asked for."""
-    key = job.identity.key
-    seeds = {int(cell.meta["seed"]) for cell in job.store.all(tables=False) if cell.meta["settings_key"] == key}
-    return dataclasses.replace(job, seed=min(seeds)) if seeds and job.seed not in seeds else job
+    return command(argv)
 
 
 def demo_command(argv: list[str]) -> int:
@@ -343,8 +238,9 @@ def list_command(argv: list[str]) -> int:
 def plan_command(argv: list[str]) -> int:
     """What a run would do."""
     from runner.run.listing import plan
+    from runner.run.reports import read_jobs
 
-    _, jobs = _jobs(argv)
+    _, jobs = read_jobs(argv)
     print("\n".join(plan(jobs)))
     return 0
 
@@ -366,9 +262,10 @@ def store_command(argv: list[str]) -> int:
 def verify_command(argv: list[str]) -> int:
     """Measure stored cells again and compare."""
     from runner.run.inspect import sample_and_tolerance, verify_jobs
+    from runner.run.reports import read_jobs
 
     sample, tolerance, words = sample_and_tolerance(argv)
-    return verify_jobs(_jobs(words)[1], sample, tolerance)
+    return verify_jobs(read_jobs(words)[1], sample, tolerance)
 
 
 def audit_command(argv: list[str]) -> int:

@@ -24,6 +24,7 @@ from runner.report.in_words import findings_text
 from runner.report.provenance import plain, stamp, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
+from runner.report.sources import start_made_from
 from runner.store import tables
 from runner.store.outputs import MARKER
 
@@ -143,11 +144,17 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 
 
 def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them.
+
+    It says what it was made from, and is left alone while that is the same.
+    """
+    origin, page = start_made_from(root), root / "index.html"
+    if page.is_file() and origin.encode() in page.read_bytes():
+        return page
     compare.write_rates(root)
     entries = root / "paper_audit" / "errata.json"
     errata = json.loads(entries.read_text()) if entries.is_file() else []
-    return build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+    return build_start(root, not_run(root), errata if isinstance(errata, list) else [], origin)
 
 
 def not_run(root: Path) -> dict[str, str]:

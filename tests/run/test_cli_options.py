@@ -11,7 +11,7 @@ import time
 import pytest
 
 from runner import cli
-from runner.run import config, sources
+from runner.run import composing, config, sources
 from runner.run.command_line import expand, parse
 from runner.run.listing import plan
 from tests.run.conftest import ROOT
@@ -122,9 +122,9 @@ def test_names_can_be_swept_by_a_pattern():
 
 def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     composed = []
-    compose = config.compose
-    monkeypatch.setattr(config, "compose", lambda words: composed.append(words) or compose(words))
-    config._composition.cache_clear()
+    compose = composing.compose
+    monkeypatch.setattr(composing, "compose", lambda words: composed.append(words) or compose(words))
+    composing._composition.cache_clear()
     jobs = config.build_jobs(parse(["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]))
     assert [job.seed for job in jobs] == list(range(200)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1

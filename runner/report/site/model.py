@@ -151,7 +151,7 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and statements, in the order of tiles."""
-        count = Counter(row["verdict"] for row in (*self.scores, *self.claims))
+        count = Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims")))
         rest = sorted(set(count) - set(ORDER))
         return {verdict: count[verdict] for verdict in (*ORDER, *rest) if count[verdict]}
 
