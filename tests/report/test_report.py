@@ -14,7 +14,8 @@ from runner import stats
 from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, Experiment, SettingError
 from runner.report import compare, figures
-from runner.report.write import caption_of, write_overview, write_report
+from runner.report.draw import caption_of
+from runner.report.write import write_overview, write_report
 from runner.store import tables
 
 

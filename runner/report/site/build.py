@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.report.site.model import ORDER, Page, seeds_line, tone
+from runner.report.captions import seeds_line
+from runner.report.site.model import ORDER, Page, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
