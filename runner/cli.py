@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from runner.contract.schema import SettingError
@@ -25,6 +24,9 @@ _ENDING: dict[str, Any] = {"status": 0, "reported": False}
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.platform == "win32":
+        endings.say("Windows is not supported (locks and renames of its file systems differ); run it inside WSL 2")
+        sys.exit(2)
     if arguments is None:
         signal.signal(signal.SIGTERM, _interrupt)  # from the first moment, while settings are read too
     sys.exit(endings.guarded(lambda: dispatch(argv)))
@@ -37,21 +39,9 @@ def _interrupt(number: int, frame: Any) -> None:
 def dispatch(argv: list[str]) -> int:
     """Choose the verb."""
     from runner.run.show import help_text, is_help
+    from runner.run.verbs import VERBS
 
-    verbs = {
-        "demo": demo_command,
-        "list": list_command,
-        "plan": plan_command,
-        "show": show_command,
-        "report": report_command,
-        "why": why_command,
-        "data": data_command,
-        "store": store_command,
-        "verify": verify_command,
-        "diagnose": diagnose_command,
-        "audit": audit_command,
-    }
-    verb, rest = (argv[0], argv[1:]) if argv and argv[0] in verbs else ("", argv)
+    verb, rest = (argv[0], argv[1:]) if argv and argv[0] in VERBS else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
         print(help_text(verb, rest))
         return 0
@@ -60,14 +50,14 @@ def dispatch(argv: list[str]) -> int:
 
         print(f"hess-run {__version__}")
         return 0
-    return verbs[verb](rest) if verb else run_command(argv)
+    return VERBS[verb](rest) if verb else run_command(argv)
 
 
 def run_command(argv: list[str]) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
     from runner.run.execute import end_on_sigterm
-    from runner.run.handover import needs_no_job, shown_words, sweep_folder
-    from runner.run.listing import announce
+    from runner.run.handover import needs_no_job, shown_words, sweep_folder, without_stored
+    from runner.run.listing import survey
     from runner.run.reports import read_jobs
     from runner.run.requirements import check_data
     from runner.store.outputs import claim_outputs
@@ -84,8 +74,15 @@ def run_command(argv: list[str]) -> int:
         for outputs in {job.outputs for job in jobs}:
             claim_outputs(outputs)
         end_on_sigterm()
-        print("\n".join(announce(jobs)), file=sys.stderr, flush=True)
-        sys.argv = [sys.argv[0], *arguments.argv(), *sweep_folder(arguments, jobs)]
+        lines, open_jobs = survey(jobs)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        at_work = {id(job) for job in open_jobs}
+        for job in (job for job in jobs if id(job) not in at_work):
+            print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
+        if not open_jobs:
+            return _report_status(lambda: jobs)
+        left = without_stored(arguments, open_jobs)
+        sys.argv = [sys.argv[0], *left.argv(), *sweep_folder(left, jobs)]
     return _hand_to_hydra(jobs)
 
 
@@ -172,117 +169,28 @@ class ReportAfterRun:
         self._report(list(config.hydra.overrides.task), multirun=True)
 
     def _report(self, overrides: list[str], multirun: bool) -> None:
-        from runner.run import config, reports
-        from runner.run.execute import was_terminated
+        from runner.run import config
 
-        def action() -> int:
-            jobs = config.build_jobs(config.Arguments(tuple(overrides), multirun))
-            complete = reports.report_jobs(jobs)
-            return 0 if complete else 1
-
-        try:
-            status = endings.guarded(action)
-        except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
-            if was_terminated():  # swallowed by an import, say, which then stands half done
-                raise KeyboardInterrupt from error
-            if FULL_ERROR:
-                traceback.print_exc()
-            failure = f"{type(error).__name__}: {error}"
-            endings.say(f"the report failed ({failure}); all cells are stored, see hess-run report")
-            status = 1
+        status = _report_status(lambda: config.build_jobs(config.Arguments(tuple(overrides), multirun)))
         _ENDING["reported"] = True
         _ENDING["status"] = max(_ENDING["status"], status)
 
 
-def report_command(argv: list[str]) -> int:
-    """Report from the store."""
-    from runner.run.reports import report_command as command
+def _report_status(jobs: Callable[[], Sequence[Any]]) -> int:
+    """The exit status that the report of some jobs asks for; whatever ends it early is said in one line."""
+    from runner.run import reports
+    from runner.run.execute import was_terminated
 
-    return command(argv)
-
-
-def demo_command(argv: list[str]) -> int:
-    """One cell, measured now."""
-    from runner.run.demo import demo
-
-    return demo(argv)
-
-
-def why_command(argv: list[str]) -> int:
-    """Where an artifact came from."""
-    from runner.run.why import why
-
-    print("\n".join(why(argv)))
-    return 0
-
-
-def show_command(argv: list[str]) -> int:
-    """What an experiment, or a choice of a group, can be set to."""
-    from runner.run.show import show
-
-    print(show(argv))
-    return 0
-
-
-def list_command(argv: list[str]) -> int:
-    """One line for every experiment."""
-    from runner.run.listing import listing
-
-    if len(argv) > 1 or any(not a.startswith("outputs=") for a in argv):
-        raise SettingError(f"list takes at most outputs=PATH, found {' '.join(argv)}")
-    outputs = Path(argv[0].partition("=")[2]) if argv else Path("outputs")
-    print("\n".join(listing(outputs)))
-    return 0
-
-
-def plan_command(argv: list[str]) -> int:
-    """What a run would do."""
-    from runner.run.listing import plan
-    from runner.run.reports import read_jobs
-
-    _, jobs = read_jobs(argv)
-    print("\n".join(plan(jobs)))
-    return 0
-
-
-def data_command(argv: list[str]) -> int:
-    """Fetch or verify a data set."""
-    from runner.run.requirements import data
-
-    return data(argv)
-
-
-def store_command(argv: list[str]) -> int:
-    """Examine every stored cell."""
-    from runner.run.inspect import check_store
-
-    return check_store(argv)
-
-
-def verify_command(argv: list[str]) -> int:
-    """Measure stored cells again and compare."""
-    from runner.run.inspect import sample_and_tolerance, verify_jobs
-    from runner.run.reports import read_jobs
-
-    sample, tolerance, words = sample_and_tolerance(argv)
-    return verify_jobs(read_jobs(words)[1], sample, tolerance)
-
-
-def audit_command(argv: list[str]) -> int:
-    """One clause of a paper: printed, corrected, reference."""
-    from runner.run import config
-
-    audit = getattr(config.experiment_class("paper_audit"), "audit", None)
-    if audit is None:
-        raise SettingError("audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers")
-    return int(audit(argv))
-
-
-def diagnose_command(argv: list[str]) -> int:
-    """Diagnose the user's own network."""
-    from runner.diagnose.command import main as diagnose
-
-    return diagnose(argv)
+    try:
+        return endings.guarded(lambda: 0 if reports.report_jobs(jobs()) else 1)
+    except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
+        if was_terminated():  # swallowed by an import, say, which then stands half done
+            raise KeyboardInterrupt from error
+        if FULL_ERROR:
+            traceback.print_exc()
+        failure = f"{type(error).__name__}: {error}"
+        endings.say(f"the report failed ({failure}); all cells are stored, see hess-run report")
+        return 1
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ from runner.run.sources import FULL_ERROR, TOP_LEVEL, short, was_interrupted
 from runner.run.typed import typed
 from runner.store.job import Job
 
+MOST_AT_ONCE = 1024
+"""Processes or threads of one machine: a larger number is a slip of the finger."""
 NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the commands that reports print
 
 
@@ -46,6 +48,9 @@ class Run:
     def __post_init__(self) -> None:
         positive("threads", self.threads)
         positive("jobs", self.jobs)
+        for key in ("threads", "jobs"):
+            if getattr(self, key) > MOST_AT_ONCE:
+                raise SettingError(f"{key}: expected at most {MOST_AT_ONCE:,}, found {getattr(self, key):,}")
         non_negative("seed", self.seed)
         if self.device != "cpu" and not re.fullmatch(r"(cuda|mps)(:\d+)?", self.device):
             raise SettingError(f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}")

@@ -20,7 +20,9 @@ def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 3.6e6 else f"{seconds / 3.156e7:.3g} years"
 
 
 class Costs:
@@ -33,7 +35,7 @@ class Costs:
         self._seen: dict[str, list[tuple[float, float]]] = {}
         self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
-            cost = (cell.meta["cpu_seconds"], cell.meta["peak_memory_mib"] / 1024)
+            cost = (cell.meta.get("cpu_seconds", cell.meta["wall_seconds"]), cell.meta["peak_memory_mib"] / 1024)
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
@@ -95,9 +97,12 @@ class _Shelf:
 
     def costs(self, key: str) -> Costs:
         """Costs of cells with these settings."""
-        if key not in self._costs:
-            self._costs[key] = Costs([cell for cell in self.stored if cell.meta["settings_key"] == key])
-        return self._costs[key]
+        if not self._costs:
+            kin: dict[str, list[Stored]] = {}
+            for cell in self.stored:
+                kin.setdefault(cell.meta["settings_key"], []).append(cell)
+            self._costs = {name: Costs(cells) for name, cells in kin.items()}
+        return self._costs.setdefault(key, Costs([]))
 
 
 def plan(jobs: Sequence[Job]) -> list[str]:
@@ -134,26 +139,32 @@ def plan(jobs: Sequence[Job]) -> list[str]:
 
 def announce(jobs: Sequence[Job]) -> list[str]:
     """What a run is about to do, one line an experiment: cells, stored ones apart, predicted time and memory."""
+    return survey(jobs)[0]
+
+
+def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
+    """The lines of `announce`, and the jobs that have a cell to measure; stored cells are examined, sums included."""
     lines: list[str] = []
+    open_jobs: list[Job] = []
     for place, members in _by_place(jobs).items():
         outputs, name = place
-        shelf = _Shelf(list(members[0].store.all(tables=False)), {})
+        shelf = _Shelf(list(members[0].store.all()), {})
         seconds, peak, count, known = 0.0, 0.0, 0, 0
         for job in members:
             costs = shelf.costs(job.identity.key)
-            for cell_id, cell in job.cells():
-                count += 1
-                known += cell_id in shelf.ids and not job.force
-                if job.force or cell_id not in shelf.ids:
-                    took, memory = costs(cell)
-                    seconds, peak = seconds + took, max(peak, memory * job.jobs)
+            cells = job.cells()
+            missing = [cell for cell_id, cell in cells if job.force or cell_id not in shelf.ids]
+            count, known = count + len(cells), known + len(cells) - len(missing)
+            open_jobs += [job] if missing else []
+            for took, memory in map(costs, missing):
+                seconds, peak = seconds + took, max(peak, memory * job.jobs)
         jobs_each = members[0].jobs
         text = f"{name}: {known} of {count} cells are stored"
         if count > known:
             shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
             text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
         lines.append(f"{text}; then the report, below {outputs / name}")
-    return lines
+    return lines, open_jobs
 
 
 def _by_place(jobs: Sequence[Job]) -> dict[tuple[Path, str], list[Job]]:

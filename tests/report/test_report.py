@@ -292,7 +292,7 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runner.report.figures.write_bytes", full)
+    monkeypatch.setattr("runner.report.saving.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
     assert (tmp_path / "demo" / "ratios.csv").exists()

@@ -9,11 +9,14 @@ import pytest
 from runner.contract.schema import SettingError
 from runner.data.gaussian import GaussianData
 from runner.run import demo as demo_module
+from runner.run.command_line import Arguments
 from runner.run.demo import demo
 from runner.run.execute import run
-from runner.run.listing import announce
+from runner.run.handover import without_stored
+from runner.run.listing import announce, survey
 from runner.run.why import figure_record, why
 from runner.store.job import Job
+from tests.report.test_site import report
 from tests.run.toy import Toy
 
 
@@ -98,6 +101,31 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     both = [Job("toy", toy, seed, tmp_path, jobs=2) for seed in (42, 43)]
     line = announce(both)[0]
     assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
+    assert survey(both)[1] == [both[1]]
     assert announce([Job("toy", toy, 42, tmp_path)]) == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
+
+
+def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
+    sweep = Arguments(("experiment=toy", "seed=range(0,5)", "samples=3,4"), multirun=True)
+    left = [Job("toy", Toy(width=[1], shape=["round"], dataset=GaussianData()), seed, tmp_path) for seed in (4, 2, 4)]
+    assert without_stored(sweep, left).overrides == ("experiment=toy", "seed=2,4", "samples=3,4")
+
+
+def test_why_opens_a_row_by_its_anchor(tmp_path):
+    report(tmp_path)
+    text = "\n".join(why([f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", f"outputs={tmp_path}"]))
+    for found in (
+        "printed   1 ± 0.1",
+        "seeds     42: 1, 43: 1",
+        "cells     1",
+        "activation=relu seed=42",
+        "reproduced",
+    ):
+        assert found in text
+    assert "R falls with d" in "\n".join(why(["dag.exp3.falls", f"outputs={tmp_path}"]))
+    with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
+        why(["dag.T5.relu.final.0.gab", f"outputs={tmp_path}"])
+    with pytest.raises(SettingError, match="no report below"):
+        why(["hsr.T5.relu", f"outputs={tmp_path}"])

@@ -44,7 +44,7 @@ class ResonanceAnalysis(Analysis):
             "remark38_examples": f"The mean over images of the norms of single images, beside R of the mean: {each}",
             "stable_rank": f"Stable rank D of the block against distance: {each}",
             self.dynamics_figure: "Spectral radius and Lyapunov exponents of the Jacobian chain against depth L",
-            "spread": "Standard deviation of R relative to its mean: between trainings, and between sets of images of one",
+            "spread": "Standard deviation of R relative to its mean, between trainings and between image sets of one",
             "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
             "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
         }
