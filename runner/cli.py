@@ -179,9 +179,10 @@ class ReportAfterRun:
 def _report_status(jobs: Callable[[], Sequence[Any]]) -> int:
     """The exit status that the report of some jobs asks for; whatever ends it early is said in one line."""
     from runner.run import reports
-    from runner.run.execute import was_terminated
+    from runner.run.execute import dismiss, was_terminated
 
     try:
+        dismiss()
         return endings.guarded(lambda: 0 if reports.report_jobs(jobs()) else 1)
     except Exception as error:  # Hydra would turn it into a warning; the cells are safe, the report is not there
         if was_terminated():  # swallowed by an import, say, which then stands half done
