@@ -41,6 +41,8 @@ def dispatch(argv: list[str]) -> int:
     from runner.run.show import help_text, is_help
     from runner.run.verbs import VERBS
 
+    if argv[:1] == ["help"] and argv[1:2]:
+        argv = [*argv[1:], "--help"]  # help plan is plan --help
     verb, rest = (argv[0], argv[1:]) if argv and argv[0] in VERBS else ("", argv)
     if not argv or argv[0] == "help" or is_help(rest):
         print(help_text(verb, rest))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,27 +25,44 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 3.6e6 else f"{seconds / 3.156e7:.3g} years"
 
 
+TAKEN_UP = 3.0
+"""How much longer than a stored cell an experiment may say before the cell counts as one whose training was
+taken from a checkpoint; for cells stored before that was recorded."""
+
+
 class Costs:
-    """Predicted cost of cells: the median of stored cells with the same parameters, else what the experiment says.
+    """Predicted cost of cells: the median of stored cells with the same parameters that trained, else the longest of
+    the stored ones or what the experiment says.
 
     Processor time, not wall time: it hardly depends on what else the machine was doing.
     """
 
     def __init__(self, stored: Sequence[Stored]) -> None:
-        self._seen: dict[str, list[tuple[float, float]]] = {}
+        self._seen: dict[str, list[Mapping[str, Any]]] = {}
         self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
-            cost = (cell.meta.get("cpu_seconds", cell.meta["wall_seconds"]), cell.meta["peak_memory_mib"] / 1024)
-            self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
+            self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cell.meta)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
         key = _params_key(cell.params)
         if key not in self._known:
-            seen = self._seen.get(key)
-            measured = seen and (statistics.median(s for s, _ in seen), max(m for _, m in seen))
-            self._known[key] = measured or (cell.seconds, cell.memory_gib)
+            self._known[key] = self._cost(cell, self._seen.get(key, []))
         return self._known[key]
+
+    def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+        if not seen:
+            return cell.seconds, cell.memory_gib
+        memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
+        trained = [_seconds(meta) for meta in seen if meta.get("resumed") is False]
+        if trained:
+            return statistics.median(trained), memory
+        longest = max(map(_seconds, seen))
+        return (cell.seconds if cell.seconds > TAKEN_UP * longest else longest), memory
+
+
+def _seconds(meta: Mapping[str, Any]) -> float:
+    return float(meta.get("cpu_seconds", meta["wall_seconds"]))
 
 
 def _params_key(params: object) -> str:

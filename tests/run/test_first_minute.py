@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
+from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.data.gaussian import GaussianData
 from runner.run import demo as demo_module
@@ -13,9 +15,10 @@ from runner.run.command_line import Arguments
 from runner.run.demo import demo
 from runner.run.execute import run
 from runner.run.handover import without_stored
-from runner.run.listing import announce, survey
+from runner.run.listing import Costs, announce, survey
 from runner.run.why import figure_record, why
 from runner.store.job import Job
+from runner.store.store import Stored
 from tests.report.test_site import report
 from tests.run.toy import Toy
 
@@ -105,6 +108,25 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     assert announce([Job("toy", toy, 42, tmp_path)]) == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "predicted"),
+    [
+        ([(4.0, False), (6.0, False), (0.1, True)], 5.0),  # those that trained
+        ([(0.1, True), (0.2, True)], 60.0),  # none trained: what the experiment says
+        ([(4.2, None), (4.3, None), (78.0, None)], 78.0),  # not recorded: the longest
+        ([(4.2, None), (4.3, None)], 60.0),  # far below what the experiment says: taken from a checkpoint
+        ([], 60.0),
+    ],
+)
+def test_costs_are_those_of_cells_that_trained(seen, predicted):
+    about = {"params": {"depth": 8}, "peak_memory_mib": 512.0, "wall_seconds": 1.0}
+    cells = [
+        Stored(Path("x"), about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}))
+        for seconds, resumed in seen
+    ]
+    assert Costs(cells)(Cell({"depth": 8}, seconds=60.0))[0] == predicted
 
 
 def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
