@@ -125,13 +125,17 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
         return ""
     scored = [row for row in rows["scorecard"].to_dict("records") if place in places(str(row.get("source", "")))]
     said = [row for row in rows["claims"].to_dict("records") if place in places(str(row.get("where", "")))]
-    parts = [f"{len(scored)} printed numbers of {place}: {_counts(scored)}"] if scored else []
-    parts += [f"{len(said)} statements on {place}: {_counts(said)}"] if said else []
+    parts = [f"{_many(len(scored), 'printed number')} of {place}: {_counts(scored)}"] if scored else []
+    parts += [f"{_many(len(said), 'statement')} on {place}: {_counts(said)}"] if said else []
     for kind, members, line in (("number", scored, number_line), ("statement", said, statement_line)):
         ranked = sorted((row for row in members if row["verdict"] in WORST), key=lambda r: WORST.index(r["verdict"]))
         if ranked and (kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("no power")):
             parts.append(f"{ranked[0]['verdict']}: {line(ranked[0])}")
     return "; ".join(parts)
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> str:
