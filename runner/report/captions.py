@@ -50,9 +50,9 @@ class Watched(Mapping[str, "pd.DataFrame"]):
 
     def behind(self, maker: Any) -> set[str]:
         """Tables that a maker of a figure holds, in its closure or arguments: whole, or parts with the same columns."""
-        held = [getattr(cell, "cell_contents", None) for cell in getattr(maker, "__closure__", None) or ()]
+        held: list[Any] = [getattr(cell, "cell_contents", None) for cell in getattr(maker, "__closure__", None) or ()]
         held += [*getattr(maker, "args", ()), *getattr(maker, "keywords", {}).values()]
-        frames = [item for item in held if hasattr(item, "columns")]
+        frames: list[Any] = [item for item in held if hasattr(item, "columns")]
         return {
             name
             for name, table in self._tables.items()

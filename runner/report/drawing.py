@@ -81,13 +81,15 @@ def _reading(panels: Sequence[Axes]) -> str:
         if found:
             title = _first_line(ax.get_title(loc="left") or ax.get_title())
             return (f"In panel {title}: " if title and len(panels) > 1 else "") + "; ".join(found[:MOST_READ])
-    points = sum(len(item.get_offsets()) for ax in panels for item in ax.collections if hasattr(item, "get_offsets"))
+    drawn: list[Any] = [item for ax in panels for item in ax.collections if hasattr(item, "get_offsets")]
+    points = sum(len(item.get_offsets()) for item in drawn)
     return f"{points:,} points" if points > 1 else ""
 
 
 def _lines(ax: Axes) -> Iterable[tuple[str, Any]]:
     """(label, line) of what the legend names; an error bar's line is its first part."""
-    for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+    handles: tuple[list[Any], list[Any]] = ax.get_legend_handles_labels()
+    for handle, label in zip(*handles, strict=True):
         line = handle.lines[0] if hasattr(handle, "has_yerr") else handle
         if hasattr(line, "get_xdata"):
             yield plain(label), line
