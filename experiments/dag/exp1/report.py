@@ -34,6 +34,20 @@ class ResonanceAnalysis(Analysis):
     resonance_figure: ClassVar[str] = "fig3_resonance"
     coupling_figure: ClassVar[str] = "fig2_coupling"
     dynamics_figure: ClassVar[str] = "table2_dynamics"
+    bars: ClassVar[str] = "± sample standard deviation over seeds"
+
+    def captions(self) -> Mapping[str, str]:
+        each = "a panel per depth L, a line per architecture and checkpoint"
+        return {
+            self.coupling_figure: f"Coupling C between two activations against their distance in the network: {each}",
+            self.resonance_figure: f"Resonance R against distance, with the decay of the fit to the means: {each}",
+            "remark38_examples": f"The mean over images of the norms of single images, beside R of the mean: {each}",
+            "stable_rank": f"Stable rank D of the block against distance: {each}",
+            self.dynamics_figure: "Spectral radius and Lyapunov exponents of the Jacobian chain against depth L",
+            "spread": "Standard deviation of R relative to its mean, between trainings and between image sets of one",
+            "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
+            "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
+        }
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         distances, networks, pairs = self.tables["distances"], self.tables["networks"], self.tables["pairs"]
