@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from experiments.dag.exp1 import claims, deep_claims, deep_figures, spectral_norm_claims
+from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
@@ -80,13 +80,13 @@ class ResonanceAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables)
+        return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables, self.plain)
+        return notes.notes(self.tables, self.plain)
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
@@ -98,7 +98,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     dynamics_figure: ClassVar[str] = "tableN2_dynamics"
 
     def claims(self) -> list[Claim]:
-        return spectral_norm_claims.claims(self.tables)
+        return spectral_norm_claims.claims(self.tables, self.experiment.says)
 
 
 class DeepAnalysis(ResonanceAnalysis):
@@ -119,7 +119,7 @@ class DeepAnalysis(ResonanceAnalysis):
         }
 
     def claims(self) -> list[Claim]:
-        return deep_claims.claims(self.tables)
+        return deep_claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return deep_claims.measured(self.tables)

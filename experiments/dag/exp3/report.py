@@ -53,7 +53,7 @@ class GapAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return claims.without_norm(self.gaps, self.tables)
+        return claims.without_norm(self.gaps, self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.gaps, self.tables)
@@ -66,4 +66,4 @@ class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
     def claims(self) -> list[Claim]:
-        return claims.with_norm(self.gaps, self.tables)
+        return claims.with_norm(self.gaps, self.tables, self.experiment.says)

@@ -69,7 +69,7 @@ class DiamondAnalysis(Analysis):
         return gap + norm
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables)
+        return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

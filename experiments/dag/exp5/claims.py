@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import image_spread
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
-from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
@@ -23,9 +22,8 @@ PRINTED = "printed"
 ZERO = "the engine routes the activation's second derivative, an exact zero of the code for ReLU"
 
 
-def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement, decided under the printed protocol; the others are marks."""
-    says = statements("exp5_attention")
     blocks, networks, history = first(tables["blocks"]), tables["networks"], tables["history"]
     protocols = list(dict.fromkeys([*(p for p in blocks["protocol"] if p == PRINTED), *blocks["protocol"]]))
 
