@@ -7,7 +7,6 @@ of the network's structure.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -167,7 +166,7 @@ def negligible(pairs: pd.DataFrame) -> Parts:
         small = part[part["top"] < NEGLIGIBLE].groupby("seed")["square"].sum()
         if len(small):
             whole = part.groupby("seed")["square"].sum()
-            found[name] = list((small / whole.loc[small.index]))
+            found[name] = list(small / whole.loc[small.index])
     return found
 
 

@@ -191,7 +191,12 @@ def test_claims(paper):
     assert verdict(paper, held, "gap before the head") == "confirmed"
     assert verdict(paper, tables(last=1e-3), "gap before the head") == "refuted"
     assert verdict(paper, held, "gap falls") == "confirmed"
-    assert verdict(paper, held, "stronger contrast for SiLU") == "refuted"  # the same for both
+    assert verdict(paper, held, "stronger contrast for SiLU") == "no power"  # the same for both
+    d = held["distances"]
+    plain = (d["activation"] == "silu") & (d["arch"] == "plain_resnet18")
+    for power, expected in ((2.0, "confirmed"), (0.6, "refuted")):
+        found = {**held, "distances": d.assign(R=d["R"].where(~plain, d["R"] ** power))}
+        assert verdict(paper, found, "stronger contrast for SiLU") == expected
     names = ("ReLU ResNet", "plain ReLU network", "SiLU ResNet", "plain SiLU network")
     assert verdict(paper, held, "decay of the plain ReLU network") == "refuted"  # e^8
     hit = tables(decay=math.log(627) / 8)
