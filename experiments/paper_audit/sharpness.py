@@ -220,7 +220,8 @@ def held_out_trials(key: str, count: int, seed: int) -> Iterator[Trial]:
 
 
 def _tried(key: str, chosen: Sequence[tuple[str, Mutation]]) -> Iterator[Trial]:
-    reach = {f.id: reached(f.check) for f in paper(key).formulas}
+    own = paper(key)
+    reach = {f.id: reached(f.check) for f in own.formulas}
     for name, mutation in chosen:
         module = f"{PACKAGE}.{name}"
         near = [f.id for f in own.formulas if (module, mutation.function, mutation.start) in reach[f.id]]
