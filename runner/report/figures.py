@@ -108,16 +108,22 @@ def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -
         ax.legend(loc="best", title=title)
 
 
+def note(figure: Figure, text: str) -> None:
+    """Words for the line below a saved figure: what bars, bands and hollow marks are, and how many values."""
+    said = [part for part in (str(figure.get_label() or ""), text) if part]
+    figure.set_label("; ".join(dict.fromkeys(said)))
+
+
 def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
-    """One legend below all panels, every label once."""
+    """One legend below all panels, every label once, in rows of about equal length."""
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns or min(len(entries), 5)
-        )
+        rows = -(-len(entries) // 5)
+        even = columns or -(-len(entries) // rows)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
@@ -288,20 +294,31 @@ def identity_line(ax: Axes, *, label: str = "equality") -> None:
         ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label=label, zorder=1)
 
 
-def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centred: bool = False) -> None:
+def heatmap(
+    ax: Axes,
+    matrix: ArrayLike,
+    label: str,
+    *,
+    log: bool = False,
+    centred: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
     log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
+    limits: ends of the colours, where panels are to be compared.
     """
     import numpy as np
-    from matplotlib.colors import CenteredNorm, LogNorm
+    from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 
     values = np.ma.masked_invalid(np.asarray(matrix, dtype=float))
     if log:
         values = np.ma.masked_less_equal(values, 0)
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
-    norm = LogNorm() if log and values.count() else CenteredNorm() if centred else None
+    norm = (
+        LogNorm() if log and values.count() else CenteredNorm() if centred else Normalize(*limits) if limits else None
+    )
     image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.9)
     bar.set_label(label)
@@ -311,16 +328,14 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
     """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
 
     stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
-    metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
-    training. The same figure and stamp give the same bytes; each file appears by one rename.
+    metadata as JSON. Printed below the figure: the seeds of `stamp["seeds"]` with what `note` said, and
+    `stamp["warning"]`, when not empty, in red: surrogate data, shortened training. The same figure and stamp give the
+    same bytes; each file appears by one rename.
     """
     record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
-    footer = None
     _hold_legends(figure)
-    if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
-        text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
-        footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
+    below = _footers(figure, stamp)
     written = []
     try:
         for suffix, metadata in (
@@ -334,9 +349,37 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
             write_bytes(target, palette_png(content) if suffix == ".png" else content)
             written.append(target)
     finally:
-        if footer is not None:
-            footer.remove()
+        for text in below:
+            text.remove()
     return written
+
+
+def _footers(figure: Figure, stamp: Mapping[str, Any]) -> list[Any]:
+    """The lines below the canvas, which the tight bounding box takes in."""
+    seeds = seed_words(str(stamp.get("seeds") or ""))
+    said = "; ".join(part for part in (seeds, str(figure.get_label() or "")) if part)
+    found, place = [], -0.01
+    for words, colour in ((said, "0.35"), (str(stamp.get("warning") or ""), "#B00000")):
+        if words:
+            text = textwrap.fill(words, int(16 * figure.get_figwidth()))  # about 16 letters an inch
+            found.append(figure.text(0.5, place, text, ha="center", va="top", fontsize=7, color=colour))
+            place -= 0.13 * (text.count("\n") + 1) / figure.get_figheight()
+    return found
+
+
+def seed_words(seeds: str) -> str:
+    """Comma-separated seeds as words.
+
+    >>> seed_words("42,43,44,45,46"), seed_words("42"), seed_words("1,5"), seed_words("")
+    ('measured with 5 seeds, 42–46', 'measured with seed 42', 'measured with 2 seeds, 1, 5', '')
+    """
+    found = sorted({int(s) for s in seeds.split(",") if s.strip().isdigit()})
+    if not found:
+        return ""
+    if len(found) == 1:
+        return f"measured with seed {found[0]}"
+    run = found == list(range(found[0], found[-1] + 1)) and len(found) > 2
+    return f"measured with {len(found)} seeds, " + (f"{found[0]}–{found[-1]}" if run else ", ".join(map(str, found)))
 
 
 def palette_png(content: bytes) -> bytes:
