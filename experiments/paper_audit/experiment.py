@@ -21,7 +21,7 @@ SHARPNESS, HELD_OUT = "sharpness", "held_out"
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(Experiment):
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     reproduces: ClassVar[str] = "every numbered statement that numbers can check, clause by clause; docs/errata.md"

@@ -89,7 +89,8 @@ def _walk(
 ) -> Iterator[Mutation]:
     function, start = within
     if isinstance(node, ast.FunctionDef):
-        function, start = node.name, node.lineno
+        first = node.decorator_list[0] if node.decorator_list else node
+        function, start = node.name, first.lineno  # where the compiler says that the function begins
     elif isinstance(node, ast.Lambda) and (not only or "<lambda>" in only or function not in only):
         function, start = "<lambda>", node.lineno
     for name, value in ast.iter_fields(node):

@@ -299,7 +299,7 @@ def proposition_92() -> Outcome:
             columns.append(e.jacobian[u, "stem"].T @ left[:, :r])
             total = total + columns[-1] @ torch.diag(values[:r]) @ right[:r] @ e.jacobian[w, "stem"]
         errors.append(relative_error(total, blocks["stem", "stem"]))
-        errors.append(float(torch.cat(columns, 1).shape[1] > 4 * largest))
+        errors.append(float(torch.cat(columns, 1).shape[1] != 4 * largest))  # the bound, attained by equal ranks
     return Outcome(max(errors), instances=3)
 
 
@@ -329,7 +329,16 @@ def relative_rank() -> Outcome:
     for m, _, error, bound in tails():
         eps = bound / float(singular(m)[0])
         errors.append((error - eps * float(m.norm())) / float(m.norm()))
-    return Outcome(max(errors), instances=len(errors))
+    return Outcome(max(*errors, _attained()), instances=len(errors) + 1)
+
+
+def _attained() -> float:
+    """How far from 1 the bound over the error is for σ = (1, s, s, s), r = 1, s → 0: 3 s²/2."""
+    s = 1e-6
+    m = torch.diag(torch.tensor([1.0, s, s, s], dtype=torch.float64))
+    values = singular(m)
+    eps = math.sqrt(3) * float(values[1]) / float(values[0])
+    return abs(eps * float(m.norm()) / float(values[1:].norm()) - 1)
 
 
 def decay_is_not_low_rank() -> Outcome:
