@@ -136,8 +136,9 @@ def _sharpness(rows: list[Row], held_out: list[Row]) -> list[str]:
     lines = ["", "## How sharp the audit is", ""]
     lines += [
         f"{_share(first)} errors of a held-out sample are caught. Its kinds, size and seed were fixed before it was "
-        f"run, and the figure is that of the first run. Of the {slipped} that slipped through, {same} leave the value as it "
-        "is and are no errors; the others got a better check where they change a formula.",
+        "run, and the figure is that of the first run. "
+        f"Of the {slipped} that slipped through, {same} leave the value as it is and are no errors; the others got a "
+        "better check where they change a formula.",
         *_by_kind(first, second.WORDS),
     ]
     if held_out:

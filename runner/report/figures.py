@@ -110,8 +110,9 @@ def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -
 
 def note(figure: Figure, text: str) -> None:
     """Words for the line below a saved figure: what bars, bands and hollow marks are, and how many values."""
-    said = [part for part in (str(figure.get_label() or ""), text) if part]
-    figure.set_label("; ".join(dict.fromkeys(said)))
+    said = str(figure.get_label() or "")
+    if text not in said:
+        figure.set_label(f"{said}; {text}" if said else text)
 
 
 def shared_legend(figure: Figure, *, columns: int | None = None) -> None:

@@ -178,7 +178,8 @@ def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement
     """H^T = 0 without smooth nonlinearities: by products that know nothing of it, where they are stored."""
     norm, ratio = says["H^T of piecewise linear networks"], says["gap of piecewise linear networks"]
     pairs = tables["pairs"][lambda t: t["activation"].isin(PIECEWISE_LINEAR)]
-    why = "the engine routes the activation's second derivative, an exact zero of the code"
+    why = "the engine routes the activation's second derivative, an exact zero of the code; `hess-run audit "
+    why += "dag.zeros.exp3` has the block by automatic differentiation"
     if (pairs["frob_tensor"] == 0).all():
         zero = judge.constructed(norm, why)
     else:

@@ -73,12 +73,13 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         for activation in dict.fromkeys(table["activation"]):
             metric = {"gn": "frob_gn_sum_over_pairs", "tensor": "frob_tensor_sum_over_pairs"}[value]
             rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
-            hollow(ax, list(rows["distance"]), rows, activation)
+            if len(rows):  # Exp. 3b has no such table
+                hollow(ax, list(rows["distance"]), rows, activation)
         figures.log_axis(ax)
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("distance $d$ between layers")
     axes[0, 0].set_ylabel("sum of norms over the pairs at $d$")
-    figures.letter(axes, [r"$\Sigma\|H^{GN}\|_F$", r"$\Sigma\|H^T\|_F$ (zero at the largest $d$)"])
+    figures.letter(axes, [r"$\Sigma\|H^{GN}\|_F$", r"$\Sigma\|H^T\|_F$ (0 at $d = L-1$)"])
     figures.shared_legend(figure)
     figures.note(figure, BARS)
     return figure

@@ -19,7 +19,8 @@ SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "
 """Metric of the reference file -> column of `blocks`."""
 PRINTED = "printed"
 """The protocol that decides; what became of a statement under the others is a mark."""
-ZERO = "the engine routes the activation's second derivative, an exact zero of the code for ReLU"
+ZERO = "the engine routes the activation's second derivative, an exact zero of the code for ReLU; `hess-run audit "
+ZERO += "dag.zeros.exp5` has the block by automatic differentiation"
 
 
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.figures import BARS
 from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds
@@ -60,7 +59,7 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     axes[0, 0].set_ylabel("norm of the block")
     figures.letter(axes, titles)
     figures.shared_legend(figure)
-    figures.note(figure, BARS)
+    figures.note(figure, "marks and bars: mean ± sample std over the seeds")
     return figure
 
 
