@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from runner.report.footers import footers
 from runner.report.looks import NO_FAMILY, Looks
 from runner.store.tables import write_bytes
 
@@ -336,7 +337,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
     record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     _hold_legends(figure)
-    below = _footers(figure, stamp)
+    below = footers(figure, stamp)
     written = []
     try:
         for suffix, metadata in (
@@ -353,34 +354,6 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
         for text in below:
             text.remove()
     return written
-
-
-def _footers(figure: Figure, stamp: Mapping[str, Any]) -> list[Any]:
-    """The lines below the canvas, which the tight bounding box takes in."""
-    seeds = seed_words(str(stamp.get("seeds") or ""))
-    said = "; ".join(part for part in (seeds, str(figure.get_label() or "")) if part)
-    found, place = [], -0.01
-    for words, colour in ((said, "0.35"), (str(stamp.get("warning") or ""), "#B00000")):
-        if words:
-            text = textwrap.fill(words, int(16 * figure.get_figwidth()))  # about 16 letters an inch
-            found.append(figure.text(0.5, place, text, ha="center", va="top", fontsize=7, color=colour))
-            place -= 0.13 * (text.count("\n") + 1) / figure.get_figheight()
-    return found
-
-
-def seed_words(seeds: str) -> str:
-    """Comma-separated seeds as words.
-
-    >>> seed_words("42,43,44,45,46"), seed_words("42"), seed_words("1,5"), seed_words("")
-    ('measured with 5 seeds, 42–46', 'measured with seed 42', 'measured with 2 seeds, 1, 5', '')
-    """
-    found = sorted({int(s) for s in seeds.split(",") if s.strip().isdigit()})
-    if not found:
-        return ""
-    if len(found) == 1:
-        return f"measured with seed {found[0]}"
-    run = found == list(range(found[0], found[-1] + 1)) and len(found) > 2
-    return f"measured with {len(found)} seeds, " + (f"{found[0]}–{found[-1]}" if run else ", ".join(map(str, found)))
 
 
 def palette_png(content: bytes) -> bytes:
