@@ -21,7 +21,7 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 def _claim(row: Row, names: dict[str, str]) -> Claim:
-    found: Any = {"wrong": "refuted", "not checked": "undecided"}.get(row["verdict"], "confirmed")
+    found: Any = {"wrong": "refuted", "not checked": "empty"}.get(row["verdict"], "confirmed")
     kind = f"class {row['class']}, {CLASSES[row['class']]}" if row["class"] else ""
     return Claim(
         name=row["id"],

@@ -57,25 +57,24 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
-    """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ²."""
+    """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ².
+
+    With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks without lines.
+    """
     value = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
     value = value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
     if 1.0 not in value.columns:
         value[1.0] = value.iloc[:, 0]
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
-        i = int(kind == "bulk")
-        look: dict[str, Any] = {
-            "color": "black" if i else "0.55",
-            "marker": MARKERS[5 + i],
-            "markersize": 4,
-            "linewidth": 0.8,
-            "linestyle": "-" if targets == "fixed" else "--",
-            "markerfacecolor": "none" if targets == "scaled" else None,
-        }
+        bulk = kind == "bulk"
+        look: dict[str, Any] = {"color": "black" if bulk else "0.55", "marker": MARKERS[5 + bulk], "markersize": 4}
+        look |= {"linewidth": 0.8, "linestyle": "none" if bulk else "-"}
+        text = f"{'bulk' if bulk else 'largest'}, targets fixed"
+        if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
+            look, text = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}, "all, targets scaled"
         for k, (_, run) in enumerate(runs.iterrows()):
-            label = f"{'bulk' if i else 'largest'}, targets {targets}"
-            ax.plot(run.index, run, **look, label=label if k == 0 else None)
+            ax.plot(run.index, run, **look, label=text if k == 0 else None)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
