@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.report.figures import letter, new_figure, shared_legend
+from runner.report.figures import letter, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
         ax.set_ylabel("Hessian eigenvalue (symlog)")
     _per_variance(axes[0][-1], frame)
     letter(axes, [f"width m = {width}" for width in widths] + ["eigenvalue / σ²"])
+    note(figure, "spectra: the first seed; last panel: all seeds")
     shared_legend(figure, columns=5)
     return figure
 
@@ -91,6 +92,7 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the cell."""
     frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    note(figure, "drawn: the first seed")
     ax = axes[0, 0]
     for cell, part in frame.groupby("cell"):
         colour, marker = CELL[str(cell)]
@@ -192,6 +194,7 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """The five outliers of the network with bias beside Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
     exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    note(figure, "drawn: the first seed")
     ax = axes[0, 0]
     for rank, part in exact.groupby("rank"):
         ax.plot(
@@ -264,6 +267,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     networks, factors = sorted(frame["network"].unique()), sorted(frame["factor"].unique())
     starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
     figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
+    note(figure, "drawn: the first seed")
     for row, network in enumerate(networks):
         for column, start in enumerate(starts):
             ax = axes[row, column]

@@ -27,12 +27,12 @@ def seed_words(seeds: str) -> str:
     """Comma-separated seeds as words.
 
     >>> seed_words("42,43,44,45,46"), seed_words("42"), seed_words("1,5"), seed_words("")
-    ('measured with 5 seeds, 42–46', 'measured with seed 42', 'measured with 2 seeds, 1, 5', '')
+    ('cells of 5 seeds, 42–46', 'cells of seed 42', 'cells of 2 seeds, 1, 5', '')
     """
     found = sorted({int(s) for s in seeds.split(",") if s.strip().isdigit()})
     if not found:
         return ""
     if len(found) == 1:
-        return f"measured with seed {found[0]}"
+        return f"cells of seed {found[0]}"
     run = found == list(range(found[0], found[-1] + 1)) and len(found) > 2
-    return f"measured with {len(found)} seeds, " + (f"{found[0]}–{found[-1]}" if run else ", ".join(map(str, found)))
+    return f"cells of {len(found)} seeds, " + (f"{found[0]}–{found[-1]}" if run else ", ".join(map(str, found)))
