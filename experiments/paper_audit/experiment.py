@@ -90,6 +90,7 @@ def _rows(tables: Any, name: str) -> list[dict[str, Any]]:
     """Rows of a table (none where it is missing), each formula once whatever the number of seeds; text as text."""
     if name not in tables:
         return []
-    table = tables[name].drop_duplicates("id") if name == "formulas" else tables[name].drop_duplicates()
+    table = tables[name]
+    table = table.drop_duplicates("id") if name == "formulas" else table[table["seed"] == table["seed"].min()]
     texts = [c for c in table.columns if table[c].dtype == object]
     return table.assign(**{c: table[c].fillna("") for c in texts}).to_dict("records")

@@ -142,7 +142,7 @@ def _sharpness(rows: list[Row], held_out: list[Row]) -> list[str]:
         *_by_kind(first, second.WORDS),
     ]
     if held_out:
-        lines += [f"With what was mended since: {_share(held_out)}, which is no measure of what other errors do.", ""]
+        lines += [f"Another draw of the same kinds, from the checks as they are now: {_share(held_out)}.", ""]
     if rows:
         lines += [
             f"{_share(rows)} of the errors are caught on which the checks were refined: no measure either. Bounds that "
