@@ -103,16 +103,23 @@ def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -
         ax.legend(loc="best", title=title)
 
 
+def note(figure: Figure, text: str) -> None:
+    """Words for the line below a saved figure: what bars, bands and hollow marks are, and how many values."""
+    said = str(figure.get_label() or "")
+    if text not in said:
+        figure.set_label(f"{said}; {text}" if said else text)
+
+
 def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
-    """One legend below all panels, every label once."""
+    """One legend below all panels, every label once, in rows of about equal length."""
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns or min(len(entries), 5)
-        )
+        rows = -(-len(entries) // 5)
+        even = columns or -(-len(entries) // rows)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
@@ -283,20 +290,31 @@ def identity_line(ax: Axes, *, label: str = "equality") -> None:
         ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label=label, zorder=1)
 
 
-def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centred: bool = False) -> None:
+def heatmap(
+    ax: Axes,
+    matrix: ArrayLike,
+    label: str,
+    *,
+    log: bool = False,
+    centred: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
     log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
+    limits: ends of the colours, where panels are to be compared.
     """
     import numpy as np
-    from matplotlib.colors import CenteredNorm, LogNorm
+    from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 
     values = np.ma.masked_invalid(np.asarray(matrix, dtype=float))
     if log:
         values = np.ma.masked_less_equal(values, 0)
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
-    norm = LogNorm() if log and values.count() else CenteredNorm() if centred else None
+    norm = (
+        LogNorm() if log and values.count() else CenteredNorm() if centred else Normalize(*limits) if limits else None
+    )
     image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.9)
     bar.set_label(label)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.report.footers import footers
 from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
@@ -21,16 +21,14 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
     """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
 
     stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
-    metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
-    training. The same figure and stamp give the same bytes; each file appears by one rename.
+    metadata as JSON. Printed below the figure: the seeds of `stamp["seeds"]` with what `note` said, and
+    `stamp["warning"]`, when not empty, in red: surrogate data, shortened training. The same figure and stamp give the
+    same bytes; each file appears by one rename.
     """
     record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
-    footer = None
     _hold_legends(figure)
-    if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
-        text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
-        footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
+    below = footers(figure, stamp)
     written = []
     try:
         for suffix, metadata in (
@@ -44,8 +42,8 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = Fa
             write_bytes(target, palette_png(content) if suffix == ".png" else content)
             written.append(target)
     finally:
-        if footer is not None:
-            footer.remove()
+        for text in below:
+            text.remove()
     return written
 
 
