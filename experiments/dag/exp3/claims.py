@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, scored
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, published_start, scored
 from experiments.dag.protocol.summary import (
     first,
     gap,
@@ -59,7 +59,7 @@ def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: M
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
     return [
         *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], fits["init"]),
+        judge.number(says["linear fit of the gap"], fits["init"], same=own_fit(gaps, tables)),
         judge.bound(says["R² above 0.9"], fits["init"]),
         rank_claim(says["rank correlation"], gaps, networks, ("init",)),
         p_of_ranking(says["p of the ranking"], gaps, networks),
@@ -131,6 +131,14 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
             wide = wide[["mid", "final"]].dropna()
             found[activation] = jackknife(wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1))
     return found
+
+
+def own_fit(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, float]:
+    """R² of the means themselves at init, where the networks and images are the published ones."""
+    if not published_start(tables):
+        return {}
+    gap, curvature = wide_points(gaps, tables["networks"], "init")
+    return {"": stats.linear(curvature.mean(), gap.mean(), name="").r2}
 
 
 def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
