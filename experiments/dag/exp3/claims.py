@@ -13,7 +13,6 @@ from experiments.dag.protocol.summary import (
     groups,
     over_seeds,
     seed_values,
-    variance_components,
 )
 from runner import stats
 from runner.contract.claim import Claim, Statement, decide
@@ -234,24 +233,3 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     scale = wide.groupby("activation")["init"].transform("mean")
     wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
     return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
-
-
-def notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Findings in plain words."""
-    found = []
-    for (activation,), part in groups(gaps[gaps["checkpoint"] == "init"], ["activation"]):
-        own, c = first(part)["gap"].mean(), variance_components(part, "gap")
-        random = part[part["images"] != 0].groupby("images")["gap"].mean()
-        if own > 0 and not math.isnan(c.images):
-            found.append(
-                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
-                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    init = first(gaps)[lambda t: t["checkpoint"] == "init"]
-    for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):
-        found.append(
-            f"{activation}, init: ratio of sums {part['gap'].mean():.3g} (the tables'), mean of Eq. 4 over pairs "
-            f"{part['gap_of_pairs'].mean():.3g}."
-        )
-    return found
