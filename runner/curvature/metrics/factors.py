@@ -18,29 +18,44 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.metrics.operations import Operations
 
 Products = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Perturbed:
-    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero."""
+    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
+
+    operations, moving: of the forward pass, and of the part of it that the perturbations go through.
+    """
 
     leaves: dict[str, Tensor]
     output: Tensor
+    operations: float = 0.0
+    moving: float = 0.0
 
     @classmethod
     def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
         leaves: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}
+        behind: set[str] = set()  # nodes with a perturbation before them
+        counts = {True: 0.0, False: 0.0}
         for name in (INPUT, *dag.order):
             node = dag.nodes.get(name)
-            value = x if node is None else node(*(values[p] for p in node.parents))
+            if node is None:
+                value = x
+            else:
+                with Operations() as counted:
+                    value = node(*(values[p] for p in node.parents))
+                if any(p in behind or p in leaves for p in node.parents):
+                    behind.add(name)
+                counts[name in behind] += counted.total
             if name in nodes:
                 leaves[name] = torch.zeros_like(value).requires_grad_()
                 value = value + leaves[name]
             values[name] = value
-        return cls({v: leaves[v] for v in nodes}, values[dag.output])
+        return cls({v: leaves[v] for v in nodes}, values[dag.output], sum(counts.values()), counts[True])
 
 
 class OutputFactors:

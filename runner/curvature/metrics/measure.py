@@ -28,13 +28,12 @@ from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
 from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
-from runner.curvature.metrics.operations import Operations
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.metrics.samples import Pair
 from runner.curvature.metrics.tensor_part import TensorPart
 
-SMALL_STEPS = 1
-"""How much longer an operation takes in products of one batch than in curvature routing (measured: 0.5 to 2)."""
+SWEPT = 14
+"""Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
 def inter_layer_metrics(
@@ -49,6 +48,7 @@ def inter_layer_metrics(
     ranks: bool = True,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
+    estimator: int = 2,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
 
@@ -58,7 +58,8 @@ def inter_layer_metrics(
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
     (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
-    memory_budget: bytes for the factors or the exact blocks.
+    memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
+    several directions went through the network at once and sigma_1 stopped by its last step.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
@@ -77,13 +78,16 @@ def inter_layer_metrics(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = _exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    probes = PROBES if relative_error is None else max(PROBES, min(4096, math.ceil(3e-3 / relative_error**2)))
-    with torch.enable_grad(), Operations() as counted:
-        network = Perturbed.of(dag, x, names)
-    operations = counted.total
-    by_probes = SMALL_STEPS * 3 * operations * (probes * len(names) + (3 * len(asked) if ranks else 0))
+    few = PROBES[estimator]
+    probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
     with torch.enable_grad():
-        tensor = TensorPart(dag, x, y, network, operations, memory_budget)
+        network = Perturbed.of(dag, x, names)
+        if estimator == 1:
+            operations, more = network.operations, 3 * len(asked)
+        else:
+            operations, more = network.moving, SWEPT * len(names)
+        by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
+        tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
         curved = tensor.curved_nodes(generator)
         bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
         by_factors = 2 * outputs * operations + (by_probes if curved else 0)
@@ -96,7 +100,7 @@ def inter_layer_metrics(
             operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
             return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
         factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
-        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks)
+        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
 
 
 def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
