@@ -128,7 +128,7 @@ def _exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memor
     examples = len(evaluation.values[INPUT])
     itemsize = evaluation.values[dag.output].element_size()
     try:
-        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget)
+        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget, kept=2)
     except ValueError:
         return math.inf
     order = [name for name in (INPUT, *dag.order)]
