@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from runner.curvature.metrics.tensor_part import FEW
 from runner.curvature.metrics.golub_kahan import Leading, Pair, kato_temple
+from runner.curvature.metrics.tensor_part import FEW
 
 Apply = Callable[[str, Tensor], Mapping[str, Tensor]]
 """(w, directions (k, d_w)) -> images H[v,w] r for every v, (k, d_v), float64."""
