@@ -1,16 +1,22 @@
 """R, C, D and the GN-gap of pairs of nodes at the least cost, exact where the structure allows.
 
-Operation count, F operations for one forward pass of the batch, n measured nodes, P = n (n+1)/2 pairs, K outputs:
+Operation count, F operations for one forward pass of the batch through the part behind the first measured node, n
+measured nodes, P = n (n+1)/2 pairs, K outputs:
 
     usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
     factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
                    tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
-    products       where it is not: 3 F (8 n + about 3 P) more: 8 probes on each node, each of which serves all pairs of
-                   its row and column, and the directions from which sigma_1 comes, shared too (subspaces.py)
+    products       where it is not: 3 F 12 n more for R, C and gap: 12 probes on each node, each of which serves all
+                   pairs of its row and column; for D again about 3 F 14 n: sweeps over the nodes, in which all pairs
+                   take half a step of a block Krylov iteration together (subspaces.py)
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
 
-ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products about 240 F. MLP with
-L = 6, width 256, B = 32 (n = 6, P = 21): usual 4400 F = 0.11 Tflop in small steps, exact blocks 19 Gflop in large ones.
+A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and the pass down.
+Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
+
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 310 F. MLP with L = 6, width
+256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 470 F = 12 Gflop, exact
+blocks 36 Gflop in large ones, at the rate of a large matrix product.
 """
 
 from __future__ import annotations
@@ -56,7 +62,7 @@ def inter_layer_metrics(
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
+    (default: 12 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
     memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
     several directions went through the network at once and sigma_1 stopped by its last step.
@@ -74,6 +80,8 @@ def inter_layer_metrics(
     """
     if relative_error is not None and not relative_error > 0:
         raise ValueError(f"relative_error must be positive, got {relative_error}")
+    if estimator not in PROBES:
+        raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
     names, asked = _asked(dag, nodes, pairs)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = _exact_price(dag, evaluation, names, memory_budget)
