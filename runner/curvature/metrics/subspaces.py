@@ -9,6 +9,7 @@ orthogonal to them, and with the Gauss-Newton singular vectors, where the tensor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -46,8 +47,11 @@ class SharedSubspaces:
         mixing = u[:, kept].mT / s[kept, None]
         self._append(w, vh[kept], {v: mixing @ image.double() for v, image in images.items()})
 
-    def add(self, w: str, proposals: Sequence[Tensor]) -> int:
-        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took."""
+    def add(self, w: str, proposals: Sequence[Tensor], worth: float = NEW) -> int:
+        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took.
+
+        worth: the share of a proposal outside of the basis below which it is left out.
+        """
         found = list(self.basis[w]) if w in self.basis else []
         new: list[Tensor] = []
         for proposal in proposals:
@@ -56,7 +60,7 @@ class SharedSubspaces:
                 if found:
                     stacked = torch.stack(found)
                     rest = rest - stacked.mT @ (stacked @ rest)
-            if float(rest.norm()) > NEW and len(found) < self.sizes[w]:
+            if float(rest.norm()) > worth and len(found) < self.sizes[w]:
                 new.append(rest / rest.norm())
                 found.append(new[-1])
         if new:
@@ -93,10 +97,11 @@ class SharedSubspaces:
         (a sequence that stands still need not be near).
         """
         found = {pair: self._best(pair)[0] for pair in pairs}
+        worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
         for _ in range(most):
             waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
             nodes = dict.fromkeys(node for pair in waiting for node in pair)
-            if sum(self.add(node, self._proposals(node, waiting)) for node in nodes) == 0:
+            if sum(self.add(node, self._proposals(node, waiting), worth) for node in nodes) == 0:
                 break
             found |= {pair: _with_error(found[pair].value, self._best(pair)[0]) for pair in waiting}
         return found
