@@ -24,7 +24,6 @@ from runner.data.images import Split
 from runner.training.order import shift_and_flip
 
 Run = Callable[[], None]
-Capture = Callable[[Run], Run]
 Gradient = Callable[[Tensor, Tensor], Tensor]
 
 WARM_UP = 3
@@ -63,12 +62,33 @@ def usable(device: torch.device, optimizer: torch.optim.Optimizer, augment: obje
     return device.type == "cuda" and isinstance(optimizer, torch.optim.SGD) and drawn
 
 
-def cuda_graph(step: Run) -> Run:
-    """Records the kernels of `step` without running them; the result runs all of them at once."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+class Capture(Protocol):
+    """What turns a step into one that is replayed."""
+
+    def warm(self, step: Run) -> None:
+        """Runs the step, in the way that it will be captured."""
+
+    def record(self, step: Run) -> Run:
+        """Records the step without running it; the result runs it. RuntimeError where that cannot be."""
+
+
+class CudaGraphs:
+    """Steps as CUDA graphs, warmed up and captured on a stream of their own, as torch asks."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+
+    def warm(self, step: Run) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            step()
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def record(self, step: Run) -> Run:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            step()
+        return graph.replay
 
 
 @dataclass
@@ -139,15 +159,17 @@ class Steps:
         if slot.replay is None and self.capture is not None and slot.steps >= WARM_UP:
             slot.replay = self._captured(slot)
         slot.steps += 1
-        if slot.replay is None:
-            self._compute(slot)
-        else:
+        if slot.replay is not None:
             slot.replay()
+        elif self.capture is not None:
+            self.capture.warm(lambda: self._compute(slot))
+        else:
+            self._compute(slot)
 
     def _captured(self, slot: _Slot) -> Run | None:
         assert self.capture is not None
         try:
-            return self.capture(lambda: self._compute(slot))
+            return self.capture.record(lambda: self._compute(slot))
         except RuntimeError as error:  # what a captured stream refuses; nothing of the step has run then
             self.capture, self.reason = None, str(error).splitlines()[0]
             return None
@@ -173,4 +195,4 @@ def steps_of(split: Split, vector: nn.Parameter, run: Any, gradient: Gradient, b
     augment = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
     if not usable(split.inputs.device, run.optimizer, augment):
         return None
-    return Steps(split, vector, run.optimizer, gradient, batch=batch, clip=clip, augment=augment, capture=cuda_graph)
+    return Steps(split, vector, run.optimizer, gradient, batch=batch, clip=clip, augment=augment, capture=CudaGraphs())

@@ -27,10 +27,14 @@ class Recorder:
     """Stands for a CUDA graph: a step is recorded, which runs nothing, and replayed."""
 
     def __init__(self, fails: bool = False) -> None:
-        self.captured = self.replayed = 0
+        self.captured = self.replayed = self.warmed = 0
         self.fails = fails
 
-    def __call__(self, step):
+    def warm(self, step):
+        self.warmed += 1
+        step()
+
+    def record(self, step):
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
         self.captured += 1
@@ -77,6 +81,7 @@ def test_the_same_bytes_as_the_plain_loop(augmented, by_steps):
     same_bits(plain, runs(augmented))
     assert recorder.captured == 1  # batches of 16; those of 6 at the ends of three epochs are still warming up
     assert recorder.replayed == 3 * 4 - WARM_UP
+    assert recorder.warmed == WARM_UP + 3
     assert made[0].reason == ""
 
 
