@@ -292,9 +292,11 @@ class CurvatureOperator(SymmetricOperator):
         one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
 
         def product() -> None:
-            graph = self._build(1)
-            self._graph = graph
-            (self._gauss_newton if self.part == "gauss_newton" else self._hessian)(one, 1)
+            self._graph = self._build(1)
+            if self.part != "gauss_newton":
+                self._hessian(one, 1)
+            if self.part != "total":
+                self._gauss_newton(one, 1)
 
         if self.reason:
             return 0
