@@ -14,12 +14,12 @@ Finished points leave the batch.
 
 What becomes of a point:
 
-minimum, saddle   ||∇f|| <= tolerance, and the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||): H is regular against
-                  what is left of the gradient, so by Newton–Kantorovich there is one stationary point here, of the
-                  index of H
-infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, and f and ||∇f|| are no larger as far again
-                  along its kernel as the point has come since its gradient fell below √tolerance: the valley goes on
-                  (toward a degenerate minimum that way is short, and the other side of it rises)
+minimum, saddle   ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H is regular
+                  against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is one stationary
+                  point here, of the index of H
+infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the point has come a LONG
+                  way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no larger: the valley
+                  goes on (toward a degenerate minimum that way is short, and the other side of it rises)
 degenerate        ||∇f|| <= tolerance with a singular H, and the valley does not go on
 unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is not 0
 """
@@ -38,8 +38,15 @@ KINDS = ("minimum", "saddle", "infinity", "degenerate", "unfinished")
 
 ISOLATED = 1e-6
 """Newton step, relative to 1 + ||θ||, below which a stationary point is taken to be isolated."""
+REGULAR = 1e-12
+"""|λ| below this share of the largest is rounding."""
+CONTRACTION = 1e-2
+"""Largest ||H⁻¹|| ||H|| times that step: Newton–Kantorovich's constant where H changes by itself over a length of
+1 + ||θ||. Beyond it the smallest eigenvalue may be what is left of the gradient."""
 SINGULAR = 1e-9
 """|λ| below this share of the largest belongs to the kernel."""
+LONG = 0.1
+"""A way, relative to 1 + ||θ||, that no convergence explains: a gradient of √tolerance is near any attained minimum."""
 FLOOR = 1e-3
 """Share of the tolerance at which a gradient is rounding: a point that is not isolated by then will not be."""
 SMALLEST_RADIUS = 1e-12
@@ -121,7 +128,10 @@ class _Walk:
         return (self.vectors[index].mT @ self.gradient[index].unsqueeze(-1)).squeeze(-1)
 
     def _isolated(self, index: Tensor) -> Tensor:
-        within = self._newton(index) <= ISOLATED * (1 + self.theta[index].norm(dim=-1))
+        size = self.eigenvalues[index].abs()
+        step = self._newton(index) / (1 + self.theta[index].norm(dim=-1))
+        least, most = size.amin(-1), size.amax(-1)
+        within = (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
         return within & (self.gradient[index].norm(dim=-1) <= self.tolerance)
 
     def _done(self, index: Tensor) -> Tensor:
@@ -170,8 +180,10 @@ class _Walk:
         """The result, every point with its kind."""
         every = torch.arange(len(self.theta))
         norm, isolated, least = self.gradient.norm(dim=-1), self._isolated(every), self.eigenvalues[:, 0]
-        further = self.theta + self._flat_part(self.theta - self.entry)
+        way = self._flat_part(self.theta - self.entry)
+        further = self.theta + way
         level = self.function.value(further) <= self.value + self.tolerance
+        level &= way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
         goes_on = level & (self.function.gradient(further).norm(dim=-1) <= self.tolerance)
         still = norm <= self.tolerance
         kind = torch.full((len(every),), KINDS.index("unfinished"))

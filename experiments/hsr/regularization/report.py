@@ -58,8 +58,11 @@ class HsrRegularizationAnalysis(Analysis):
         for protocol in dict.fromkeys(v.protocol for v in known):
             found[f"fig10_dynamics_{protocol}"] = partial(views.dynamics, tables, protocol)
             found[f"fig11_along_u1_{protocol}"] = partial(views.along_u1, tables, protocol)
-            found[f"fig13_saddle_check_{protocol}"] = partial(views.saddle_check, tables, protocol)
+            found[f"fig13_saddle_check_{protocol}"] = partial(views.saddle_check, tables, protocol, "nearest")
+            found[f"fig13_where_stopped_{protocol}"] = partial(views.saddle_check, tables, protocol, "stopped")
             found[f"fig15_boundaries_{protocol}"] = partial(views.boundaries, tables, protocol)
+        if "draws" in tables:
+            found["fig14_draws"] = partial(compared.draws, experiment, tables)
         for variant in known:
             name = f"{variant.protocol}_{variant.reading}"
             found[f"fig12_spectrum_{name}"] = partial(compared.spectrum, tables, variant)
