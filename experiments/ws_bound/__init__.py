@@ -102,13 +102,13 @@ class WsBound(Experiment):
     def cells(self) -> list[Cell]:
         """Searches; the same ones polished, where the claims look at them; further draws of the data."""
         searches = self._searches()
-        found = searches if "search" in self.part else []
+        found = list(searches) if "search" in self.part else []
         if "polish" in self.part:
             kept = [c for c in searches if self._polished(c)]
-            found = found + [Cell({"part": "polish"} | c.params, round(1.5 * c.seconds, 2), 0.35) for c in kept]
+            found += [Cell({"part": "polish"} | dict(c.params), round(1.5 * c.seconds, 2), 0.35) for c in kept]
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            found = found + [Cell({"part": "draws"}, round(seconds, 2), 0.35)]
+            found.append(Cell({"part": "draws"}, round(seconds, 2), 0.35))
         return found
 
     def _polished(self, cell: Cell) -> bool:

@@ -38,10 +38,9 @@ class Limits:
     steps: int
 
 
-def limits(experiment: WsBound) -> Limits:
-    """`far` is a multiple of the largest norm that a start can have, half_range √D with D of the widest network."""
-    dimension = tl.parameter_count(experiment.dataset.inputs, max(experiment.hidden))
-    largest = experiment.training.half_range * dimension**0.5
+def limits(experiment: WsBound, search: Search) -> Limits:
+    """`far` is a multiple of the largest norm that a start can have, half_range √D."""
+    largest = experiment.training.half_range * search.starts.shape[1] ** 0.5
     return Limits(experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps)
 
 
@@ -89,13 +88,13 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
     args = (search.x, search.q, search.activation)
     theta = search.ends.theta[search.unique]
-    found = lead(theta, *args, limits(experiment))
+    found = lead(theta, *args, limits(experiment, search))
     table: dict[str, Any] = {"start": search.unique} | led_columns(found, theta, *args)
     for size, (x, q) in search.test.items():
         table[f"f1_test{size}"] = short(macro_f1(tl.predict(found.theta, x, search.activation) > 0.5, q > 0.5))
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        table |= nearest_columns(lead(theta, *args, limits(experiment), "nearest"), theta)
+        table |= nearest_columns(lead(theta, *args, limits(experiment, search), "nearest"), theta)
     return {
         "gradients": gradients(search),
         "polished": table,
@@ -118,7 +117,7 @@ def measure_draws(experiment: WsBound, ctx: Context) -> dict[str, Table]:
         ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
         search = _drawn(experiment, draw, ctx)
         theta = search.ends.theta[search.unique]
-        found = lead(theta, search.x, search.q, search.activation, limits(experiment))
+        found = lead(theta, search.x, search.q, search.activation, limits(experiment, search))
         for stage, points in (("stopped", theta), ("polished", found.theta)):
             rows += _groups(experiment, search, points, {"draw": draw, "stage": stage}, found.kind)
     return {"draws": rows}

@@ -84,10 +84,11 @@ def polish(
 ) -> Polished:
     """Go on from start (S, D) until every point is isolated, beyond `far`, without gradient, or out of steps.
 
-    Raises ValueError for an unknown goal, a start that is not (S, D) of finite float64, or a limit that is not positive.
+    Raises ValueError for an unknown goal, a start that is not (S, D) of finite float64, a limit that is not positive.
 
         >>> import torch
-        >>> bowl = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, lambda t: 2 * torch.eye(2).double().expand(len(t), 2, 2))
+        >>> twice = 2 * torch.eye(2, dtype=torch.float64)
+        >>> bowl = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, lambda t: twice.expand(len(t), 2, 2))
         >>> polish(bowl, torch.ones(1, 2, dtype=torch.float64), far=100.0).kind
         ['minimum']
     """

@@ -12,8 +12,8 @@ import time
 
 import torch
 
-from runner.curvature.closed_form import three_layer as tl
 from experiments.hsr.gradient import double_sum
+from runner.curvature.closed_form import three_layer as tl
 
 
 def instance(samples, inputs, hidden, seed=0):

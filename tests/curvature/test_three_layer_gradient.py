@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from runner.curvature.closed_form import three_layer as tl
 from experiments.hsr.gradient import double_sum
+from runner.curvature.closed_form import three_layer as tl
 from tests.curvature.three_layer_oracle import ACTIVATIONS, SIZES, instance, relative_error
 from tests.curvature.three_layer_oracle import hessian as oracle_hessian
 

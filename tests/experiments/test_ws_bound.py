@@ -251,9 +251,7 @@ def test_polished_points_are_where_the_ends_lead(tables: dict[str, pd.DataFrame]
     assert len(tables["gradients"].groupby(keys)) == len(tables["gradients"])
 
 
-def test_critical_points_are_claimed_by_what_they_lead_to(
-    experiment: WsBound, tables: dict[str, pd.DataFrame]
-) -> None:
+def test_critical_points_are_claimed_by_what_they_lead_to(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     for kind, verdict in (("minimum", "confirmed"), ("infinity", "refuted")):
         table = tables["polished"].assign(kind=kind, nearest_kind=kind)
         found = {c.name: c for c in experiment.analyse({**tables, "polished": table}).claims()}

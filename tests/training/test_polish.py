@@ -1,4 +1,4 @@
-"""The trust region on functions whose stationary points are known: minima, saddles, valleys to infinity, flat ground."""
+"""The trust region on functions whose stationary points are known: minima, saddles, valleys, flat ground."""
 
 import pytest
 import torch

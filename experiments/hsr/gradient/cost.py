@@ -100,7 +100,9 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
                 reason = f"more than {_largest(experiment, name)} samples: I² pairs"
                 rows.append(about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason})
                 continue
-            error = float((chosen[name](theta, x, q) - exact).norm() / exact.norm()) if samples <= 1600 else float("nan")
+            error = (
+                float((chosen[name](theta, x, q) - exact).norm() / exact.norm()) if samples <= 1600 else float("nan")
+            )
             row = {"form": name, "seconds": least[name], "repeats": repeats[name], "error": error, "status": "ok"}
             rows.append(about | row)
     return {"cost": rows}

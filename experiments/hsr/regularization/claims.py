@@ -114,10 +114,12 @@ def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
         most = max(most, float(pairs.max()))
         lines.append(
             f"γ = {rate:g}: {found['converged']:.0f} of {found['starts']:.0f} starts converge, {found['unique']:.0f} "
-            f"unique; of {rows['chosen'].mean():.0f} sharp ones both plain descent and a method meet the stop rule again "
-            f"at the printed γ₁ from {pairs.min():.1f} to {pairs.max():.1f}"
+            f"unique; of {rows['chosen'].mean():.0f} sharp ones both plain descent and a method meet the stop rule "
+            f"again at the printed γ₁ from {pairs.min():.1f} to {pairs.max():.1f}"
         )
-    detail = "; ".join(lines) + "; means over data sets. A rate of the search that converges is not the rate of training"
+    detail = (
+        "; ".join(lines) + "; means over data sets. A rate of the search that converges is not the rate of training"
+    )
     return judge.claim(statement, "not comparable", most, detail + ", so there is next to nothing to compare")
 
 
@@ -140,7 +142,7 @@ ISOLATED = ("minimum", "saddle")
 
 
 def _critical(c: Case, points: pd.DataFrame) -> Claim:
-    """Whether the ends are critical points: those of the search downhill, those of the methods to the nearest one too."""
+    """Whether the ends are critical points: those of the search and of the methods."""
     near = c.rows("nearest")
     keys = ["seed", "method", "start"]
     share = by_seed(near, lambda r: float((r["kind"].isin(ISOLATED) | r["nearest_kind"].isin(ISOLATED)).mean()))

@@ -30,9 +30,7 @@ def decided_by_draws(
     return kept + drawn
 
 
-def _claims(
-    experiment: HsrRegularization, tables: Tables, says: Mapping[str, Statement]
-) -> list[tuple[str, Claim]]:
+def _claims(experiment: HsrRegularization, tables: Tables, says: Mapping[str, Statement]) -> list[tuple[str, Claim]]:
     """(variant, claim): A-SAM at the wide radius is a mark beside the printed one."""
     margin, table = experiment.f1_margin, tables["draws"]
 

@@ -71,9 +71,13 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
         about = {"reading": "polished", "method": method}
         found["endpoints"].append(about | endpoint_rows(experiment, problem, led, chosen, names, brief=True))
         found["nearest"].append({"method": method, "group": names, "start": chosen} | near.columns)
-        found["profiles"].append({"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest"))
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest")
+        )
         found["dynamics"].append({"method": method} | dynamics(experiment, problem, result, names))
-        found["profiles"].append({"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped"))
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped")
+        )
     tables |= {name: stack(parts) for name, parts in found.items()}
     tables["boundaries"] = boundaries(experiment, problem, finals, names, chosen, points)
     return tables
@@ -253,9 +257,7 @@ def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
     return Endpoints(theta, steps, done, ends.diverged)
 
 
-def where_they_lead(
-    experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor
-) -> dict[str, Any]:
+def where_they_lead(experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor) -> dict[str, Any]:
     """The gradient that the stop rule leaves at the points of the search, and what they lead to downhill."""
     found = lead(theta, *problem.args, limits(experiment, problem))
     left = tl.gradient(theta, *problem.args).norm(dim=1)

@@ -95,7 +95,12 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     for method in METHODS:
         for name in GROUPS:
             of, met = ends.of(name), ends.reached[method]
-            row: dict[str, Any] = {"method": method, "group": name, "chosen": int(of.sum()), "reached": int((of & met).sum())}
+            row: dict[str, Any] = {
+                "method": method,
+                "group": name,
+                "chosen": int(of.sum()),
+                "reached": int((of & met).sum()),
+            }
             row["pairs"] = int((of & met & ends.reached["gd"]).sum())
             row["lambda_max"] = float(ends.lambda_max[method][of].nanmedian()) if of.any() else float("nan")
             row["f1"] = float(ends.f1[method][of].nanmedian()) if of.any() else float("nan")
@@ -119,4 +124,10 @@ def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Tabl
 def _difference(ends: Ends, of: Tensor, a: str, b: str) -> dict[str, Any]:
     both = of & ends.reached[a] & ends.reached[b]
     gain, ratio = ends.f1[a] - ends.f1[b], (ends.lambda_max[a] / ends.lambda_max[b]).log()
-    return {"a": a, "b": b, "pairs": int(both.sum()), "f1": float(gain[both].mean()), "log_ratio": float(ratio[both].mean())}
+    return {
+        "a": a,
+        "b": b,
+        "pairs": int(both.sum()),
+        "f1": float(gain[both].mean()),
+        "log_ratio": float(ratio[both].mean()),
+    }

@@ -92,19 +92,15 @@ def test_saddle_depth_is_half_the_negative_curvature(experiment):
 
 
 def test_no_direction_of_a_boundary_is_longer():
-    """A circle, and a square wave of lines turned in steps: Euclidean lengths, to the square of the grid's step."""
+    """Circles and turned lines have their Euclidean lengths, to the square of the grid's step."""
     axis = torch.linspace(-5, 5, 41, dtype=torch.float64)
     y, x = torch.meshgrid(axis, axis, indexing="ij")
-    circle = float(contour_length(9 - x**2 - y**2)) * 0.25
-    assert circle == pytest.approx(6 * np.pi, rel=2e-3)
-    for angle in np.linspace(0, np.pi / 2, 9):
-        line = np.cos(angle) * x + np.sin(angle) * y - 0.1
-        inside = (x**2 + y**2 < 16).double()
-        crossed = contour_length(torch.where(inside > 0, line, line.abs() + 1))
-        assert float(crossed) * 0.25 == pytest.approx(8, rel=0.12), angle
-    whole = [float(contour_length(np.cos(a) * x + np.sin(a) * y - 0.1)) * 0.25 for a in (0.0, np.pi / 2)]
-    assert whole == pytest.approx([10, 10], rel=1e-9)
-    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(20, rel=0.05)  # two lines through one cell
+    assert float(contour_length(9 - x**2 - y**2)) * 0.25 == pytest.approx(6 * np.pi, rel=2e-3)
+    for angle in np.linspace(0, np.pi / 2, 8):
+        line = np.cos(angle) * x + np.sin(angle) * y - 1e-3
+        length = float(contour_length(line)) * 0.25
+        assert length == pytest.approx(10 / max(np.cos(angle), np.sin(angle)), rel=1e-3), angle
+    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(20, rel=0.02)  # two lines through one cell
 
 
 def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
@@ -114,8 +110,8 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
     both = stopped.merge(ends[ends["reading"] == "polished"], on=keys, suffixes=("", "_after"))
     assert len(both) == len(stopped) == len(tables["nearest"]) > 0
     assert (both["loss_after"] <= both["loss"] * (1 + 1e-4)).all()
-    done = both["status_after"] == "ok"
-    assert done.any() and (both.loc[done, "gradient_after"] <= both.loc[done, "gradient"]).all()
+    still = tables["nearest"]["kind"].isin(["minimum", "saddle", "degenerate"])
+    assert still.any() == (both["gradient_after"] <= 1e-9).any()
     met = both[both["status"] == "ok"]
     assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
     points = tables["critical_points"]
@@ -129,7 +125,11 @@ def test_saddles_are_judged_before_and_after(experiment, tables):
         assert "fitted polished" in marks[name]
     seeds = [near.assign(seed=s) for s in range(3)]
     ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
-    many = {**tables, "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds), "endpoints": pd.concat(ends)}
+    many = {
+        **tables,
+        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
+        "endpoints": pd.concat(ends),
+    }
     found = {c.name: c.variants for c in experiment.analyse(many).claims()}
     assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
 

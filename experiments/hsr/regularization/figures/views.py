@@ -65,8 +65,8 @@ def along_u1(tables: Tables, protocol: str) -> Figure:
 def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     """Fig. 13: loss along u₁ and u_D where λ_D is at the tip of its lower whisker, from flat seeds.
 
-    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points without gradient nearest to
-    them. Every direction has one scale for all methods.
+    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points without gradient nearest
+    to them. Every direction has one scale for all methods.
     """
     rows = _first(tables, "profiles", protocol)
     rows = rows[(rows["kind"] == "whisker tip") & (rows["at"] == at)]

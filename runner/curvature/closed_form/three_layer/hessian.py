@@ -181,9 +181,7 @@ def _moments(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> SpectrumMo
     scale = full.abs().amax((-2, -1))
     scaled = full / torch.where(scale > 0, scale, 1.0)[..., None, None]
     within = spectrum_moments(theta.shape[-1], *_traces_of(scaled))
-    mean, std = (
-        whole.masked_scatter(unsafe, scale * part) for whole, part in zip(moments, within, strict=True)
-    )
+    mean, std = (whole.masked_scatter(unsafe, scale * part) for whole, part in zip(moments, within, strict=True))
     return SpectrumMoments(mean, std)
 
 
