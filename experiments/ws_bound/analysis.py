@@ -53,6 +53,8 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
 
     A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one is not there.
     """
+    if "search" not in tables:
+        return []
     found: dict[tuple[str, str], list[float]] = {}
     for row in tables["search"][["protocol", "activation", "rate"]].drop_duplicates().itertuples(index=False):
         found.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))

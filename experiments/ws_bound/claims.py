@@ -216,6 +216,8 @@ def _following(rows: pd.DataFrame) -> float:
 
 def _counts(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """The published counts are rows of the scorecard; no learning rate is printed, and one was fitted to them."""
+    if "search" not in tables:
+        return
     rows = tables["search"]
     fitted = rows[(rows["protocol"] == "fitted") & (rows["activation"] == PAPER_ACTIVATION)]
     if fitted.empty:

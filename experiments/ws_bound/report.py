@@ -72,7 +72,8 @@ class WsBoundAnalysis(Analysis):
             found["fig13_activations"] = partial(beyond.activation_curves, self.tables)
         if any(v.protocol == "printed" for v in paper):
             found["scan_of_the_rate"] = partial(beyond.scan, *about)
-        found["slack_and_limit"] = partial(beyond.slack_and_limit, self.tables)
+        if "theorems" in self.tables:
+            found["slack_and_limit"] = partial(beyond.slack_and_limit, self.tables)
         if len(variants(*about)) > len(paper):
             found["beyond_activations"] = partial(beyond.activations, *about)
         return dict(sorted(found.items()))

@@ -49,6 +49,8 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
 
 def notes(experiment: WsBound, tables: Tables) -> list[str]:
     """Findings for the report."""
+    if "search" not in tables:
+        return []
     found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
     for variant in variants(experiment, tables, paper_only=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)

@@ -74,6 +74,8 @@ class Variant:
 
 def variants(experiment: HsrRegularization, tables: Tables) -> list[Variant]:
     """Those with endpoints, in the order of the settings."""
+    if "endpoints" not in tables:
+        return []
     rows = tables["endpoints"]
     stored = set(zip(rows["protocol"], rows["reading"], strict=True))
     order = [Variant(p, r) for p in experiment.protocol for r in (*experiment.reading, POLISHED)]

@@ -50,8 +50,11 @@ class HsrRegularizationAnalysis(Analysis):
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         """The counterparts of Figs. 8-15, and what five data sets say of the comparisons together."""
         experiment, tables = self.experiment, self.tables
-        found: dict[str, Callable[[], Figure]] = {"fig08_data": partial(search.data, tables)}
-        with_points = [p for p in experiment.protocol if p in set(tables["critical_points"]["protocol"])]
+        found: dict[str, Callable[[], Figure]] = {}
+        if "data" in tables:
+            found["fig08_data"] = partial(search.data, tables)
+        points = tables.get("critical_points")
+        with_points = [p for p in experiment.protocol if points is not None and p in set(points["protocol"])]
         if with_points:
             found["fig09_bound"] = partial(search.bound, experiment, tables, with_points)
         known = variants(experiment, tables)

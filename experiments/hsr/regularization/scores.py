@@ -35,6 +35,9 @@ def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
     import pandas as pd
 
+    columns = ["metric", "protocol", "seed", "value", "fitted", "comparable"]
+    if "search" not in tables:
+        return pd.DataFrame(columns=columns)
     rows: list[dict[str, Any]] = []
     fitted = {"protocol": "fitted", "fitted": "the stop ratio was chosen by these numbers", "comparable": ""}
     for row in tables["search"].to_dict("records"):
@@ -43,11 +46,13 @@ def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
         rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
     for (seed, kind), count in tables["data"].groupby(["seed", "set"]).size().items():
         rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
-    return pd.DataFrame(rows, columns=["metric", "protocol", "seed", "value", "fitted", "comparable"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
+    if "endpoints" not in tables:
+        return []
     found = [
         "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
         "(every_step), and from the second half of the steps on (second_half).",
