@@ -49,9 +49,9 @@ class HsrGradient(Experiment):
     cost_units: list[int] = since([5, 10, 20, 40, 80, 160, 320], free=True)
     cost_sizes: list[int] = since([100 * 2**k for k in range(11)], free=True)
     pairwise_samples: int = since(6400, free=True)
-    numerical_samples: int = since(1600, free=True)
-    cost_repeats: int = since(10, free=True)
-    cost_budget: float = since(0.5, free=True)
+    numerical_samples: int = since(800, free=True)
+    cost_repeats: int = since(5, free=True)
+    cost_budget: float = since(0.3, free=True)
     octaves: int = report_only(3)
     timed_hidden: int
     repeats: int = free()
@@ -103,7 +103,7 @@ class HsrGradient(Experiment):
     def _work(self, part: str) -> float:
         """Against the paper profile."""
         if part == "cost":
-            return self.cost_repeats / 10 * (self.pairwise_samples / 6400) ** 2
+            return self.cost_repeats / 5 * (self.pairwise_samples / 6400) ** 2
         if part in ("influence", "descent"):
             return self.training.steps / 10_000
         return 1.0
