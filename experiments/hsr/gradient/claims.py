@@ -25,7 +25,7 @@ LINEAR, QUADRATIC = 1.0, 2.0
 LAST_DECADES = 2
 """Steps of the recorded path, from its end, over which an exponent in |delta| is taken."""
 PAPER_FORM = "matrix"
-"""The paper's double sum as matrices, where calls cost least; row by row and this project's form are marks beside it."""
+"""The paper's double sum as matrices, where calls cost least; row by row and this project's form are marks."""
 UNPRINTED = "network, scale and step of the differences are not printed, and the difference is that of the step"
 OPEN_RANGE = "the range of the random networks is not printed, and the answer depends on it"
 Maker = Callable[["Study"], Iterator[Claim]]
