@@ -1,20 +1,26 @@
-"""Theorems 4 and 5 of the HSR paper in their best matrix form: sums over pairs as products with I × I matrices.
+"""Theorems 4 and 5 of the HSR paper: the gradient of tr H² as a double sum over samples, O(I² (8 N + M)).
 
-The reference of the tests and the opponent of the benchmark. O(I² (8 N + M)) operations, in place where possible; tr H²
-falls out of the same products. The printed root Φ_11^{1/2} is
+The sum over j is a row of products with the samples; `block` says how many rows i are taken at a time. One row is the
+paper's double sum as it stands, with vectors in the place of the inner loop; all rows at once is its matrix form, with
+I × I matrices in memory, in place where possible. tr H² falls out of the same products. The printed root Φ_11^{1/2} is
 taken with its sign, Ṽ F'(y_j) F'(y_i) Ṽᵀ; for GELU the sum can be negative.
 """
+
+from __future__ import annotations
 
 import math
 
 import torch
+from torch import Tensor
 
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import forward
 from runner.curvature.spectra.bounds import spectrum_moments
 
 
-def value_and_gradient(theta, x, q, activation="sigmoid", block=None):
+def value_and_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
+) -> tuple[Tensor, Tensor]:
     """(tr H², ∇ tr H²) for one theta (D,): the double sums over i and j done as (I, I) @ (I, N) products.
 
     block: how many rows of the I × I matrices at a time, None for all of them.
@@ -28,7 +34,8 @@ def value_and_gradient(theta, x, q, activation="sigmoid", block=None):
     by_kernel2, by_kernel = torch.cat([bend, s * a * a], 1), torch.cat([tilt, s * a * f], 1)
     with_scale, with_hidden = torch.cat([s * a, s], 1), torch.cat([s * f, s], 1)
 
-    value, by_y, by_z, by_v = 0.0, [], [], []
+    value = theta.new_zeros(())
+    by_y, by_z, by_v = [], [], []
     for start in range(0, len(f), block or len(f)):
         rows = slice(start, start + (block or len(f)))
         kernel, slopes, hidden = inputs[rows] @ inputs.T, a[rows] @ a.T, 1 + f[rows] @ f.T
@@ -56,18 +63,20 @@ def value_and_gradient(theta, x, q, activation="sigmoid", block=None):
         by_v.append(
             z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted) + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
         )
-        value += (s_i * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
-        value += 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
+        value = value + (s_i * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
     y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
     return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
 
 
-def trace_of_square_gradient(theta, x, q, activation="sigmoid"):
+def trace_of_square_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """∇ tr H² (HSR, Theorems 4, 5)."""
     return value_and_gradient(theta, x, q, activation)[1]
 
 
-def upper_bound_gradient(theta, x, q, activation="sigmoid", block=None):
+def upper_bound_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
+) -> Tensor:
     """∇λ_sup for one theta (D,) by HSR, Eqs. 17–19."""
     dimension = len(theta)
     square, by_square = value_and_gradient(theta, x, q, activation, block)
