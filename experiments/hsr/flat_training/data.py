@@ -52,7 +52,7 @@ def _parts(there: int, sizes: tuple[int, int, int], generator: torch.Generator) 
 
 
 def network(experiment: FlatTraining, inputs: int, ctx: Context, copies: int = 1) -> list[Tensor]:
-    """Weight (copies, out, in) and bias (copies, out) of every layer; Glorot's initial values, the same in every copy."""
+    """Weight (copies, out, in) and bias (copies, out) of every layer; Glorot's initial values, alike in all copies."""
     generator = ctx.torch_generator("network")
     sizes, parameters = [inputs, *experiment.widths, experiment.dataset.classes], []
     for a, b in itertools.pairwise(sizes):

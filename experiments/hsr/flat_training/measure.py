@@ -45,7 +45,7 @@ def marks(experiment: FlatTraining, settings: Settings, budgets: Sequence[str] =
 
 
 def run_all(experiment: FlatTraining, method: str, ctx: Context, trials: int) -> list[Row]:
-    """Rows of `ends` of settings 0 … trials − 1, at both budgets; those that share a schedule are trained together."""
+    """Rows of `ends` of settings 0 … trials − 1, at both budgets; those of one schedule train together."""
     numbered = sorted(((trial(method, k), k) for k in range(trials)), key=lambda pair: (pair[0].schedule, pair[1]))
     found = []
     for _, group in itertools.groupby(numbered, key=lambda pair: pair[0].schedule):
@@ -58,7 +58,7 @@ def run_all(experiment: FlatTraining, method: str, ctx: Context, trials: int) ->
 def run(
     experiment: FlatTraining, settings: Sequence[Settings], budgets: Sequence[str], ctx: Context
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of `ends`, one for each of the settings and budgets, and rows of `curves`; `place`: which of the settings."""
+    """Rows of `ends`, one for each of the settings and budgets, and of `curves`; `place`: which of the settings."""
     data = load(experiment, ctx)
     parameters = network(experiment, data.train[0].shape[1], ctx, len(settings))
     stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)

@@ -28,9 +28,9 @@ STRENGTHS = {
     "trace": (3e-6, 3e-4),
     **dict.fromkeys(HSR, (3e-4, 3e-2)),
 }
-"""Ranges of radius or weight. A first search at seed 142, over rates 0.03 to 2, radii 0.03 to 3 and weights 1e-5 to 1e-2
-(trace) and 1e-3 to 1e-1 (HSR), had wasted most of its runs: the best setting of every method on validation data lies
-inside of these ranges, and those of SAM and of the trace lay at the edge of the old ones."""
+"""Ranges of radius or weight. A first search at seed 142, over rates 0.03 to 2, radii 0.03 to 3 and weights 1e-5 to
+1e-2 (trace) and 1e-3 to 1e-1 (HSR), had wasted most of its runs: the best setting of every method on validation data
+lies inside of these ranges, and those of SAM and of the trace lay at the edge of the old ones."""
 PROBES = (1, 2, 4)
 INTERVALS = (2, 4, 8, 16)
 LAST = 2

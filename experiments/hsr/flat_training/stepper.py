@@ -1,7 +1,8 @@
 """One step of each method of the contest, for several strengths of the method at once.
 
-Networks that differ in rate and strength alone step side by side: small products of matrices take most of their time to
-begin. Trials never mix: every norm and every sum below is over one trial, and one that diverges leaves the others alone.
+Networks that differ in rate and strength alone step side by side: small products of matrices take most of their time
+to begin. Trials never mix: every norm and every sum below is over one trial, and one that diverges leaves the others
+alone.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Stepper:
         gradients = torch.autograd.grad(values.sum(), self.bounded, create_graph=True)
         forms, squares = [], []
         for _ in range(self.settings.probes):  # the same probes for every trial
-            probe = [z.expand_as(p) for z, p in zip(signs([p[:1] for p in self.bounded], self.probes), self.bounded)]
+            drawn = signs([p[:1] for p in self.bounded], self.probes)
+            probe = [z.expand_as(p) for z, p in zip(drawn, self.bounded, strict=True)]
             image = hessian_vector_product(gradients, self.bounded, probe, graph=True)
             forms.append(_total([z * h for z, h in zip(probe, image, strict=True)]))
             squares.append(_total([h.square() for h in image]))

@@ -38,10 +38,10 @@ class TuningAnalysis(Analysis):
 
     @cached_property
     def chosen(self) -> dict[str, list[int]]:
-        """Method -> settings numbers: most accurate and flattest at equal steps, then at equal cost; -1: no such budget.
+        """Method -> settings numbers: most accurate and flattest at equal steps, the same at equal cost; -1: no budget.
 
-        Most accurate: highest validation accuracy, mean over the tuning seeds; of equal ones the flattest. Flattest: the
-        smallest λ₁ among those within one binomial standard error of it. Test data are not read.
+        Most accurate: highest validation accuracy, mean over the tuning seeds; of equal ones the flattest. Flattest:
+        the smallest λ₁ among those within one binomial standard error of it. Test data are not read.
         """
         return {m: [k for b in BUDGETS for k in self._choice(m, b)] for m in METHODS if m in set(self.trials["method"])}
 

@@ -1,20 +1,28 @@
 """The contest: every method's step against the engine's own functions, prices, budgets, choice, claims from tables."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
+from experiments.hsr.flat_training.comparison import at_loss
 from experiments.hsr.flat_training.data import accuracies, load, losses, network
 from experiments.hsr.flat_training.measure import look_epochs, marks, run, run_all
 from experiments.hsr.flat_training.methods import Settings, trial
 from experiments.hsr.flat_training.names import METHODS
 from experiments.hsr.flat_training.stepper import Stepper
+from runner import stats
 from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
-from runner.run.config import build_job
+from runner.report.collect import collect
+from runner.run.config import build_job, protocol
+from runner.store.store import merge
 from runner.training.flatness.stochastic import combine, hessian_vector_product, sharpness_aware_gradients, signs
 
+ROOT = Path(__file__).resolve().parents[3]
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
 
 
@@ -178,3 +186,130 @@ def test_what_cannot_be_used_is_refused(tuning):
         replace(tuning, bound_probes=3)
     with pytest.raises(SettingError, match="memory"):
         replace(tuning, memory=1.0)
+
+
+# -- choice and contest, from constructed tables -----------------------------------------------------------------------
+
+
+def tuned():
+    """Ends of four trials of two methods at two seeds; test accuracies say the opposite of validation's."""
+    rows = []
+    for method in ("sgd", "hsr"):
+        for trial_number, (accuracy, largest) in enumerate(((0.96, 3.0), (0.97, 2.0), (0.9665, 1.0), (0.90, 0.1))):
+            for seed in (1, 2):
+                row = {"rate": 0.1, "radius": 0.0, "weight": 0.0, "probes": 0, "interval": 1, "cpu_seconds": 1.0}
+                row |= {"gradients": 10.0, "train_loss": 0.1, "lambda_sup": 2 * largest, "status": "ok"}
+                row |= {"validation_accuracy": accuracy, "test_accuracy": 1 - accuracy, "lambda_max": largest}
+                rows += [
+                    {**row, "method": method, "budget": budget, "trial": trial_number, "seed": seed}
+                    for budget in ("steps", "cost")
+                ]
+    return pd.DataFrame(rows)
+
+
+def test_choice_is_by_validation_accuracy_and_flatness_within_its_error(tuning):
+    ends = tuned()
+    analysis = replace(tuning, validation=350).analyse({"ends": ends})
+    assert analysis.chosen == {"sgd": [1, 2, 1, 2], "hsr": [1, 2, 1, 2]}
+    assert analysis.error(0.97) == pytest.approx((0.97 * 0.03 / 700) ** 0.5)
+    ends.loc[(ends["trial"] == 2) & (ends["seed"] == 2), "status"] = "diverged"
+    assert replace(tuning).analyse({"ends": ends}).chosen["hsr"] == [1, 1, 1, 1]
+    ends = ends[(ends["method"] == "sgd") | (ends["budget"] == "cost")]
+    assert replace(tuning).analyse({"ends": ends}).chosen["hsr"] == [-1, -1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def contest():
+    words = ["experiment=hsr_flat_training", *WORDS, "experiment.method=[sgd,sam,hsr,hsr_every]"]
+    return build_job(words).experiment
+
+
+def held(contest, factor, seeds=10, shift=0.0):
+    """Ends and curves of ten seeds in which λ₁ of hsr is `factor` times that of the others, which agree."""
+    ends, curves = [], []
+    for cell in contest.cells():
+        method = cell.params["method"]
+        times = factor if method == "hsr" else 1.0
+        for seed in range(seeds):
+            noise = 1 + 0.01 * ((seed * 7 + len(method)) % 5)
+            row = {**cell.params, "seed": seed, "rate": 0.1, "status": "ok", "gradients": 10.0, "cpu_seconds": 1.0}
+            row |= {"train_loss": 0.1, "lambda_max": times * noise, "lambda_sup": 2 * times * noise}
+            ends.append({**row, "test_accuracy": 0.96 + 0.001 * noise + (shift if method == "hsr" else 0.0)})
+            for epoch, loss in enumerate((2.0, 0.5, 0.1 * noise)):
+                at = {**cell.params, "seed": seed, "epoch": epoch, "cpu_seconds": float(epoch), "test_accuracy": 0.9}
+                curves.append({**at, "train_loss": loss, "lambda_max": times * noise / loss})
+    return {"ends": pd.DataFrame(ends), "curves": pd.DataFrame(curves)}
+
+
+@pytest.mark.parametrize(("factor", "verdict", "word"), [(0.5, "confirmed", "wins"), (2.0, "refuted", "loses")])
+def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
+    analysis = contest.analyse(held(contest, factor))
+    found = {c.name: c for c in analysis.claims()}
+    assert found["flatter: hsr"].verdict == verdict
+    marks = found["flatter: hsr"].variants
+    assert marks.startswith(f"{verdict}: ") and ";" not in marks
+    assert "most accurate at equal cost" in marks and "matched training loss" in marks
+    assert found["accurate: hsr"].verdict == "confirmed"
+    assert found["sparing helps: hsr_every"].verdict == ("confirmed" if factor > 1 else "refuted")
+    assert analysis.notes()[0].startswith(f"HSR {word} on flatness")
+    main = next(s for s in analysis.statistics() if s.name == "log λ₁, most accurate at equal cost: hsr - sgd")
+    assert main.p == pytest.approx(2 / 2**10) and abs(main.effect) == 1
+    assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
+
+
+def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
+    analysis = contest.analyse(held(contest, 1.0, shift=-0.02))
+    found = {c.name: c.verdict for c in analysis.claims()}
+    assert found["flatter: hsr"] == "no power" and found["accurate: hsr"] == "refuted"
+    assert analysis.notes()[0].startswith("HSR does not win")
+
+
+def test_ten_seeds_reach_the_level_after_holm(contest):
+    tests = [s for s in stats.correct(contest.analyse(held(contest, 0.5)).statistics()) if s.label_a == "hsr"]
+    assert all(s.p_holm < 0.05 for s in tests if s.figure.startswith("log λ₁"))
+    assert 23 * 2 / 2**10 < 0.05, "a family of the whole contest can, too"
+
+
+def test_partial_tables_have_a_report(contest):
+    whole = held(contest, 0.5, seeds=2)
+    for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_every"]):
+        tables = {name: rows[rows["method"].isin(methods)] for name, rows in whole.items()}
+        analysis = contest.analyse(tables)
+        for make in analysis.figures().values() if methods == ["sgd", "hsr"] else ():
+            make()
+        assert all(c.verdict != "empty" for c in analysis.claims()) and isinstance(analysis.notes(), list)
+
+
+def test_matched_loss_is_read_at_the_same_loss():
+    assert math.exp(at_loss([4.0, 1.0], [1.0, 16.0], 2.0)) == pytest.approx(4)
+    assert math.isnan(at_loss([4.0, 1.0], [1.0, 16.0], 0.5)) and math.isnan(at_loss([4.0, 1.0], [1.0, -1.0], 2.0))
+    assert at_loss([1.0, 4.0, 0.5], [9.0, 1.0, 1.0], 2.0) == pytest.approx(math.log(9))
+
+
+def test_the_contest_measures_what_was_chosen(contest):
+    cells = {cell.label: cell for cell in contest.cells()}
+    cell = next(c for c in cells.values() if c.params["method"] == "sgd" and c.params["budget"] == "cost")
+    tables = contest.measure(cell, Context(1))
+    assert [row["budget"] for row in tables["ends"]] == ["cost"]
+    assert tables["ends"][0]["rate"] == trial("sgd", cell.params["trial"]).rate
+    assert tables["curves"][0]["epoch"] == 0
+    with pytest.raises(SettingError, match=r"chosen\.sgd: expected 4"):
+        replace(contest, chosen={})
+
+
+CIFAR = ["dataset=cifar10"] + [
+    f"experiment.{word}" for word in ("train=2000", "validation=2000", "test=4000", "widths=[32,32]", "epochs=10")
+]
+
+
+@pytest.mark.parametrize(("name", "words"), [("hsr_flat_training", []), ("hsr_flat_cifar10", CIFAR)])
+def test_the_contest_takes_what_the_stored_search_chose_and_trains_as_it_did(name, words):
+    """By the rules in the YAML file, from three seeds that the contest does not use."""
+    search = build_job(["experiment=hsr_flat_tuning", *words, f"outputs={ROOT / 'outputs'}"])
+    stored = collect([search], protocol)
+    ends = merge(stored.cells)["ends"]
+    assert set(ends["seed"]) == {142, 143, 144} and set(ends["method"]) == set(METHODS)
+    contest = build_job([f"experiment={name}"]).experiment
+    assert contest.chosen == search.experiment.analyse({"ends": ends}).chosen
+    shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
+    assert {n: getattr(contest, n) for n in shared} == {n: getattr(search.experiment, n) for n in shared}
