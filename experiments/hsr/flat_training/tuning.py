@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from experiments.hsr.flat_training import FlatTuning
 
+LEARNED = 0.8
 BUDGET_WORDS = {"steps": "equal steps", "cost": "equal cost"}
 
 
@@ -88,11 +89,10 @@ class TuningAnalysis(Analysis):
 
 def pareto(trials: pd.DataFrame, budget: str) -> Figure:
     """λ₁ and λ_sup at the end against validation error, and against processor time; one mark per setting, mean over the
-    tuning seeds, fronts as lines. Settings that learned nothing (error above five times the best) are left out."""
+    tuning seeds, fronts as lines. Settings below `LEARNED` of the best accuracy are left out."""
     figure, axes = draw.new_figure(2, 2, width=9.4, height=7.2)
     trials = trials[trials["budget"] == budget]
-    error = 1 - trials["validation_accuracy"]
-    kept = trials[error <= 5 * error.min()] if error.min() < 0.15 else trials[error <= 1.25 * error.min()]
+    kept = trials[trials["validation_accuracy"] >= LEARNED * trials["validation_accuracy"].max()]
     for method in (m for m in METHODS if (kept["method"] == m).any()):
         own = kept[kept["method"] == method]
         for row, quantity in enumerate(("lambda_max", "lambda_sup")):
