@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -121,16 +122,21 @@ class ContestAnalysis(Analysis):
     def notes(self) -> list[str]:
         found = [self._headline("hsr", MAIN)] if MAIN in self.entries else []
         found += [self._sparing()] if MAIN in self.entries else []
+        found += [self._same_loss()] if MAIN in self.entries and "curves" in self.tables else []
         others = [entry for entry in self.entries if entry != MAIN]
         found += [self._headline("hsr", entry) for entry in others if "hsr" in self.compared.methods(entry)]
-        found += [f"{words(entry).capitalize()}: {'; '.join(self._means(entry))}." for entry in self.entries]
-        lost = self.tables["ends"][self.tables["ends"]["status"] != "ok"]
-        found += [
-            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: {', '.join(sorted(set(rows['status'])))} at "
-            f"{len(rows)} of {self._seeds()} seeds, which leave its pairs incomplete."
-            for (method, budget, number), rows in lost.groupby(["method", "budget", "trial"])
+        return found + self._lost() + ["Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
+
+    def _lost(self) -> list[str]:
+        """Trainings that failed: they stay in every comparison as far as they have numbers."""
+        ends = self.tables["ends"]
+        chance = math.log(self.experiment.dataset.classes)
+        failed = ends[(ends["status"] != "ok") | (ends["train_loss"] >= chance)]
+        return [
+            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: at {len(rows)} of {self._seeds()} seeds it "
+            "diverged, ended no better than chance, or λ₁ did not converge."
+            for (method, budget, number), rows in failed.groupby(["method", "budget", "trial"])
         ]
-        return found
 
     def _seeds(self) -> int:
         return int(self.tables["ends"]["seed"].nunique())
@@ -168,18 +174,40 @@ class ContestAnalysis(Analysis):
             texts.append(f"{NAMES[own]}: λ₁ {', '.join(f'{r} times that of {name}' for name, r in against)}")
         return f"What spares products, {words(MAIN)}: {'; '.join(texts) or 'nothing stored'}."
 
-    def _means(self, entry: Entry) -> list[str]:
-        found = []
-        for method in self.compared.methods(entry):
-            rows = self.compared.ends(entry, method)
-            largest = Ratio.of(list(self.compared.values(entry, method, "lambda_max"))).value
-            bound = Ratio.of(list(self.compared.values(entry, method, "lambda_sup"))).value
-            found.append(
-                f"{NAMES[method]} (rate {rows['rate'].iloc[0]:g}) λ₁ {largest:.2g}, λ_sup {bound:.2g}, test "
-                f"{100 * rows['test_accuracy'].mean():.2f} %, training loss {rows['train_loss'].median():.2g}, "
-                f"{rows['gradients'].median():.0f} gradients, {rows['cpu_seconds'].median():.1f} s"
-            )
-        return found
+    def _same_loss(self) -> str:
+        """λ₁ where both first reach the lowest training loss that both reach."""
+        texts = []
+        for own in (m for m in HSR if m in self.compared.methods(MAIN)):
+            found = {NAMES[b]: Ratio.of(self.compared.matched(MAIN, own, b)) for b in self._against(MAIN, own)}
+            texts.append(f"{NAMES[own]}: {', '.join(f'{r} times that of {b}' for b, r in found.items())}")
+        return f"λ₁ at the lowest training loss that both of a pair reach, {words(MAIN)}: {'; '.join(texts)}."
+
+    def documents(self) -> Mapping[str, str]:
+        """methods.md: a table of every entry, one row per method."""
+        lines = [
+            "Means over the seeds: λ₁ and λ_sup geometric, test accuracy arithmetic with its standard deviation; "
+            "training loss and price are medians, gradients as the experiment counts them.",
+        ]
+        head = "| method | settings | λ₁ | λ_sup | test accuracy (%) | training loss | gradients | processor time (s) |"
+        for entry in self.entries:
+            lines += ["", f"## {words(entry).capitalize()}", "", head, "|---" * 8 + "|"]
+            lines += [self._row(entry, method) for method in self.compared.methods(entry)]
+        return {"methods.md": "\n".join(lines) + "\n"}
+
+    def _row(self, entry: Entry, method: str) -> str:
+        rows = self.compared.ends(entry, method)
+        first = rows.iloc[0]
+        knobs = [f"{k} {first[k]:g}" for k in ("rate", "radius", "weight", "probes") if first[k]]
+        knobs += [f"every {first['interval']:g} steps"] * bool(first["interval"] > 1)
+        largest, bound = (
+            Ratio.of(list(self.compared.values(entry, method, name))).value for name in ("lambda_max", "lambda_sup")
+        )
+        accuracy = Sample.of(100 * rows["test_accuracy"])
+        return (
+            f"| {NAMES[method]} | {', '.join(knobs)} | {largest:.3g} | {bound:.3g} | {accuracy.mean:.2f} ± "
+            f"{accuracy.std:.2f} | {rows['train_loss'].median():.2g} | {rows['gradients'].median():.0f} | "
+            f"{rows['cpu_seconds'].median():.2g} |"
+        )
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         if not self.entries:

@@ -233,6 +233,7 @@ def held(contest, factor, seeds=10, shift=0.0):
         for seed in range(seeds):
             noise = 1 + 0.01 * ((seed * 7 + len(method)) % 5)
             row = {**cell.params, "seed": seed, "rate": 0.1, "status": "ok", "gradients": 10.0, "cpu_seconds": 1.0}
+            row |= {"radius": 0.0, "weight": 0.1, "probes": 2, "interval": 4}
             row |= {"train_loss": 0.1, "lambda_max": times * noise, "lambda_sup": 2 * times * noise}
             ends.append({**row, "test_accuracy": 0.96 + 0.001 * noise + (shift if method == "hsr" else 0.0)})
             for epoch, loss in enumerate((2.0, 0.5, 0.1 * noise)):
@@ -252,6 +253,14 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
     assert found["accurate: hsr"].verdict == "confirmed"
     assert found["sparing helps: hsr_every"].verdict == ("confirmed" if factor > 1 else "refuted")
     assert analysis.notes()[0].startswith(f"HSR {word} on flatness")
+    assert (
+        f"| HSR | rate 0.1, weight 0.1, probes 2, every 4 steps | {factor * 1.02:.3g} |"
+        in analysis.documents()["methods.md"]
+    )
+    assert not any("no better than chance" in note for note in analysis.notes())
+    tables = held(contest, factor)
+    tables["ends"].loc[0, "train_loss"] = 2.4
+    assert any("SGD, settings 2" in n and "no better than chance" in n for n in contest.analyse(tables).notes())
     main = next(s for s in analysis.statistics() if s.name == "log λ₁, most accurate at equal cost: hsr - sgd")
     assert main.p == pytest.approx(2 / 2**10) and abs(main.effect) == 1
     assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
