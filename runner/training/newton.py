@@ -221,9 +221,9 @@ def lbfgs(
     Stops on the gradient only (its own test on the decrease of f is switched off), or where its line search fails
     (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f.
 
-    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor (OPENBLAS_CORETYPE; cell.json names
-    it), even where torch's are the same: cells of attention_newton measured under SkylakeX and under Haswell differed in
-    the rows of this method alone, and repeat to the byte under either.
+    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor (OPENBLAS_CORETYPE; cell.json
+    names it), even where torch's are the same: cells of attention_newton measured under SkylakeX and under Haswell
+    differed in the rows of this method alone, and repeat to the byte under either.
     """
     from scipy.optimize import minimize as scipy_minimise
     from threadpoolctl import threadpool_limits

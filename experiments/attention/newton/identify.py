@@ -31,8 +31,8 @@ def draw_layer(about: Mapping[str, float], generator: torch.Generator) -> tuple[
 
     common, own = normal(d, 1), normal(d, n)
     x = about["similarity"] ** 0.5 * common + (1 - about["similarity"]) ** 0.5 * own
-    w = normal(d, d) if rank == d else normal(d, rank) @ normal(rank, d) / rank**0.5
-    v = normal(d, d) if seen == d else normal(d, seen) @ normal(seen, d) / seen**0.5
+    w = normal(d, d) if rank == d else normal(d, rank) @ normal(rank, d) / max(rank, 1) ** 0.5
+    v = normal(d, d) if seen == d else normal(d, seen) @ normal(seen, d) / max(seen, 1) ** 0.5
     w, v = about["score_scale"] * w / d**0.5, v / d**0.5
     return x, Heads(w.unsqueeze(0), v.unsqueeze(0), causal=bool(about["causal"]))
 
