@@ -136,7 +136,13 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
 
 
 def continued(
-    problem: LeastSquares, start: Tensor, ladder: Sequence[float], *, rung_steps: int = 20, max_steps: int = 400
+    problem: LeastSquares,
+    start: Tensor,
+    ladder: Sequence[float],
+    *,
+    rung_steps: int = 20,
+    max_steps: int = 400,
+    decrease: float = 1e-4,
 ) -> Ends:
     """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each, then at gamma = 0 to the end.
 
@@ -144,9 +150,11 @@ def continued(
     """
     steps = torch.zeros(len(start), dtype=torch.long)
     for gamma in ladder:
-        ends = levenberg_marquardt(problem, start, gamma=gamma, max_steps=rung_steps, tolerance=1e-2 * gamma)
+        ends = levenberg_marquardt(
+            problem, start, gamma=gamma, max_steps=rung_steps, tolerance=1e-2 * gamma, decrease=decrease
+        )
         start, steps = ends.points, steps + ends.steps
-    last = levenberg_marquardt(problem, start, max_steps=max_steps)
+    last = levenberg_marquardt(problem, start, max_steps=max_steps, decrease=decrease)
     return Ends(last.points, last.square, steps + last.steps, last.capped)
 
 

@@ -24,6 +24,7 @@ from runner.contract.experiment import (
     not_empty,
     one_of,
     positive,
+    since,
 )
 from runner.data.attention import AttentionData
 from runner.models.kinds.attention import AttentionModel
@@ -58,6 +59,8 @@ class AttentionNewton(Experiment):
     near_starts: int = free()
     steps: dict[str, int]
     tolerance: float
+    decrease: float = since(1e-4)
+    lbfgs_memory: int = since(30)
     ladder: list[float]
     rung_steps: int
     multiple: list[float]

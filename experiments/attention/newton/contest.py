@@ -21,7 +21,7 @@ from runner.contract.experiment import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.certificate import certificate
 from runner.training.levenberg_marquardt import continued, levenberg_marquardt
-from runner.training.newton import INDEFINITE, SINGULAR, Objective, Trace, lbfgs, minimise
+from runner.training.newton import INDEFINITE, NOT_FINITE, SINGULAR, STALLED, Objective, Trace, lbfgs, minimise
 
 if TYPE_CHECKING:
     from experiments.attention.newton import AttentionNewton
@@ -121,11 +121,11 @@ def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Ten
     ladder = setup.ladder if method.endswith(CONTINUED) else []
     if name == "levenberg-marquardt":
         least = equations(problem.layer, problem.b)
-        options = {"max_steps": setup.steps["levenberg-marquardt"]}
+        cap = setup.steps[name]
         if ladder:
-            ends = continued(least, start, ladder, rung_steps=setup.rung_steps, **options)
+            ends = continued(least, start, ladder, rung_steps=setup.rung_steps, max_steps=cap, decrease=setup.decrease)
         else:
-            ends = levenberg_marquardt(least, start, **options)
+            ends = levenberg_marquardt(least, start, max_steps=cap, decrease=setup.decrease)
         # every trial is charged as if it had been accepted
         work = ends.steps * (2 * counts["value"] + counts["jacobian"] + counts["cholesky"])
         return Run(ends.points, work.double(), ends.capped)
@@ -133,16 +133,23 @@ def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Ten
     cap = setup.steps[name]
     for gamma in ladder:
         short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
-        trace = _descend(name, problem.objective(gamma), start, short, 1e-2 * gamma)
+        trace = _descend(setup, name, problem.objective(gamma), start, short, 1e-2 * gamma)
         start, total = trace.points[-1], total + _work(name, trace, counts)
-    trace = _descend(name, problem.objective(0.0), start, cap, setup.tolerance)
-    return Run(trace.points[-1], total + _work(name, trace, counts), ~trace.converged & (trace.steps >= cap))
+    trace = _descend(setup, name, problem.objective(0.0), start, cap, setup.tolerance)
+    return Run(trace.points[-1], total + _work(name, trace, counts), _capped(trace, cap))
 
 
-def _descend(method: str, objective: Objective, start: Tensor, cap: int, tolerance: float) -> Trace:
+def _capped(trace: Trace, cap: int) -> Tensor:
+    """Starts whose last allowed step was neither at a stationary point nor a stall."""
+    last = trace.status[-1] if len(trace.status) else torch.zeros_like(trace.steps)
+    return ~trace.converged & (trace.steps >= cap) & (last != STALLED) & (last != NOT_FINITE)
+
+
+def _descend(setup: AttentionNewton, method: str, objective: Objective, start: Tensor, cap: int, goal: float) -> Trace:
+    """Newton's methods and L-BFGS, with the stop of Levenberg-Marquardt: a start that creeps is given up."""
     if method == "l-bfgs":
-        return lbfgs(objective, start, cap, tolerance)
-    return minimise(objective, start, method, cap, tolerance)  # type: ignore[arg-type]
+        return lbfgs(objective, start, cap, goal, setup.lbfgs_memory, setup.decrease)
+    return minimise(objective, start, method, cap, goal, setup.decrease)  # type: ignore[arg-type]
 
 
 def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:

@@ -63,7 +63,7 @@ def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
         query, key, value = (stages[name].weight.detach().double() for name in "qkv")
         layer = Heads((key.mT @ query / len(query) ** 0.5).unsqueeze(0), value.mT.unsqueeze(0))
         for index in range(setup.sequences):
-            x = trained.data.validation.inputs[index].double().mT
+            x = trained.data.test.inputs[index].double().mT
             generator = ctx.torch_generator(f"attention_newton layer starts {index}")
             start = torch.randn(setup.target_starts, x.numel(), generator=generator, dtype=x.dtype)
             row, _ = attack(setup, layer, x, start)
