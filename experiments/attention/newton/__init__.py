@@ -61,6 +61,7 @@ class AttentionNewton(Experiment):
     tolerance: float
     decrease: float = since(1e-4)
     lbfgs_memory: int = since(30)
+    lbfgs_starts: int = since(4, free=True)
     ladder: list[float]
     rung_steps: int
     multiple: list[float]

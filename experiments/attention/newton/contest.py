@@ -63,10 +63,12 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
         exact = []
         for number, method in enumerate(setup.method):
             ctx.progress(index * len(setup.method) + number, setup.problems * len(setup.method), method)
-            run = run_method(setup, method, problem, start)
+            begin = start if not method.startswith("l-bfgs") else _few(start, blocks, setup.lbfgs_starts)
+            used = blocks if begin is start else _few_blocks(blocks, setup.lbfgs_starts)
+            run = run_method(setup, method, problem, begin)
             found = ended(equations(problem.layer, problem.b), run.points, problem.data, problem.b)
             exact.append(found.points[found.exact])
-            for origin, block in blocks.items():
+            for origin, block in used.items():
                 right = found.error[block] <= setup.recovered
                 row = {"problem": index, "method": method, "origin": origin, "starts": block.stop - block.start}
                 counts = {
@@ -92,6 +94,21 @@ def starts(setup: AttentionNewton, problem: Problem, generator: torch.Generator)
         blocks[f"{distance:g}"] = slice(at, at + len(away))
         at += len(away)
     return torch.cat(parts), blocks
+
+
+def _few_blocks(blocks: dict[str, slice], count: int) -> dict[str, slice]:
+    """Where the first `count` starts of each origin lie once they are taken together."""
+    found, at = {}, 0
+    for origin, block in blocks.items():
+        kept = min(count, block.stop - block.start)
+        found[origin] = slice(at, at + kept)
+        at += kept
+    return found
+
+
+def _few(start: Tensor, blocks: dict[str, slice], count: int) -> Tensor:
+    """The first `count` starts of each origin."""
+    return torch.cat([start[block][:count] for block in blocks.values()])
 
 
 def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row:

@@ -87,10 +87,11 @@ def equations(layer: Heads, b: Tensor) -> LeastSquares:
 
 
 def invariances(layer: Heads, n: int) -> Tensor:
-    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output.
+    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W and V do not see them.
 
     All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a row's scores by one
-    constant); a single token by u where also W_h^T u = 0. No column where W or V is regular.
+    constant); a single token by u where also W_h^T u = 0. No column where W or V is regular. At W = 0, where every
+    output is the mean token, there are more, and so they are wherever there are fewer outputs than unknowns.
     """
     d = layer.width
     rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])

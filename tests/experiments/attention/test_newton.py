@@ -92,7 +92,7 @@ def test_ends_are_told_apart() -> None:
     assert len(distinct(torch.stack([problem.data, problem.data * (1 + 1e-9), 2 * problem.data]))) == 2
 
 
-def test_invariances_change_no_output_and_are_all_that_do_so() -> None:
+def test_invariances_change_no_output_at_any_length() -> None:
     generator = torch.Generator().manual_seed(3)
     v = torch.randn(1, 3, 3, generator=generator, dtype=DTYPE)
     v[0, 2] = 0.0  # the third entry of a token has no value
