@@ -114,6 +114,8 @@ def bound(
     over: what varies, in words.
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
+    if not says.decidable:
+        return _without_limits(says, group)
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
@@ -136,6 +138,8 @@ def number(
     what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
+    if math.isnan(says.number):
+        return _without_limits(says, group)
     theirs = Sample.printed(says.number, says.std, says.n)
     margin = margin_of(says.number, says.rounding, says.margin)
     samples = _samples(parts)
@@ -157,6 +161,8 @@ def _samples(parts: Parts) -> dict[str, Sample]:
 
 def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *, group: str = "") -> Claim:
     """A quantity without chance keeps the limits in every part; NaN is a part with nothing to test."""
+    if not statement.decidable:
+        return _without_limits(statement, group)
     if not math.isnan(statement.number):
         statement = replace(
             statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
@@ -170,6 +176,11 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *,
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
     return claim(statement, verdict, value, detail, group=group, variants=marks)
+
+
+def _without_limits(statement: Statement, group: str) -> Claim:
+    """Nothing could fail: neither the print nor a reading says what the quantity is held to."""
+    return claim(statement, "empty", detail="no limit and no number to hold it to", group=group)
 
 
 def constructed(statement: Statement, why: str, value: float = NAN, group: str = "") -> Claim:

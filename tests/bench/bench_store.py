@@ -61,16 +61,27 @@ def jobs(outputs: Path, seeds: int) -> list[Job]:
 
 
 def list_stored(outputs: Path, seeds: int) -> None:
-    """What `hess-run list` and the line before a run do with one experiment."""
-    assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in listing.announce(jobs(outputs, seeds))[0]
+    """What `hess-run list` does with one experiment."""
+    store = Store(outputs, "toy")
+    assert len({cell.meta["seed"] for cell in store.all(tables=False)}) == seeds
+
+
+def plan(outputs: Path, seeds: int) -> None:
+    """`hess-run plan` of every seed."""
     assert len(listing.plan(jobs(outputs, seeds))) > seeds
 
 
 def resume(outputs: Path, seeds: int) -> None:
-    """What a sweep does before its first cell, and all that it does when every cell is stored."""
-    for job in jobs(outputs, seeds):
+    """What a sweep does before its first cell, and all that it does before its report when every cell is stored."""
+    lines, left = listing.survey(jobs(outputs, seeds))
+    assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in lines[0] and not left
+
+
+def loops(outputs: Path, seeds: int) -> None:
+    """The loop over the stored cells of every seed: what a sweep with one new cell a seed adds to that."""
+    for number, job in enumerate(jobs(outputs, seeds)):
         store = job.store
-        store.prepare()
+        store.prepare(clean=number == 0)
         assert all(store.has(cell_id) for cell_id, _ in job.cells())
 
 
@@ -109,7 +120,7 @@ def main(seeds: int = SEEDS) -> None:
         begin = time.perf_counter()
         simulate(outputs, seeds)
         print(f"{seeds * CELLS} cells simulated in {time.perf_counter() - begin:.0f} s", flush=True)
-        for step in ("list_stored", "resume", "collect"):
+        for step in ("list_stored", "plan", "resume", "loops", "collect"):
             results = context.Queue()
             process = context.Process(target=timed, args=(step, outputs, seeds, results))
             process.start()

@@ -56,10 +56,11 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
         "paper": "DAG",
         "seeds": [42, 43],
         "cells": [
-            {"id": f"{k}", "params": {"activation": a}, "seed": 42, "git_commit": "abc"}
+            {"id": f"{k}", "params": {"activation": a}, "seed": 42, "git_commit": "abc", "finished": "2026"}
             for k, a in enumerate(("relu", "silu"))
         ],
-        "captions": {"gap": "Gap against distance, mean ± std over seeds."},
+        "captions": {"gap": "Gap against distance, mean ± std over seeds. Seeds 42, 43 (n = 2)."},
+        "alts": {"gap": "3 printed numbers: all reproduced."},
         "artifacts": ["scorecard.csv", "claims.csv", "stats.csv", "findings.md", "figures/gap.png", "index.html"],
         "missing": [],
     }
@@ -90,6 +91,7 @@ def test_the_page_holds_what_it_must_and_nothing_from_elsewhere(tmp_path):
     html = built(tmp_path).read_text()
     for text in ("Made with other settings", "<em>gap</em>", "mean ± std over seeds. Seeds 42, 43 (n = 2)", "abc (2"):
         assert text in html
+    assert 'alt="3 printed numbers: all reproduced."' in html
     assert html.index('id="figures"') < html.index('id="rows"')
     assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", html)
     assert "<b>why</b>" not in html  # what comes from tables is text

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.report.site.model import ORDER, Page, seeds_line, tone
+from runner.report.captions import seeds_line
+from runner.report.site.model import ORDER, Page, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -101,10 +102,13 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
     return path
 
 
-def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = ()) -> Path:
+def build_start(
+    root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = (), origin: str = ""
+) -> Path:
     """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
 
-    errata: entries of the audit (paper, class, …), for the table of classes.
+    errata: entries of the audit (paper, class, …), for the table of classes. origin: what the page is made from, to be
+    found in it again.
     """
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
     pages = [p for p in map(Page.read, folders) if p is not None]
@@ -121,7 +125,9 @@ def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping
     html = (
         _environment()
         .get_template("start.html")
-        .render(papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken)
+        .render(
+            papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken, origin=origin
+        )
     )
     path = root / "index.html"
     write_bytes(path, html.encode())
