@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.printed import Judged
 from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    Experiment,
     SettingError,
     Table,
     Tables,
@@ -40,12 +40,13 @@ TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionNewton(Experiment):
+class AttentionNewton(Judged):
     """Settings, each explained in conf/experiment/attention_newton.yaml."""
 
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Recovery of the attention input"
     paper: ClassVar[str] = "Attention"
+    claimed: ClassVar[str] = "attention_newton"
     reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, identifiability, trained targets"
 
     study: list[str] = grid()

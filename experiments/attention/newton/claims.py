@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
-from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -25,7 +24,7 @@ BEYOND = "beyond the paper"
 
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     """One row for each statement whose tables are there."""
-    says, found = statements("attention_newton"), []
+    says, found = setup.says, []
     if "theorem" in tables:
         found += theorem_claims(setup, tables["theorem"], says)
     if "certificate" in tables:

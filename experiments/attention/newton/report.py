@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 
@@ -23,6 +23,7 @@ class AttentionNewtonAnalysis(Analysis):
     """Readings of the studies' tables, as far as they are stored."""
 
     experiment: AttentionNewton
+    bars: ClassVar[str] = "Bands are quartiles over problems and seeds in recovery, the range over inputs in targets"
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         setup, tables = self.experiment, self.tables
