@@ -23,7 +23,7 @@ class AttentionNewtonAnalysis(Analysis):
     """Readings of the studies' tables, as far as they are stored."""
 
     experiment: AttentionNewton
-    bars: ClassVar[str] = "Bands are quartiles over problems and seeds in recovery, the range over inputs in targets"
+    bars: ClassVar[str] = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         setup, tables = self.experiment, self.tables
