@@ -35,7 +35,7 @@ Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
 """
 
-from runner.curvature.certificate import Certifiable, Certificate, verify
+from runner.curvature.certificate.verify import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks

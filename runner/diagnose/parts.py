@@ -162,7 +162,7 @@ CERTIFICATE = ("what", "ok", "largest_error", "at", "tolerance", "step_size", "s
 def price_of_certificate(problem: Problem) -> Price:
     """Four gradients of each example of the first batch alone, ten of its first, in float64, and the exact blocks where
     they are small (certificate.py)."""
-    from runner.curvature.certificate import EXACT_SIZE
+    from runner.curvature.certificate.verify import EXACT_SIZE
 
     try:
         sizes = problem.sizes
