@@ -11,6 +11,7 @@ from torch import Tensor
 
 from experiments.attention.newton.problem import Problem, draw, follow
 from experiments.attention.newton.regularised import cost_rows, scan_rows, theorem_row
+from experiments.certificates import of_hessian
 from runner.contract.experiment import Cell, Context, Table
 from runner.training.newton import (
     INDEFINITE,
@@ -38,10 +39,10 @@ Row = dict[str, Any]
 
 
 def measure(setup: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Tables `basin` and `iterates` always, `scan`, `theorem` and `cost` where the cell asks for them."""
+    """Tables `basin`, `iterates` and `certificate` always, `scan`, `theorem` and `cost` where the cell asks for them."""
     n, d = int(cell.params["tokens"]), int(cell.params["width"])
     gamma, noise = float(cell.params["gamma"]), float(cell.params["noise"])
-    rows: dict[str, list[Row]] = {"basin": [], "iterates": []}
+    rows: dict[str, list[Row]] = {"basin": [], "iterates": [], "certificate": []}
     for index in range(setup.problems):
         ctx.progress(index, setup.problems)
         problem = draw(n, d, noise, setup.score_scale, index, ctx)
@@ -54,9 +55,17 @@ def measure(setup: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table
             rows.setdefault("scan", []).extend(scan_rows(problem, setup.scan, index))
         if setup.tests_theorem(cell):
             rows.setdefault("theorem", []).append(theorem_row(problem, index))
+    rows["certificate"].append(certificate(draw(n, d, noise, setup.score_scale, 0, ctx), gamma, ctx))
     if setup.tests_theorem(cell):
         rows["cost"] = cost_rows(draw(n, d, noise, setup.score_scale, 0, ctx), gamma, setup.repeats)
     return {name: {key: [row[key] for row in found] for key in found[0]} for name, found in rows.items()}
+
+
+def certificate(problem: Problem, gamma: float, ctx: Context) -> Row:
+    """Row of `certificate`: the Hessian that every method steps with, at the data of the first problem."""
+    objective, at = problem.objective(gamma), problem.data
+    hessian = objective.hessian(at.unsqueeze(0))[0]
+    return of_hessian("Hessian", hessian, lambda t: objective.value(t.unsqueeze(0))[0], at, ctx)
 
 
 def runs(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
@@ -35,6 +36,14 @@ def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step
         shift[k] = step
         found[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
     return found
+
+
+def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
+    """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
+    dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
+    theta = _uniform(ctx, "starts", 1, dimension, experiment.training.half_range)[0]
+    return of_hessian("Hessian", tl.hessian(theta, x, q), lambda t: tl.loss(t, x, q), theta, ctx)
 
 
 def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
