@@ -88,7 +88,8 @@ from runner.curvature.metrics.measure import inter_layer_metrics
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
-from runner.curvature.parameters.operator import ParameterBlock, ParameterOperator
+from runner.curvature.parameters.block import ParameterBlock
+from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
 from runner.curvature.spectra.symmetric import as_linear_operator

@@ -156,7 +156,7 @@ def _replay(root: nn.Module, tree: Any, batch_dim: int, shared: list[str], notes
     A square matrix with as many rows as there are examples may be a mask for all of them: tried where the module does
     not run otherwise.
     """
-    count = count_examples(tree, batch_dim)
+    count = count_examples(tree, batch_dim, shared)
     inputs = Examples(tree, count, batch_dim, shared)
     replay = Replay(root, inputs, inputs.pack(tree))
     try:
