@@ -61,7 +61,9 @@ def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], 
         )
     if not all(carried):
         without = carried.count(False)
-        lines.append(f"{without} of {len(carried)} cells carry no certificate: they were measured before it was stored.")
+        lines.append(
+            f"{without} of {len(carried)} cells carry no certificate: they were measured before it was stored."
+        )
     return lines
 
 

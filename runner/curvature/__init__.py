@@ -86,9 +86,9 @@ from runner.curvature.metrics.low_rank import (
 )
 from runner.curvature.metrics.measure import inter_layer_metrics
 from runner.curvature.metrics.ratios import PairMetrics
+from runner.curvature.parameters.block import ParameterBlock
 from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
-from runner.curvature.parameters.block import ParameterBlock
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs

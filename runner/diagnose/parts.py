@@ -157,6 +157,7 @@ def measure_layers(problem: Problem) -> dict[str, Table]:
 
 # ------------------------------------------------------------------ certificate
 
+
 def price_of_certificate(problem: Problem) -> Price:
     """Four gradients of each example of the first batch alone, ten of its first, in float64, and the exact blocks where
     they are small (certificate.py)."""

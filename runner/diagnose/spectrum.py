@@ -143,10 +143,7 @@ def measure_density(problem: Problem) -> dict[str, Table]:
     else:
         from runner.curvature import spectral_density
 
-        estimate = spectral_density(operator, RANK_STEPS = 8
-"""Golub-Kahan steps that the largest singular value of a diagonal block is foretold to take."""
-
-DENSITY_PROBES, DENSITY_STEPS, generator=problem.generator("density"))
+        estimate = spectral_density(operator, DENSITY_PROBES, DENSITY_STEPS, generator=problem.generator("density"))
         each = zip(estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True)
         found = [(x, d, max(0.0, d - 1.96 * e), d + 1.96 * e) for x, d, e in each]
     return {"density": columns(("eigenvalue", "density", "low", "high"), found)}

@@ -15,7 +15,7 @@ LONGEST = 12
 def findings_text(
     title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str], trust: Sequence[str] = ()
 ) -> str:
-    """Markdown: counts, statements and numbers by verdict, the notes, and what is known of the numbers' certificates."""
+    """Markdown: counts, statements and numbers by verdict, the notes, and what the cells' certificates say."""
     said, scored = claims.to_dict("records"), scorecard.to_dict("records")
     parts = [f"# {title}\n"]
     if notes:

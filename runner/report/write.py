@@ -125,9 +125,7 @@ def write_report(
     return summary
 
 
-def _certificates(
-    experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]
-) -> list[str]:
+def _certificates(experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]) -> list[str]:
     """What is to be said about the certificates of the cells; nothing where there are no cells."""
     carried = [bool(cell.get("certificate")) for cell in manifest.get("cells", [])]
     rows = merged[CERTIFICATE].to_dict("records") if CERTIFICATE in merged else []

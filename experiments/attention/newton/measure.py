@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 def measure(setup: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Tables `basin`, `iterates` and `certificate` always, `scan`, `theorem` and `cost` where the cell asks for them."""
+    """Tables `basin`, `iterates` and `certificate` always, `scan`, `theorem` and `cost` where the cell asks for it."""
     n, d = int(cell.params["tokens"]), int(cell.params["width"])
     gamma, noise = float(cell.params["gamma"]), float(cell.params["noise"])
     rows: dict[str, list[Row]] = {"basin": [], "iterates": [], "certificate": []}

@@ -60,7 +60,8 @@ def block_row(
     y: torch.Tensor,
     ctx: Context | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """(row, certificate of its blocks where there is a ctx). full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block; loss on the samples."""
+    """(row, certificate of its blocks where there is a ctx). full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap
+    (Eq. 4) of the batch-mean block; loss on the samples."""
     dag = network.to_dag(trained.loss)
     if metric.double:
         dag, x, y = dag.to(torch.float64), x.double(), y.double()

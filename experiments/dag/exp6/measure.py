@@ -1,7 +1,8 @@
 """Metrics of all pairs of measured outputs of a ResNet-18: exact where they can be, and as the paper estimates them.
 
 Tables: `pairs`, one row per statistics, estimator and pair; `distances`, their averages by distance; `networks`,
-loss, accuracy and parameters; `certificate`, one row per statistics; `history` and `origin` of the training, where there is one.
+loss, accuracy and parameters; `certificate`, one row per statistics; `history` and `origin` of the training, where
+there is one.
 
 statistics: of BatchNorm, "running" (as the network has them: at init mean 0 and variance 1, as published) or
 "calibrated" (estimated from training images; at init only). estimator: "engine" (Gauss–Newton part exact by factors,

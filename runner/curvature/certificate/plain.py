@@ -1,4 +1,4 @@
-"""A matrix, a function or a foreign operator as an operator that can be certified, beside the gradient it belongs to."""
+"""A matrix, a function or a foreign operator as one that can be certified, beside the gradient it belongs to."""
 
 from __future__ import annotations
 

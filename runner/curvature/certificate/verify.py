@@ -61,7 +61,7 @@ class Certificate:
 
     examples: relative error of the product of each example alone (empty where the operator cannot say); nodes: of the
     batch's product, at each node; step: of the differences, relative to the size of the nodes' outputs; reasons: what
-    is wrong, the likely cause and the node. noun, piece: what its nodes and examples are (groups of parameters, batches).
+    is wrong, the likely cause and the node. noun, piece: what nodes and examples are (groups of parameters, batches).
     """
 
     ok: bool
@@ -98,6 +98,7 @@ def verify(
     part: Part = "total",
     at: Tensor | None = None,
     gradient: Callable[[Tensor], Tensor] | None = None,
+    groups: Mapping[str, slice] | None = None,
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
 ) -> Certificate:
@@ -107,7 +108,8 @@ def verify(
     with `blocks` (and the `part` of the Hessian that they are) those blocks instead of all these.
     verify(operator) a CurvatureOperator or ParameterOperator of any part, or any `Certifiable`.
     verify(product, at=theta, gradient=g) a matrix (n, n), a function v -> H v or anything with `matvec`, that is said
-    to be the derivative of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss).
+    to be the derivative of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
+    parts of theta, as slices that cover it.
     tolerance: relative, default 1e-6 for float64, 1e-3 for float32, 0.1 below. Costs 4 gradients of every example, 12
     of the first. Never raises for a wrong number: the certificate says so, with the node (or group of parameters) and
     the likely cause. Raises ValueError for what is none of these.
@@ -120,7 +122,7 @@ def verify(
     True
     """
     if not isinstance(target, Dag):
-        operator = _operator(target, at, gradient)
+        operator = _operator(target, at, gradient, groups)
         return _certify([("products", operator)], operator, generator, tolerance, ())
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
@@ -145,10 +147,15 @@ def verify(
     return _certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)
 
 
-def _operator(target: Any, at: Tensor | None, gradient: Callable[[Tensor], Tensor] | None) -> Any:
+def _operator(
+    target: Any,
+    at: Tensor | None,
+    gradient: Callable[[Tensor], Tensor] | None,
+    groups: Mapping[str, slice] | None,
+) -> Any:
     """The target as something certifiable. Raises MeasurementError."""
     if at is not None and gradient is not None:
-        return PlainOperator(target, at, gradient)
+        return PlainOperator(target, at, gradient, groups)
     if hasattr(target, "apply") and (hasattr(target, "reference") or hasattr(target, "examples")):
         return target
     if isinstance(target, Tensor) or (callable(target) and not isinstance(target, nn.Module | type)):

@@ -177,7 +177,7 @@ def path_name(path: tuple[Any, ...]) -> str:
 
 
 def example_dim(leaf: Any, batch: int, batch_dim: int, several: bool) -> tuple[int, int] | None:
-    """Dimension of the examples of a tensor, and how many entries of it each has; None for what belongs to no example."""
+    """Dimension of a tensor's examples, and how many entries of it each has; None for what belongs to no example."""
     if not isinstance(leaf, Tensor):
         return None
     for dim in (batch_dim, 0):
