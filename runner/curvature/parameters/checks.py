@@ -74,6 +74,6 @@ def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size
     expected = all_of_them[: len(all_of_them) * size // count]
     if one.shape != expected.shape or not torch.allclose(one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())):
         raise MeasurementError(
-            f"the output {tuple(all_of_them.shape)} does not have the rows of its {count} examples one after the other, so "
+            f"the output {tuple(all_of_them.shape)} does not have the rows of its {count} examples in their order, so "
             "that the gradient of one example cannot be told: let the module return (B, ...)"
         )
