@@ -37,6 +37,13 @@ class Rows:
             return count_examples(given, self.batch_dim, self.shared)
         return count_examples(((batch[1],), {}), self.batch_dim)
 
+    def ambiguous(self, batch: Batch) -> list[str]:
+        """Names of square inputs after the first that could be a mask for all examples, or a row for each."""
+        count = self.count(batch)
+        found = tree_flatten_with_path(arguments_of(batch[0]))[0]
+        tensors = [(path_name(path), t) for path, t in found if isinstance(t, Tensor)]
+        return [n for n, t in tensors[1:] if tuple(t.shape) == (count, count) and n not in self.shared]
+
     def cut(self, batch: Batch, size: int | None) -> list[Batch]:
         """The batch in pieces of `size` examples, in order. What has no row for each example is in every piece.
 

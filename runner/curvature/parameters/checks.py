@@ -34,37 +34,38 @@ def scalar_loss(value: Any) -> Tensor:
     raise MeasurementError(f"the loss returned {shape}: expected a scalar tensor, the mean of the batch")
 
 
-def check_loss(model: Model, parameters: Named, rows: Rows, batch: Batch, needs_mean: str, rowwise: bool) -> None:
+def check_loss(
+    model: Model, parameters: Named, rows: Rows, batch: Batch, chunk: int | None, needs_mean: str, rowwise: bool
+) -> None:
     """Raises MeasurementError for a loss that is random, a sum, or, where the reason `needs_mean` is given, not the
-    mean of the losses of the batch's parts. rowwise: the output must have its examples' rows in their order."""
+    mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into. rowwise:
+    the output must have its examples' rows in their order."""
     with model.differentiable(), torch.no_grad():
         whole, again = (float(model.value(parameters, batch)) for _ in range(2))
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
         count = rows.count(batch)
-        try:
-            halves = rows.cut(batch, max(1, (count + 1) // 2))
-            if len(halves) != 2:
-                return
-            parts = [float(model.value(parameters, half)) for half in halves]
-        except (ValueError, RuntimeError, IndexError, TypeError) as error:
-            if not needs_mean:
-                return
-            line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise MeasurementError(f"a part of a batch cannot be measured alone ({line}); {needs_mean}") from error
-        sizes = [rows.count(half) for half in halves]
-        mean = sum(n * p for n, p in zip(sizes, parts, strict=True)) / count
-        first = next(iter(parameters.values()))
-        allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*parts, whole]))
-        if abs(whole - sum(parts)) <= allowed < abs(mean - whole):
-            raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
-        if abs(mean - whole) > allowed and needs_mean:
-            raise MeasurementError(
-                "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on each "
-                f"other, or lie along another dimension: batch_dim=...); {needs_mean}"
-            )
-        if rowwise:
-            _check_rows(model, parameters, batch, halves[0], sizes[0], count)
+        for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
+            try:
+                pieces = rows.cut(batch, size)
+                losses = [float(model.value(parameters, piece)) for piece in pieces]
+            except (ValueError, RuntimeError, IndexError, TypeError) as error:
+                if not needs_mean:
+                    return
+                line = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise MeasurementError(f"a part of a batch cannot be measured alone ({line}); {needs_mean}") from error
+            mean = sum(rows.count(piece) * loss for piece, loss in zip(pieces, losses, strict=True)) / count
+            first = next(iter(parameters.values()))
+            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
+            if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
+                raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
+            if abs(mean - whole) > allowed and needs_mean:
+                raise MeasurementError(
+                    "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
+                    f"each other, or lie along another dimension: batch_dim=...); {needs_mean}"
+                )
+            if rowwise:
+                _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
 
 
 def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:

@@ -102,7 +102,9 @@ class ParameterOperator(SymmetricOperator):
         self._stamps = self._state()
         self._budget = memory_budget
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
+        self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
+        self._forward: bool | None = None
         self._graphs: dict[Place, BatchHessian | BatchFactored] = {}
         refuse_autocast((self.device.type,))
         self.batches.chunk, self._keep = self._plan(memory_budget)
@@ -235,9 +237,27 @@ class ParameterOperator(SymmetricOperator):
         if place in self._graphs:
             return self._graphs[place]
         graph = self._new_graph(place, batch, self._keep)
+        if not (self._keep and self.part == "hessian"):
+            if self._forward is None:
+                self._forward = self._forward_mode_agrees(place, batch)
+            if not self._forward:
+                graph.mode = "double backward"
         if self._keep:
             self._graphs[place] = graph
         return graph
+
+    def _forward_mode_agrees(self, place: Place, batch: Batch) -> bool:
+        """Whether forward differentiation sees the same function: it does not stop where torch.no_grad does."""
+        v = torch.randn(self.shape[0], generator=torch.Generator().manual_seed(0)).to(self.device, self.dtype)
+        found = []
+        for mode in ("forward over reverse", "double backward"):
+            graph = self._new_graph(place, batch, False)
+            graph.mode = mode  # type: ignore[assignment]
+            images = graph.product(self._split(v, self.nodes), list(self._leaves))
+            found.append(torch.cat([images[k].flatten() for k in self._leaves]).double())
+            if graph.mode != mode:  # no forward rule: nothing to choose
+                return True
+        return not float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())
 
     def _new_graph(self, place: Place, batch: Batch, keep: bool) -> BatchHessian | BatchFactored:
         if self.part == "hessian":
@@ -274,6 +294,20 @@ class ParameterOperator(SymmetricOperator):
         pieces = saved * (chunk or max(counts)) // max(counts)
         return chunk, saved * sum(counts) // max(counts) + TRANSIENT * pieces <= room
 
+    def _masks_apart(self, rows: Rows) -> Rows:
+        """The rows, where a square input with as many rows as there are examples is a mask for all of them: where the
+        module does not run on a part of the batch otherwise."""
+        batch = next(iter(self.batches.data))
+        square = rows.ambiguous(batch)
+        if not square:
+            return rows
+        try:
+            with self.model.differentiable(), torch.no_grad():
+                self.model.value(self._leaves, rows.cut(batch, max(1, rows.count(batch) // 2))[0])
+        except (ValueError, RuntimeError, IndexError, TypeError):
+            return Rows(rows.batch_dim, (*rows.shared, *square))
+        return rows
+
     def _saved_bytes(self, batch: Batch) -> int:
         """Bytes that one piece's graph keeps; each storage counts once, parameters not at all."""
         seen = {p.untyped_storage().data_ptr() for p in self.module.parameters()}
@@ -301,7 +335,7 @@ class ParameterOperator(SymmetricOperator):
             needs = "use one batch that fits memory_budget and part='hessian', or a plain mean over the examples"
         elif self.part.endswith("fisher"):
             needs = "a Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
-        check_loss(self.model, self._leaves, self.batches.rows, batch, needs, rowwise)
+        check_loss(self.model, self._leaves, self.batches.rows, batch, self.batches.chunk, needs, rowwise)
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(self.shape[0], generator=generator).to(self.device, self.dtype)
         one, two = self.matvec(v), self.matvec(v)
