@@ -220,7 +220,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     last = rows[-1]
     error = max(residuals)
     certificate = {"what": "top eigenpair, |H z - lambda z| / lambda", "ok": int(error <= EXACT), "error": error}
-    certificate |= {"where": "all", "tolerance": EXACT, "step": float("nan")}
+    certificate |= {"where": "all", "tolerance": EXACT, "difference_step": float("nan")}
     certificate |= {"status": "ok" if error <= EXACT else "the closed-form pair is none of the differentiated gradient"}
     end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
     return {"edge": rows, "edge_runs": end, "certificate": [certificate]}

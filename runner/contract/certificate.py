@@ -17,7 +17,7 @@ from typing import Any, Protocol
 CERTIFICATE = "certificate"
 """Name of the table."""
 
-NUMBERS = ("error", "tolerance", "step")
+NUMBERS = ("error", "tolerance", "difference_step")
 """Columns that say how well it agreed: rounding, which no two kinds of processor share."""
 
 
@@ -36,7 +36,12 @@ def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any
     the node it is at, the tolerance, the step of the differences, and "ok" or the reasons in `status`."""
     worst = max(found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v])
     reasons = " ".join("; ".join(found.reasons).split())
-    numbers = {"error": found.nodes[worst], "where": worst, "tolerance": found.tolerance, "step": found.step}
+    numbers = {
+        "error": found.nodes[worst],
+        "where": worst,
+        "tolerance": found.tolerance,
+        "difference_step": found.step,
+    }
     return {**columns, "what": what, "ok": int(found.ok), **numbers, "status": reasons or "ok"}
 
 

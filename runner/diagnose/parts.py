@@ -188,7 +188,7 @@ def measure_certificate(problem: Problem) -> dict[str, Table]:
 
 def certificate_failure(what: str, error: Exception) -> dict[str, Any]:
     """The row of what could not be verified."""
-    unknown = {"error": math.nan, "where": "", "tolerance": math.nan, "step": math.nan}
+    unknown = {"error": math.nan, "where": "", "tolerance": math.nan, "difference_step": math.nan}
     return {"what": what, "ok": 0, **unknown, "status": " ".join(str(error).split())}
 
 

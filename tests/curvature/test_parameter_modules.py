@@ -141,7 +141,8 @@ REFUSED = {
     ),
     "time first, flat": (
         lambda: ParameterOperator(
-            TimeFirst().double(), nn.CrossEntropyLoss(), [(x(3, 4, 2), torch.arange(12) // 4 % 2)], batch_dim=1, memory_budget=1
+            TimeFirst().double(), nn.CrossEntropyLoss(), [(x(3, 4, 2), torch.arange(12) // 4 % 2)],
+            batch_dim=1, memory_budget=1,
         ),
         r"not the mean of its parts' losses|cannot be measured alone",
     ),
