@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from experiments.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
@@ -73,6 +74,7 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
         "theorems": theorem_slack(search.ends.theta[search.unique], search.x, search.q, search.activation),
         "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
+        "certificate": certificates(search, ctx),
     }
     if experiment.has_portraits(cell) and len(search.unique):
         from experiments.ws_bound.portraits import portraits
@@ -80,6 +82,18 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
         ctx.progress(2, 3, "portraits")
         tables |= portraits(experiment, search)
     return tables
+
+
+def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
+    """The closed-form Hessian at the first start, and at the sharpest critical point where there is one."""
+    places = {"start": search.starts[0]}
+    if len(search.unique):
+        places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
+    args = (search.x, search.q, search.activation)
+    return [
+        of_hessian("Hessian", tl.hessian(theta, *args), lambda t: tl.loss(t, *args), theta, ctx, place=place)
+        for place, theta in places.items()
+    ]
 
 
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:

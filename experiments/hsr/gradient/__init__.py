@@ -109,9 +109,9 @@ class HsrGradient(Experiment):
         return 1.0
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.hsr.gradient.measure import PARTS
+        from experiments.hsr.gradient.measure import PARTS, certificate
 
-        return PARTS[str(cell.params["part"])](self, ctx)
+        return {**PARTS[str(cell.params["part"])](self, ctx), "certificate": [certificate(self, ctx)]}
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.hsr.gradient.report import HsrGradientAnalysis

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from experiments.hsr.gradient.cost import cost, three_point
 from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
@@ -25,6 +26,14 @@ LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
 
 def _uniform(ctx: Context, role: str, count: int, dimension: int, half_range: float) -> Tensor:
     return (2 * torch.rand(count, dimension, dtype=DTYPE, generator=ctx.torch_generator(role)) - 1) * half_range
+
+
+def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
+    """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
+    x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
+    dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
+    theta = _uniform(ctx, "starts", 1, dimension, experiment.training.half_range)[0]
+    return of_hessian("Hessian", tl.hessian(theta, x, q), lambda t: tl.loss(t, x, q), theta, ctx)
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from experiments.hsr.regularization.methods import METHODS
 from experiments.hsr.regularization.views import boundaries, boundary_length, dynamics, profiles, saddle_depth
 from experiments.ws_bound.measure import macro_f1
@@ -79,6 +80,10 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
             {"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped")
         )
     tables |= {name: stack(parts) for name, parts in found.items()}
+    theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
+    tables["certificate"] = [
+        of_hessian("Hessian", tl.hessian(theta, *problem.args), lambda t: tl.loss(t, *problem.args), theta, ctx)
+    ]
     tables["boundaries"] = boundaries(experiment, problem, finals, names, chosen, points)
     return tables
 

@@ -35,6 +35,7 @@ from runner.curvature.graph.state import (
 )
 from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import peak_bytes
+from runner.curvature.matrix_free.reference import FiniteDifferences
 
 __all__ = ["BlockOperator", "CurvatureOperator", "Part", "Products"]
 
@@ -132,6 +133,16 @@ class CurvatureOperator(SymmetricOperator):
         """The operator of one example alone."""
         part = slice(example, example + 1)
         return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
+
+    def reference(self) -> FiniteDifferences:
+        """What the products must agree with: differences of gradients, in a float64 copy."""
+        return FiniteDifferences(self.dag, self.x, self.y, self.nodes, self.part)
+
+    def in_float64(self) -> CurvatureOperator:
+        """The operator of a float64 copy of the network."""
+        x = self.x.double() if self.x.is_floating_point() else self.x
+        y = self.y.double() if self.y.is_floating_point() else self.y
+        return CurvatureOperator(self.dag.to(torch.float64), x, y, self.nodes, part=self.part, check=False)
 
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
