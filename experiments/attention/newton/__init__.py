@@ -48,6 +48,7 @@ class AttentionNewton(Judged):
     paper: ClassVar[str] = "Attention"
     claimed: ClassVar[str] = "attention_newton"
     reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, identifiability, trained targets"
+    uncertified: ClassVar[str] = "they step with the closed forms that the cells of attention_hessian certify"
 
     study: list[str] = grid()
     size: list[str] = grid()
@@ -154,7 +155,7 @@ class AttentionNewton(Judged):
         if study == "contest":
             return _tables(contest.contest_rows(self, n, d, ctx))
         if study == "certify":
-            return _tables({"certificate": certify.certificate_rows(self, n, d, ctx)})
+            return _tables({"balls": certify.certificate_rows(self, n, d, ctx)})
         return _tables(regularised.theorem_tables(self, n, d, ctx))
 
     def analyse(self, tables: Tables) -> Analysis:

@@ -23,7 +23,7 @@ ORDER_FLOOR = 1e-12
 
 
 def certificate_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> list[Row]:
-    """Rows of `certificate`: per problem and multiple of the certified radius, starts on that sphere.
+    """Rows of `balls`: per problem and multiple of the certified radius, starts on that sphere.
 
     Half of the starts lie in random directions, the others along the singular vectors of J, the smallest first, both
     ways: the flattest directions are where Newton's step errs most.

@@ -27,7 +27,7 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     says, found = setup.says, []
     if "theorem" in tables:
         found += theorem_claims(setup, tables["theorem"], says)
-    if "certificate" in tables:
+    if "balls" in tables:
         found += certificate_claims(tables, says)
     if "contest" in tables:
         found += contest_claims(setup, tables, says)
@@ -55,7 +55,7 @@ def theorem_claims(setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[
 
 def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """Order within the ball, convergence of what is certified, and the size of the ball."""
-    table = tables["certificate"]
+    table = tables["balls"]
     inside = table[table["multiple"] < 1]
     orders = inside["order"].dropna()
     detail = f"{len(orders)} spheres in the certified balls"

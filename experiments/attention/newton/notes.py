@@ -49,7 +49,7 @@ def notes(setup: AttentionNewton, tables: Tables) -> list[str]:
     found = []
     if "contest" in tables:
         found += _contest(setup, tables)
-    if "certificate" in tables:
+    if "balls" in tables:
         found += _certificate(tables)
     if "scan" in tables:
         found.append(_scan(setup, tables["scan"]))
@@ -86,7 +86,7 @@ def _contest(setup: AttentionNewton, tables: Tables) -> list[str]:
 
 
 def _certificate(tables: Tables) -> list[str]:
-    table = tables["certificate"]
+    table = tables["balls"]
     first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
     text = ", ".join(f"{size} {first.xs(size, level='size').median():.1e}" for size in readings.sizes(table))
     lines = [f"Certified radius over |X_true|, median: {text}."]

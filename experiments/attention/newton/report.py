@@ -32,9 +32,9 @@ class AttentionNewtonAnalysis(Analysis):
             drawn["contest"] = lambda: draw.contest(setup, tables["contest"])
             drawn["cost"] = lambda: draw.cost(setup, tables["contest"])
             drawn["outcomes"] = lambda: draw.outcomes(setup, tables["contest"])
-        if "certificate" in tables:
+        if "balls" in tables:
             theorem = tables.get("theorem", pd.DataFrame())
-            drawn["certificate"] = lambda: draw.certificate(setup, tables["certificate"], theorem)
+            drawn["certificate"] = lambda: draw.certificate(setup, tables["balls"], theorem)
         if "identify" in tables:
             drawn["identifiability"] = lambda: draw.identifiability(setup, tables["identify"])
         if "noise" in tables:

@@ -157,12 +157,12 @@ def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]
         seeds = {key: pd.concat([t.assign(seed=s) for s in range(42, 47)]) for key, t in (tables | changed).items()}
         return next(claim.verdict for claim in setup.analyse(seeds).claims() if claim.name == name)
 
-    contest, certificate = tables["contest"], tables["certificate"]
+    contest, balls = tables["contest"], tables["balls"]
     assert verdict("unique", contest=contest.assign(wrong=contest["exact"])) == "refuted"
     assert verdict("unique", contest=contest.assign(wrong=0)) == "confirmed"
     assert verdict("blind recovery", contest=contest.assign(recovered=0)) == "refuted"
     assert verdict("caps", contest=contest.assign(capped=contest["starts"])) == "refuted"
-    assert verdict("certified", certificate=certificate.assign(converged=0)) == "refuted"
+    assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
     assert verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"])) == "refuted"
     targets = tables["targets"].assign(recovered=0, capped=0)
     assert verdict("trained layer", targets=targets) == "refuted"
