@@ -50,9 +50,9 @@ class Watched(Mapping[str, "pd.DataFrame"]):
 
     def behind(self, maker: Any) -> set[str]:
         """Tables that a maker of a figure holds, in its closure or arguments: whole, or parts with the same columns."""
-        held = [getattr(cell, "cell_contents", None) for cell in getattr(maker, "__closure__", None) or ()]
+        held: list[Any] = [getattr(cell, "cell_contents", None) for cell in getattr(maker, "__closure__", None) or ()]
         held += [*getattr(maker, "args", ()), *getattr(maker, "keywords", {}).values()]
-        frames = [item for item in held if hasattr(item, "columns")]
+        frames: list[Any] = [item for item in held if hasattr(item, "columns")]
         return {
             name
             for name, table in self._tables.items()
@@ -125,13 +125,17 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
         return ""
     scored = [row for row in rows["scorecard"].to_dict("records") if place in places(str(row.get("source", "")))]
     said = [row for row in rows["claims"].to_dict("records") if place in places(str(row.get("where", "")))]
-    parts = [f"{len(scored)} printed numbers of {place}: {_counts(scored)}"] if scored else []
-    parts += [f"{len(said)} statements on {place}: {_counts(said)}"] if said else []
+    parts = [f"{_many(len(scored), 'printed number')} of {place}: {_counts(scored)}"] if scored else []
+    parts += [f"{_many(len(said), 'statement')} on {place}: {_counts(said)}"] if said else []
     for kind, members, line in (("number", scored, number_line), ("statement", said, statement_line)):
         ranked = sorted((row for row in members if row["verdict"] in WORST), key=lambda r: WORST.index(r["verdict"]))
         if ranked and (kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("no power")):
             parts.append(f"{ranked[0]['verdict']}: {line(ranked[0])}")
     return "; ".join(parts)
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOST_LINES, MOST_READ = 8, 4
 SYMBOLS = {"|": "‖", "lambda": "λ", "rho": "ρ", "Sigma": "Σ", "sigma": "σ", "gamma": "γ", "delta": "δ", "eta": "η"}
 SYMBOLS |= {"theta": "θ", "alpha": "α", "beta": "β", "phi": "φ", "Phi": "Φ", "cdot": "·", "leq": "≤", "pm": "±"}
+SYMBOLS |= {"partial": "∂", "nabla": "∇", "mu": "μ", "kappa": "κ", "tau": "τ", "omega": "ω", "xi": "ξ", "chi": "χ"}
 SYMBOLS |= {"times": "×", "infty": "∞", "top": "ᵀ", "langle": "⟨", "rangle": "⟩", ",": " ", "epsilon": "ε", "nu": "ν"}
 
 
@@ -31,7 +32,12 @@ class Drawing:
 def read(figure: Figure) -> Drawing:
     """The drawing of a figure that has been made and not yet cleared."""
     panels = [ax for ax in figure.axes if ax.has_data() and ax.get_label() != "<colorbar>"]
-    return Drawing(_axes(panels), _reading(panels), any(_bars(ax) for ax in panels))
+    reading = _reading(panels)
+    labels = [label for label in _labels(panels) if f"{label}: " not in reading]
+    more = f" and {len(labels) - MOST_LINES} more" if len(labels) > MOST_LINES else ""
+    legend = f"Legend: {'; '.join(labels[:MOST_LINES])}{more}" if len(labels) > 1 else ""
+    axes = ". ".join(part for part in (_axes(panels), legend) if part)
+    return Drawing(axes, reading, any(_bars(ax) for ax in panels))
 
 
 def plain(text: str) -> str:
@@ -41,13 +47,14 @@ def plain(text: str) -> str:
     'resonance R(d) = ‖H‖_F'
     """
     text = re.sub(r"\\(?:mathrm|mathcal|mathbf|text|operatorname|hat|bar)\b", "", text)
-    text = re.sub(r"\\([A-Za-z]+|[|,])\s?", lambda found: SYMBOLS.get(found[1], found[1]), text)
+    text = re.sub(r"\\([A-Za-z]+|[|,])(\s?)", lambda found: SYMBOLS.get(found[1], found[1] + found[2]), text)
     return " ".join(re.sub(r"[${}]", "", text).split())
 
 
 def _first_line(text: str) -> str:
-    """Labels bear tests and fits below their first line."""
-    return plain(text.partition("\n")[0])
+    """Labels bear tests and fits below their first line, or alone."""
+    line = plain(text.partition("\n")[0])
+    return "" if re.search(r"\bp = ", line) else line
 
 
 def _axes(panels: Sequence[Axes]) -> str:
@@ -57,14 +64,14 @@ def _axes(panels: Sequence[Axes]) -> str:
         x, y = _first_line(ax.get_xlabel()) or x, _first_line(ax.get_ylabel()) or y
         if x and y:
             pairs[f"{y}{' (logarithmic)' if ax.get_yscale() == 'log' else ''} against {x}"] = None
-    legends = [list(dict.fromkeys(map(plain, ax.get_legend_handles_labels()[1]))) for ax in panels]
-    labels = max(legends, key=len, default=[])
-    shown = "; ".join(labels[:MOST_LINES]) + (
-        f" and {len(labels) - MOST_LINES} more" if len(labels) > MOST_LINES else ""
-    )
     parts = [f"{len(panels)} panels" if len(panels) > 1 else "", "; ".join(list(pairs)[:4])]
-    text = ": ".join(part for part in parts if part) if parts[1] else parts[0]
-    return text + (f". Legend: {shown}" if len(labels) > 1 else "")
+    return ": ".join(part for part in parts if part)
+
+
+def _labels(panels: Sequence[Axes]) -> list[str]:
+    """What the longest legend names; entries may differ from panel to panel by fits."""
+    legends = [list(dict.fromkeys(map(plain, ax.get_legend_handles_labels()[1]))) for ax in panels]
+    return max(legends, key=len, default=[])
 
 
 def _reading(panels: Sequence[Axes]) -> str:
@@ -74,13 +81,15 @@ def _reading(panels: Sequence[Axes]) -> str:
         if found:
             title = _first_line(ax.get_title(loc="left") or ax.get_title())
             return (f"In panel {title}: " if title and len(panels) > 1 else "") + "; ".join(found[:MOST_READ])
-    points = sum(len(item.get_offsets()) for ax in panels for item in ax.collections if hasattr(item, "get_offsets"))
+    drawn: list[Any] = [item for ax in panels for item in ax.collections if hasattr(item, "get_offsets")]
+    points = sum(len(item.get_offsets()) for item in drawn)
     return f"{points:,} points" if points > 1 else ""
 
 
 def _lines(ax: Axes) -> Iterable[tuple[str, Any]]:
     """(label, line) of what the legend names; an error bar's line is its first part."""
-    for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+    handles: tuple[list[Any], list[Any]] = ax.get_legend_handles_labels()
+    for handle, label in zip(*handles, strict=True):
         line = handle.lines[0] if hasattr(handle, "has_yerr") else handle
         if hasattr(line, "get_xdata"):
             yield plain(label), line

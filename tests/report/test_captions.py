@@ -68,9 +68,10 @@ def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():
     axes[0, 0].set_yscale("log")
     drawing = read(figure)
     assert drawing.axes.startswith("2 panels: resonance ‖H‖_F (logarithmic) against distance d")
-    assert drawing.axes.endswith("Legend: λ_1; init") and drawing.has_bars
+    assert drawing.axes.endswith("against distance d") and drawing.has_bars  # the legend's lines are in the reading
     assert "In panel shallow: " in drawing.reading
     assert "init: 4 at 0, 1 at 2" in drawing.reading and "λ_1: 1 at 0, 1 at 1" in drawing.reading
+    assert plain(r"$\partial w$, $\quad x$") == "∂w, quad x"
     assert plain(r"$\Sigma\|H^T\|_F$, $L$") == "Σ‖H^T‖_F, L"
 
 

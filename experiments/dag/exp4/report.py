@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.dag.exp4 import claims
 from experiments.dag.exp4 import figures as draw
@@ -26,6 +26,7 @@ class DiamondAnalysis(Analysis):
     """Readings of `merge`, `distances` and `networks`."""
 
     experiment: Exp4Diamond
+    bars: ClassVar[str] = "± sample standard deviation over seeds"
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         tables = self.tables

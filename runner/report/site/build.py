@@ -16,6 +16,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "site.css").read_text()
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
+MOST_CELLS = 2000
+"""Cells that a page names behind its rows; of a larger store `hess-run why` names them."""
+
 QUESTIONS = {
     "identical": "same networks and data: every printed digit",
     "reproduced": "within the margin, by an equivalence test",
@@ -83,7 +86,8 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
     rows = [[r[c] for c in columns] for r in statistics]
     script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
     write_bytes(page.folder / "stats.js", script.encode())
-    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": page.cells}
+    cells = page.cells if len(page.cells) <= MOST_CELLS else []
+    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": cells}
     html = (
         _environment()
         .get_template("experiment.html")
