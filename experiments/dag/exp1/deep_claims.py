@@ -1,7 +1,7 @@
 """What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from the tables.
 
-Printed numbers are held against the paper's own kind of estimate (100 probes), as in the scorecard; statements on shapes
-against the exact blocks.
+Printed numbers are held against the paper's own kind of estimate (100 probes), as in the scorecard; statements on
+shapes against the exact blocks.
 """
 
 from __future__ import annotations
