@@ -1,4 +1,8 @@
-"""What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from the tables."""
+"""What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from the tables.
+
+Printed numbers are held against the paper's own kind of estimate (100 probes), as in the scorecard; statements on
+shapes against the exact blocks.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,10 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     found = {k: p for k, p in groups(first(tables["distances"]), VARIANT) if k[2] in ENDS}
     plain = {k: p for k, p in found.items() if k[1] == "plain"}
     residual = {k: p for k, p in found.items() if k[1] == "residual"}
+    deepest = {k[2]: p for k, p in groups(tables["estimates"], VARIANT) if k[:2] == (DEEPEST, "plain")}
     return [
-        *decay(plain, says),
-        *u_shape(plain, says),
+        *decay(plain, deepest, says),
+        *u_shape(plain, deepest, says),
         judge.bound(says["self-curvature near the output"], self_curvature(tables)),
         *coupling(plain, says),
         judge.bound(says["residual C of the ends"], {text(k): at_end(p, "C", k[0]) for k, p in residual.items()}),
@@ -33,11 +38,10 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     ]
 
 
-def decay(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
-    """How far R and C fall in plain networks."""
-    deepest = {k: p for k, p in plain.items() if k[0] == DEEPEST}
-    start = {text(k): p for k, p in deepest.items() if k[2] == "init"}
-    tails: Parts = {text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in deepest.items()}
+def decay(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+    """How far R and C fall in plain networks. deepest: checkpoint -> estimates at L = 32."""
+    start = {f"L={DEEPEST} init": deepest["init"]} if "init" in deepest else {}
+    tails: Parts = {text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in plain.items() if k[0] == DEEPEST}
     return [
         judge.bound(says["norms at L=32"], tails),
         judge.bound(says["R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items() if k[2] == "init"}),
@@ -46,7 +50,7 @@ def decay(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
     ]
 
 
-def u_shape(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """R(d) rises again beyond L/2, after training (init is a mark); at L = 32 the four points that are printed.
 
     Bottom and its place are those of the mean over seeds, as in the paper; their errors are by the jackknife.
@@ -57,7 +61,7 @@ def u_shape(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
         )
         for checkpoint in ("final", "init")
     }
-    final = {text(k): p for k, p in plain.items() if k[0] == DEEPEST and k[2] == "final"}
+    final = {f"L={DEEPEST} final": deepest["final"]} if "final" in deepest else {}
     curves = {k: p.pivot(index="seed", columns="distance", values="R").dropna() for k, p in final.items()}
     least = {k: jackknife(w, lambda t: float(t.mean().min())) for k, w in curves.items()}
     place = {k: jackknife(w, lambda t: float(t.mean().idxmin())) for k, w in curves.items()}

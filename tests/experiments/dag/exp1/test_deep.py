@@ -10,6 +10,7 @@ from experiments.dag.protocol.estimates import (
     frobenius_estimates,
     spectral_estimates,
 )
+from experiments.dag.protocol.summary import first
 from experiments.printed import statements
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
@@ -102,6 +103,7 @@ def test_the_u_is_judged_at_its_four_points(paper):
     shape = {distance: 0.33 + 1.42 * max(0, 1 - distance / 14) for distance in range(15)}
     shape |= {distance: 0.33 + 0.19 * (distance - 14) / 17 for distance in range(15, 32)}
     tables["distances"] = d.assign(R=d["R"].where(~here, d["distance"].map(shape)))
+    tables["estimates"] = first(tables["distances"]).assign(D_smallest=0.9)
     for name in ("bottom of the U", "place of the bottom"):
         assert verdict(paper, tables, name) == "confirmed"
         assert verdict(paper, deep(), name) == "refuted"
