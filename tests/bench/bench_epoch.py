@@ -129,7 +129,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     print(f"matmul peak {matmul_peak() / 1e9:.0f} Gflop/s")
     compare("MLP width 512", mlp(depth=6, width=512, generator=generator), 20 if quick else 60, 2 if quick else 4, True)
-    compare("ResNet-18", resnet18(generator=generator), 2 if quick else 4, 1 if quick else 3, False)
+    compare("ResNet-18", resnet18(generator=generator), 8 if quick else 16, 1 if quick else 2, False)
 
 
 if __name__ == "__main__":
