@@ -238,7 +238,7 @@ def lbfgs(
 
     Stops on the gradient only (its own test on the decrease of f is switched off), or where its line search fails
     (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f. decrease: where
-    positive, also once WINDOW iterations lower f by less than this share of it each, on average.
+    positive, also once WINDOW iterations together lower f by less than this share of it.
 
     Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor (OPENBLAS_CORETYPE; cell.json
     names it), even where torch's are the same: cells of attention_newton measured under SkylakeX and under Haswell
@@ -276,7 +276,7 @@ def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
     def keep(intermediate_result: Any) -> None:
         path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
         values.append(float(intermediate_result.fun))
-        if decrease > 0 and len(values) > WINDOW and values[-1] >= (1 - WINDOW * decrease) * values[-1 - WINDOW]:
+        if decrease > 0 and len(values) > WINDOW and values[-1] >= (1 - decrease) * values[-1 - WINDOW]:
             raise StopIteration
 
     return keep
