@@ -68,9 +68,8 @@ class PhiBlockDiagonal(Experiment):
         ]
 
     def _seconds(self, classes: int) -> float:
-        """Two products for each parameter at each checkpoint, about 3 ms each."""
-        parameters = 4 * self.width**2 + self.width * (classes + 20) + classes
-        return 2 + 0.006 * parameters * len(self.steps)
+        """Training, then at each checkpoint the products of dense.py, of which those with all classes grow."""
+        return 2 + len(self.steps) * (2 + 0.01 * classes) * self.examples / 200 * (self.width / 12) ** 2
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.phi_block_diagonal.measure import measure

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.networks import INPUTS, network
+from runner.contract.certificate import certificate_row
 from runner.contract.experiment import Cell, Context, Table
-from runner.curvature import ParameterOperator
+from runner.curvature import verify
+from runner.curvature.parameters.groups import Layout, layout
 
 if TYPE_CHECKING:
     from experiments.phi_block_diagonal import PhiBlockDiagonal
 
-PARTITIONS = ("layer", "neuron", "parameter")
+PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
 
 
 def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Tables phi (step, part, partition) and layers (step, layer)."""
+    """Tables phi (step, part, partition), layers (step, layer) and certificate (step)."""
     classes = int(cell.params["classes"])
     x, y = mixture(experiment, classes, ctx)
     model = network(
@@ -32,9 +36,11 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
     loss, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), experiment.rate)
     phi: list[dict[str, Any]] = []
     layers: list[dict[str, Any]] = []
+    certificate: list[dict[str, Any]] = []
     for step in range(experiment.steps[-1] + 1):
         if step in experiment.steps:
-            found, each = curvature(model, loss, x, y)
+            found, each, verified = curvature(model, loss, x, y, ctx)
+            certificate.append({"step": step} | verified)
             with torch.no_grad():
                 output = model(x)
                 state = {
@@ -48,7 +54,7 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
         optimizer.zero_grad()
         loss(model(x), y).backward()
         optimizer.step()
-    return {"phi": phi, "layers": layers}
+    return {"phi": phi, "layers": layers, "certificate": certificate}
 
 
 def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[Tensor, Tensor]:
@@ -61,30 +67,32 @@ def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[T
 
 
 def curvature(
-    model: nn.Module, loss: nn.Module, x: Tensor, y: Tensor
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Phi of Hessian and Gauss-Newton matrix for each partition; trace and norms of each layer of the Hessian."""
+    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, ctx: Context
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """Phi of Hessian and Gauss-Newton matrix for each partition; trace and norms of each layer of the Hessian; and the
+    certificate of the Hessian."""
     rows, layers = [], []
-    for part in ("hessian", "gauss_newton"):
-        operator = ParameterOperator(model, loss, [(x, y)], part=part)  # type: ignore[arg-type]
-        matrix = operator.dense()
+    found = layout(model, None)
+    matrices = dict(zip(("hessian", "gauss_newton"), dense_curvature(model, x, y), strict=True))
+    for part, matrix in matrices.items():
         squares = matrix.square()
-        total = float(squares.sum())
         for partition in PARTITIONS:
-            label = labels(operator, partition)
-            inside = float(squares[label[:, None] == label[None, :]].sum())
+            label = labels(found, partition)
+            chosen = label >= 0
+            total = float(squares[chosen][:, chosen].sum())
+            inside = sum(float(squares[at][:, at].sum()) for at in blocks_of(label))
             rows.append(
                 {
                     "part": part,
                     "partition": partition,
-                    "parameters": len(matrix),
+                    "parameters": int(chosen.sum()),
                     "blocks": int(label.max()) + 1,
                     "phi": 1 - inside / total if total > 0 else math.nan,
                     "status": "ok" if total > 0 else "the matrix is zero",
                 }
             )
         if part == "hessian":
-            for name, at in operator.groups.items():
+            for name, at in found.groups.items():
                 block, row = matrix[at, at], float(squares[at].sum())
                 own = float(block.square().sum())
                 layers.append(
@@ -97,18 +105,50 @@ def curvature(
                         "outside_share": 1 - own / row if row > 0 else math.nan,
                     }
                 )
-    return rows, layers
+    return rows, layers, certified(model, loss, x, y, matrices["hessian"], found, ctx)
 
 
-def labels(operator: ParameterOperator, partition: str) -> Tensor:
-    """The block of every parameter. A neuron: what goes into one output of a layer, with its bias."""
+def certified(
+    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, matrix: Tensor, found: Layout, ctx: Context
+) -> dict[str, Any]:
+    """Row of `certificate`: the Hessian against differences of the network's own gradient, by layer."""
+    sizes = [p.numel() for p in found.parameters.values()]
+
+    def gradient(theta: Tensor) -> Tensor:
+        leaf = theta.detach().requires_grad_()
+        pieces = zip(found.parameters.items(), leaf.split(sizes), strict=True)
+        value = loss(functional_call(model, {k: t.view_as(p) for (k, p), t in pieces}, (x,)), y)
+        return torch.autograd.grad(value, leaf)[0]
+
+    at = torch.cat([p.detach().flatten() for p in found.parameters.values()])
+    verified = verify(
+        matrix, at=at, gradient=gradient, groups=found.groups, generator=ctx.torch_generator("certificate")
+    )
+    return certificate_row("Hessian", verified)
+
+
+def blocks_of(label: Tensor) -> list[Tensor]:
+    """Places of the parameters of each block."""
+    known = (label >= 0).nonzero().squeeze(1)
+    order = known[label[known].argsort(stable=True)]
+    return list(order.split(torch.bincount(label[known]).tolist()))
+
+
+def labels(layout: Layout, partition: str) -> Tensor:
+    """The block of every parameter, -1 for what is left out. A neuron: what goes into one output of a layer, with its
+    bias; "output neuron": those of the last layer, all other parameters held fixed."""
+    if partition == "output neuron":
+        neurons, last = labels(layout, "neuron"), list(layout.groups.values())[-1]
+        own = torch.full_like(neurons, -1)
+        own[last] = neurons[last] - neurons[last].min()
+        return own
     found: list[Tensor] = []
     start = 0
-    for names in operator.layout.members.values():
-        shapes = [operator.layout.parameters[name].shape for name in names]
+    for names in layout.members.values():
+        shapes = [layout.parameters[name].shape for name in names]
         outputs = max(shape[0] for shape in shapes)
         for shape in shapes:
             unit = torch.arange(shape[0]).repeat_interleave(math.prod(shape[1:]))
             found.append(start + (unit if partition == "neuron" else torch.zeros_like(unit)))
         start += outputs if partition == "neuron" else 1
-    return torch.arange(operator.shape[0]) if partition == "parameter" else torch.cat(found)
+    return torch.arange(layout.size) if partition == "parameter" else torch.cat(found)

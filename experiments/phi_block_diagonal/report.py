@@ -52,19 +52,23 @@ class PhiBlockDiagonalAnalysis(Analysis):
                 lambda v: v >= big,
                 f"Phi of layers >= {big:g} in every network",
             )
-            most = self._values("neuron", state)
             last = max(self.experiment.classes)
-            yield self._each(
-                f"near block-diagonal in neurons, {state}",
-                f"with {last} classes the Hessian is nearly block-diagonal in output neurons {when}",
-                most[most.index.get_level_values("classes") == last],
-                lambda v: v <= small,
-                f"Phi of neurons <= {small:g} in every network",
-            )
+            for name, partition, where in (
+                ("near block-diagonal in neurons", "neuron", "the Hessian"),
+                ("near block-diagonal in output neurons", "output neuron", "the last layer's own Hessian"),
+            ):
+                values = self._values(partition, state)
+                yield self._each(
+                    f"{name}, {state}",
+                    f"with {last} classes {where} is nearly block-diagonal in neurons {when}",
+                    values[values.index.get_level_values("classes") == last],
+                    lambda v: v <= small,
+                    f"Phi of {partition}s <= {small:g} in every network",
+                )
             yield self._each(
                 f"fewer couplings with more classes, {state}",
                 f"the share between neurons falls as the number of classes grows {when}",
-                self._ratios(most),
+                self._ratios(self._values("neuron", state)),
                 lambda v: v < 1,
                 f"Phi of neurons at {last} classes below that at {min(self.experiment.classes)}, every architecture",
             )
@@ -100,7 +104,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
 
     def figures(self) -> Figures:
         return (
-            {name: partial(self._draw, name) for name in ("layer", "neuron", "parameter")}
+            {name: partial(self._draw, name) for name in ("layer", "neuron", "parameter", "output-neuron")}
             if "phi" in self.tables
             else {}
         )
@@ -109,7 +113,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
         """Phi against the number of classes, at the start and after training: mean over seeds, bars for the range."""
         figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
         for column, (state, when) in enumerate(STATES.items()):
-            values = self._values(partition, state)
+            values = self._values(partition.replace("-", " "), state)
             for (architecture, residual), rows in values.groupby(level=["architecture", "residual"]):
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
@@ -125,7 +129,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
         if "phi" not in self.tables:
             return []
         found = []
-        for partition in ("layer", "neuron", "parameter"):
+        for partition in ("layer", "neuron", "parameter", "output neuron"):
             for state, when in STATES.items():
                 medians = self._values(partition, state).median(axis=1)
                 low, high = medians.idxmin(), medians.idxmax()

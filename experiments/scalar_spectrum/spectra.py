@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.scalar import linear, wedge
@@ -38,6 +39,26 @@ def dense_eigenvalues(output: Callable[..., Tensor], layers: Sequence[Tensor], x
     return torch.linalg.eigvalsh(torch.func.hessian(loss)(torch.cat(list(layers)))).flip(0)
 
 
+def certified(
+    spectrum: scalar.Spectrum,
+    output: Callable[..., Tensor],
+    layers: Sequence[Tensor],
+    x: Tensor,
+    y: Tensor,
+    ctx: Context,
+) -> dict[str, Any]:
+    """Row of `certificate`: the Hessian that the closed-form eigenvalues and eigenvectors make."""
+    sizes, vectors = [len(layer) for layer in layers], spectrum.eigenvectors()
+
+    def loss(theta: Tensor) -> Tensor:
+        return 0.5 * ((output(x, *torch.split(theta, sizes)) - y) ** 2).mean()
+
+    def product(z: Tensor) -> Tensor:
+        return vectors @ (spectrum.expanded() * (vectors.mT @ z))
+
+    return of_hessian("eigenvalues and eigenvectors", product, loss, torch.cat(list(layers)), ctx)
+
+
 def relative_gap(found: Tensor, dense: Tensor) -> float:
     """max |found − dense| over max |dense|."""
     return float((found - dense).abs().max() / dense.abs().max())
@@ -55,7 +76,8 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w, v = normal(m, ctx, "scaling.w") / m**0.5, normal(m, ctx, "scaling.v") / m**0.5
-    rows = []
+    rows: list[dict[str, Any]] = []
+    certificate = [certified(scalar.linear_spectrum(w, v, x0, y0), linear_output, [v, w], x0, y0, ctx)]
     for targets in ("fixed", "scaled"):
         for scale in setup.scales:
             x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
@@ -72,7 +94,7 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
                         "dense_error": error,
                     }
                 )
-    return {"scaling": rows}
+    return {"scaling": rows, "certificate": certificate}
 
 
 def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -104,7 +126,8 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
                         "multiplicity": group.multiplicity,
                     }
                 )
-    return {"relu_cells": rows, "density": density}
+    certificate = [certified(spectrum, relu_output, [v, w], x, y, ctx)]
+    return {"relu_cells": rows, "density": density, "certificate": certificate}
 
 
 def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -115,16 +138,18 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     across = other - torch.dot(other, v) / length**2 * v
     across = across * length / torch.linalg.vector_norm(across)
     x, y = _uncorrelated(setup.samples, ctx)
-    rows, outliers = [], []
+    rows, outliers, certificate = [], [], []
     for i in range(setup.mix_points):
         mix = i / (setup.mix_points - 1)
         angle = torch.tensor(0.5 * torch.pi * mix, dtype=torch.float64)
         b = across * torch.cos(angle) + v * torch.sin(angle)
         spectrum = scalar.bias_spectrum(w, v, b, x, y)
+        if i == 0:
+            certificate = [certified(spectrum, bias_output, [w, v, b], x, y, ctx)]
         for rank, value in enumerate(spectrum.select("outlier").expanded()):
             outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
         rows += _theorem6_rows(mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y))
-    return {"bias": rows, "bias_outliers": outliers}
+    return {"bias": rows, "bias_outliers": outliers, "certificate": certificate}
 
 
 def _theorem6_rows(

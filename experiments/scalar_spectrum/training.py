@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.scalar_spectrum.spectra import (
+    certified,
     dense_eigenvalues,
     linear_output,
     normal,
@@ -23,6 +24,9 @@ from runner.data.scalar import linear, wedge
 if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum
 
+
+EXACT = 1e-6
+"""Largest residual of an eigenpair in float64 that counts as rounding."""
 
 STILL = 20
 """Steps without any change of the loss after which an edge run has settled."""
@@ -134,7 +138,8 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
-    return {"pairs": rows}
+    output = relu_output if network.relu else linear_output
+    return {"pairs": rows, "certificate": [certified(network.spectrum(w, v), output, [v, w], x, y, ctx)]}
 
 
 def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
@@ -213,8 +218,12 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         if status == "settled":
             break  # every further step would repeat this one
     last = rows[-1]
+    error = max(residuals)
+    certificate = {"what": "top eigenpair, |H z - lambda z| / lambda", "ok": int(error <= EXACT), "error": error}
+    certificate |= {"where": "all", "tolerance": EXACT, "difference_step": float("nan")}
+    certificate |= {"status": "ok" if error <= EXACT else "the closed-form pair is none of the differentiated gradient"}
     end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
-    return {"edge": rows, "edge_runs": end}
+    return {"edge": rows, "edge_runs": end, "certificate": [certificate]}
 
 
 def top_residual(network: Network, state: State) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_hessian
 from experiments.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
@@ -70,9 +71,10 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
-        "theorems": theorem_slack(search),
+        "theorems": theorem_slack(search.ends.theta[search.unique], search.x, search.q, search.activation),
         "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
+        "certificate": certificates(search, ctx),
     }
     if experiment.has_portraits(cell) and len(search.unique):
         from experiments.ws_bound.portraits import portraits
@@ -82,26 +84,49 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     return tables
 
 
+def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
+    """The closed-form Hessian at the first start, and at the sharpest critical point where there is one."""
+    places = {"start": search.starts[0]}
+    if len(search.unique):
+        places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
+    args = (search.x, search.q, search.activation)
+    return [
+        of_hessian("Hessian", tl.hessian(theta, *args), lambda t: tl.loss(t, *args), theta, ctx, place=place)
+        for place, theta in places.items()
+    ]
+
+
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     """Draw data and starts, and descend from all starts at once.
 
     Data and starts of a seed are the same under every protocol and activation, so that their differences are theirs.
     """
-    data, training = experiment.dataset, experiment.training
     hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
+    splits = load(experiment.dataset, ctx)
+    ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
+    return search_from(
+        experiment,
+        (activation, hidden, rate, experiment.ratio(cell)),
+        (*splits.train, splits.test),
+        ctx.torch_generator(f"starts/hidden={hidden}"),
+    )
 
-    splits = load(data, ctx)
-    x, q = splits.train
-    generator = ctx.torch_generator(f"starts/hidden={hidden}")
-    shape = (training.starts, tl.parameter_count(data.inputs, hidden))
+
+def search_from(
+    experiment: WsBound,
+    how: tuple[str, int, float, float],
+    data: tuple[Tensor, Tensor, Mapping[int, tuple[Tensor, Tensor]]],
+    generator: torch.Generator,
+) -> Search:
+    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test sets by size."""
+    training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
+    shape = (training.starts, tl.parameter_count(x.shape[1], hidden))
     starts = (2 * torch.rand(shape, dtype=DTYPE, generator=generator) - 1) * training.half_range
-    ratio = experiment.ratio(cell)
-    ctx.progress(0, 3, f"descent of {training.starts} starts")
     result = descend(starts, LossGradient(x, q, activation), rate=rate, max_steps=training.steps, stop_ratios=(ratio,))
     met = result.final.converged
     repeated = torch.zeros(training.starts, dtype=torch.bool)
     repeated[met] = duplicates(result.final.theta[met])
-    return Search(activation, hidden, rate, ratio, training.steps, x, q, splits.test, starts, result.final, repeated)
+    return Search(activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated)
 
 
 def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Experiment(ABC):
 
     Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
     figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
-    cuda, mps).
+    cuda, mps), uncertified (why its cells carry no table `certificate`; see runner.contract.certificate).
     A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
     union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
@@ -157,6 +157,7 @@ class Experiment(ABC):
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    uncertified: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -35,7 +35,7 @@ Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
 """
 
-from runner.curvature.certificate import Certifiable, Certificate, verify
+from runner.curvature.certificate.verify import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.paths import Contribution, path_decomposition, paths
 from runner.curvature.exact.split import BlockSplit, split_blocks
@@ -86,9 +86,10 @@ from runner.curvature.metrics.low_rank import (
 )
 from runner.curvature.metrics.measure import inter_layer_metrics
 from runner.curvature.metrics.ratios import PairMetrics
+from runner.curvature.parameters.block import ParameterBlock
 from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
-from runner.curvature.parameters.operator import ParameterBlock, ParameterOperator
+from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
 from runner.curvature.spectra.symmetric import as_linear_operator

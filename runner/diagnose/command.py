@@ -24,6 +24,9 @@ noise scale if there is a loader. The price is told in gradients before it start
 keys (= default)
   nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly below the module);
                            * stays inside one part of a name, ** crosses its dots: layers.*,**.attn
+  output=NAME              which tensor of a structured output the loss gets: logits, or 0 (default: all of it)
+  batch_dim=0              dimension of the examples in inputs and targets (1 for an LSTM with batch_first=False)
+  shared=NAME,...          inputs that belong to no example: a mask, or 1 for the second positional argument
   steps=0,100              of a training: these only (default: every one that is yielded)
   batches=16               batches taken of a loader
   parts=NAME,...           of {parts} (default: all)
@@ -36,6 +39,9 @@ writes <outputs>/<name>/index.html, tables/*.csv, figures/*.png
 DEFAULTS: dict[str, Any] = {
     "target": "",
     "nodes": "",
+    "output": "",
+    "batch_dim": 0,
+    "shared": "",
     "steps": "",
     "batches": 16,
     "parts": "",
@@ -56,6 +62,9 @@ class Request:
 
     target: str
     nodes: tuple[str, ...]
+    output: str
+    batch_dim: int
+    shared: tuple[str, ...]
     steps: tuple[int, ...]
     batches: int
     parts: tuple[str, ...]
@@ -86,7 +95,10 @@ def parse(arguments: Sequence[str]) -> Request:
     for key in ("batches", "eigenvalues", "threads", "memory"):
         if not found[key] > 0:
             raise SettingError(f"{key}: expected a value above zero, found {found[key]}")
-    found["nodes"], found["parts"] = _words(found["nodes"]), _words(found["parts"])
+    if found["batch_dim"] < 0:
+        raise SettingError(f"batch_dim: expected 0 or more, found {found['batch_dim']}")
+    for key in ("nodes", "parts", "shared"):
+        found[key] = _words(found[key])
     try:
         found["steps"] = tuple(int(step) for step in _words(found["steps"]))
     except ValueError as error:
@@ -132,7 +144,10 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     _prepare(request)
     name, function, _ = load(request.target)
     name = request.name or name
-    options = Options(request.nodes, request.seed, request.device, request.eigenvalues, request.memory, request.threads)
+    options = Options(
+        request.nodes, request.seed, request.device, request.eigenvalues, request.memory, request.threads,
+        request.output, request.batch_dim, request.shared,
+    )  # fmt: skip
     found = snapshots(function, request.batches, request.device)
     first = next(found, None)
     if first is None:

@@ -76,11 +76,11 @@ def between_groups(table: pd.DataFrame) -> Figure:
     """‖H_vw‖ between groups of parameters: what lies off the diagonal is what a block-diagonal method throws away."""
     names = list(dict.fromkeys([*table["v"], *table["w"]]))
     side = 2.4 + 0.18 * len(names)
-    figure, axes = new_figure(1, 2, width=2 * side, height=side)
-    for ax, value in zip(axes.ravel(), ("R", "C"), strict=True):
+    figure, axes = new_figure(1, 3, width=3 * side, height=side)
+    for ax, value in zip(axes.ravel(), ("R", "C", "share"), strict=True):
         heatmap(ax, _matrix(table, value, names), value, log=value == "R" and bool((table[value] > 0).any()))
         _name_axes(ax, names)
-    letter(axes, ("‖H_vw‖ of parameters", "C, coupling of parameters"))
+    letter(axes, ("‖H_vw‖ of parameters", "C, coupling of parameters", "share of ‖H‖²: kept on the diagonal"))
     return figure
 
 

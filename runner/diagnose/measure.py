@@ -26,7 +26,7 @@ from runner.store.tables import frame
 from runner.store.version import software
 
 _APART = ("seed", "device", "threads")
-VERSION = 1
+VERSION = 2
 """Raised when what a part measures changes."""
 
 

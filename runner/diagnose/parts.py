@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.contract.certificate import certificate_row
 from runner.curvature.graph.tracing.segment import Segment
 from runner.diagnose.problem import Problem
 
-Table = Mapping[str, Sequence[Any]]
+Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,11 @@ def measure_layers(problem: Problem) -> dict[str, Table]:
 
 # ------------------------------------------------------------------ certificate
 
-CERTIFICATE = ("what", "ok", "largest_error", "at", "tolerance", "step_size", "status")
-
 
 def price_of_certificate(problem: Problem) -> Price:
     """Four gradients of each example of the first batch alone, ten of its first, in float64, and the exact blocks where
     they are small (certificate.py)."""
-    from runner.curvature.certificate import EXACT_SIZE
+    from runner.curvature.certificate.verify import EXACT_SIZE
 
     try:
         sizes = problem.sizes
@@ -181,19 +180,16 @@ def measure_certificate(problem: Problem) -> dict[str, Table]:
 
     try:
         dag = problem.dag
-        rows = [
-            certificate_row("between layers", verify(dag, dag.x, dag.y, generator=problem.generator("certificate")))
-        ]
+        found = verify(dag, dag.x, dag.y, generator=problem.generator("certificate"))
     except ValueError as error:
-        rows = [("between layers", False, math.nan, "", math.nan, math.nan, " ".join(str(error).split()))]
-    return {"certificate": columns(CERTIFICATE, rows)}
+        return {"certificate": [certificate_failure("between layers", error)]}
+    return {"certificate": [certificate_row("between layers", found)]}
 
 
-def certificate_row(what: str, found: Any) -> tuple[Any, ...]:
-    """A Certificate as a row."""
-    worst = max(found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v])
-    reasons = " ".join("; ".join(found.reasons).split())
-    return what, found.ok, found.nodes[worst], worst, found.tolerance, found.step, reasons or "ok"
+def certificate_failure(what: str, error: Exception) -> dict[str, Any]:
+    """The row of what could not be verified."""
+    unknown = {"error": math.nan, "where": "", "tolerance": math.nan, "difference_step": math.nan}
+    return {"what": what, "ok": 0, **unknown, "status": " ".join(str(error).split())}
 
 
 # ------------------------------------------------------------------ gradient noise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from runner.contract import seeding
 from runner.curvature import TracedDag, trace_module
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples
+from runner.curvature.graph.tracing.points import picked
 from runner.curvature.metrics.operations import Operations
 from runner.diagnose.target import Snapshot
 
@@ -33,6 +34,9 @@ class Options:
     eigenvalues: int = 10
     memory_gib: float = 1.0
     threads: int = 1
+    output: str = ""
+    batch_dim: int = 0
+    shared: tuple[str, ...] = ()
 
     @property
     def memory(self) -> int:
@@ -73,7 +77,11 @@ class Problem:
     def dag(self) -> TracedDag:
         """The graph between the named outputs, of the first batch. Raises ValueError where there is none."""
         nodes = list(self.options.nodes) or None
-        return trace_module(self.module, self.snapshot.loss, self.batches[0], nodes)
+        options = self.options
+        return trace_module(
+            self.module, self.snapshot.loss, self.batches[0], nodes,
+            output=options.output or None, batch_dim=options.batch_dim, shared=options.shared,
+        )  # fmt: skip
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -110,18 +118,11 @@ class Problem:
         """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
         from runner.curvature import ParameterOperator
 
-        data = [(self._one_way(given), target) for given, target in self.batches]
-        return ParameterOperator(self.module, self.loss, data, memory_budget=self.options.memory)
-
-    def _one_way(self, given: Any) -> Any:
-        """A batch's input as a tensor, a tuple or a dict: positional and keyword arguments together become keywords."""
-        args, kwargs = arguments_of(given)
-        if not (args and kwargs):
-            return given
-        bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
-        if len(bound.kwargs) + len(bound.args) != len(bound.arguments):
-            raise ValueError("the parameters' part takes a tuple or a dict of inputs, not both with *args or **kwargs")
-        return dict(bound.arguments)
+        options = self.options
+        return ParameterOperator(
+            self.module, self.loss, self.batches, memory_budget=options.memory,
+            output=options.output or None, batch_dim=options.batch_dim, shared=options.shared,
+        )  # fmt: skip
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -148,7 +149,8 @@ class Problem:
     @cached_property
     def examples(self) -> list[int]:
         """Examples in each batch: rows of the first tensor of its input."""
-        return [count_examples(arguments_of(given), 0) for given, _ in self.batches]
+        options = self.options
+        return [count_examples(arguments_of(given), options.batch_dim, options.shared) for given, _ in self.batches]
 
     @cached_property
     def gradient(self) -> Gradient:
@@ -179,7 +181,10 @@ class Problem:
         """(loss, flat gradient) of one batch."""
         args, kwargs = arguments_of(batch[0])
         with torch.enable_grad():
-            value = self.loss(self.module(*args, **kwargs), batch[1]).mean()
+            found = self.module(*args, **kwargs)
+            if self.options.output:
+                found = tree_leaves(found)[picked(found, self.options.output, "output")]
+            value = self.loss(found, batch[1]).mean()
             grads = torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
         flat = [
             torch.zeros_like(p).flatten() if g is None else g.flatten()

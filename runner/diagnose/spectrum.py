@@ -12,23 +12,27 @@ from typing import Any
 
 import torch
 
+from runner.contract.certificate import certificate_row
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
-from runner.diagnose.parts import CERTIFICATE, Price, Rows, Table, certificate_row, columns
+from runner.diagnose.parts import Price, Rows, Table, certificate_failure, columns
 from runner.diagnose.problem import Problem
 
 PRODUCT, GAUSS_NEWTON_PRODUCT = 2.0, 1.8
 """Gradients that a product with the Hessian, and with its Gauss-Newton part, is foretold to cost."""
 
+RANK_STEPS = 8
+"""Golub-Kahan steps that the largest singular value of a diagonal block is foretold to take."""
+
 DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 10, 30
 
-PAIRS = ("v", "w", "R", "R_error", "C", "D", "gap", "method", "status")
+PAIRS = ("v", "w", "R", "R_error", "C", "share", "D", "D_error", "gap", "gap_error", "method", "status")
 
 
 def estimated_products(problem: Problem) -> dict[str, float]:
     """Products that the estimators are foretold to take, by part. Lanczos: about five restarts for each end."""
     k, groups = problem.options.eigenvalues, len(problem.operator.groups)
     return {
-        "groups": (PAIR_PROBES + COUPLING_PROBES) * groups,
+        "groups": (PAIR_PROBES * (1 + GAUSS_NEWTON_PRODUCT / PRODUCT) + COUPLING_PROBES + 2 * RANK_STEPS) * groups,
         "eigenvalues": 5 * max(2 * k + 1, 20) + k + 5 * 20,
         "density": DENSITY_PROBES * DENSITY_STEPS,
         "trace": TRACE_PRODUCTS + BOUND_PROBES,
@@ -110,13 +114,12 @@ def measure_eigenvalues(problem: Problem) -> dict[str, Table]:
 def certificate_of_parameters(problem: Problem) -> dict[str, Table]:
     """The products against finite differences of gradients in the parameters."""
     from runner.curvature import verify
-    from runner.diagnose.certify import Certified
 
     try:
-        row = certificate_row("parameters", verify(Certified(problem), generator=problem.generator("certificate")))
+        found = verify(problem.operator, generator=problem.generator("certificate"))
     except (ValueError, RuntimeError) as error:
-        row = ("parameters", False, math.nan, "", math.nan, math.nan, " ".join(str(error).split()))
-    return {"certificate": columns(CERTIFICATE, [row])}
+        return {"certificate": [certificate_failure("parameters", error)]}
+    return {"certificate": [certificate_row("parameters", found)]}
 
 
 # ------------------------------------------------------------------ density
@@ -181,7 +184,8 @@ def measure_trace(problem: Problem) -> dict[str, Table]:
 
 def measure_groups(problem: Problem) -> dict[str, Table]:
     """Phi = 1 - sum_v ||H_vv||^2 / ||H||^2, the share of curvature that block-diagonal methods (K-FAC) discard, and
-    R, C (exact: D and the gap too) between the groups of parameters, one for each module."""
+    R, C, the share of ||H||^2 (the picture of what K-FAC keeps and drops), D and the gap between the groups of
+    parameters, one for each module; estimated, D is that of the diagonal blocks."""
     try:
         operator = problem.operator
     except ValueError as error:
@@ -219,30 +223,27 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
         tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
         gap = tensor / gn if gn else math.nan
         status = "ok" if sigma and gn else "block is numerically zero"
-        found.append((v, w, norms[v, w], 0.0, _coupling(norms, v, w), rank, gap, "whole matrix", status))
+        share = norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item() if whole.any() else math.nan
+        coupling = _coupling(norms, v, w)
+        found.append((v, w, norms[v, w], 0.0, coupling, share, rank, 0.0, gap, 0.0, "whole matrix", status))
     return found
 
 
 def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
-    """Rows of PAIRS from products with random signs on each group: E |H_vw z|^2 = ||H_vw||^2. D and the gap are NaN."""
-    operator, g = problem.operator, problem.generator("groups")
-    norms, errors = {}, {}
-    for w, span in operator.groups.items():
-        squares: dict[str, list[float]] = {v: [] for v in operator.groups}
-        for _ in range(PAIR_PROBES):
-            signs = torch.randint(0, 2, (span.stop - span.start,), generator=g).double() * 2 - 1
-            for v, image in operator.column(w, signs).items():
-                squares[v].append(float(image.double().square().sum()))
-        for v, values in squares.items():
-            samples = torch.tensor(values, dtype=torch.float64)
-            norms[v, w] = math.sqrt(float(samples.mean()))
-            error = float(samples.std()) / math.sqrt(len(samples))
-            errors[v, w] = error / (2 * norms[v, w]) if norms[v, w] else 0.0
-    method = f"{PAIR_PROBES} probes a group"
-    return [
-        (v, w, norms[v, w], errors[v, w], _coupling(norms, v, w), math.nan, math.nan, method, "ok")
-        for v, w in _pairs(operator.groups)
-    ]
+    """Rows of PAIRS from products with random signs on each group, and D of the diagonal blocks."""
+    from runner.curvature import group_metrics
+
+    operator = problem.operator
+    diagonal = [(g, g) for g in operator.groups]
+    found = group_metrics(operator, probes=PAIR_PROBES, ranks=diagonal, generator=problem.generator("groups"))
+    total = math.fsum(m.R.value**2 * (1 if v == w else 2) for (v, w), m in found.items())
+    rows = []
+    for (v, w), m in found.items():
+        share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
+        reasons = [f"{n}: {e.reason}" for n, e in (("C", m.C), ("D", m.D), ("gap", m.gap)) if e.reason]
+        numbers = (m.R.value, m.R.error, m.C.value, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
+        rows.append((v, w, *numbers, f"{PAIR_PROBES} probes a group", "; ".join(reasons) or "ok"))
+    return rows
 
 
 def _pairs(groups: Iterable[str]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runner.contract.certificate import CERTIFICATE
 from runner.contract.experiment import Experiment
 from runner.report.departures import not_comparable
 from runner.report.provenance import warnings_of
@@ -173,6 +174,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
                 "peak_memory_mib": cell.meta["peak_memory_mib"],
                 "finished": cell.meta["finished"],
                 "git_commit": cell.meta["software"]["git_commit"],
+                "certificate": CERTIFICATE in cell.meta["tables"],
             }
             for cell in cells
         ],

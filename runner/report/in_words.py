@@ -12,8 +12,10 @@ LONGEST = 12
 """Rows that a list names one by one; the rest is counted."""
 
 
-def findings_text(title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str]) -> str:
-    """Markdown: counts, statements and numbers by verdict, and the notes."""
+def findings_text(
+    title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str], trust: Sequence[str] = ()
+) -> str:
+    """Markdown: counts, statements and numbers by verdict, the notes, and what the cells' certificates say."""
     said, scored = claims.to_dict("records"), scorecard.to_dict("records")
     parts = [f"# {title}\n"]
     if notes:
@@ -32,6 +34,7 @@ def findings_text(title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, not
     rest = [c for c in said if c["verdict"] in ("by construction", "empty", "not comparable")]
     if rest:
         parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} statements.\n")
+    parts.append(_section("Are the numbers right", list(trust)))
     return "\n".join(part for part in parts if part)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare
 from runner.report.departures import said_of
@@ -87,7 +88,8 @@ def write_report(
 
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _earlier(directory / "manifest.json")
-    written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found)
+    trust = _certificates(experiment, manifest, tables_by_name)
+    written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found, trust)
     warnings = warnings_of(manifest, missing)
     makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
     if only_figure and not makers:
@@ -115,6 +117,7 @@ def write_report(
         "claims": summary.claims,
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
+        "certificates": trust,
         "captions": _of_figures(earlier["captions"], {key: made.text for key, made in captions.items()}, found),
         "alts": _of_figures(earlier["alts"], {key: made.alt for key, made in captions.items()}, found),
         "artifacts": [*artifacts, "index.html"],
@@ -124,13 +127,22 @@ def write_report(
     return summary
 
 
-def _write_answers(directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings) -> list[str]:
+def _certificates(experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]) -> list[str]:
+    """What is to be said about the certificates of the cells; nothing where there are no cells."""
+    carried = [bool(cell.get("certificate")) for cell in manifest.get("cells", [])]
+    rows = merged[CERTIFICATE].to_dict("records") if CERTIFICATE in merged else []
+    return certificate_lines(carried, rows, experiment.uncertified) if carried else []  # type: ignore[arg-type]
+
+
+def _write_answers(
+    directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings, trust: Sequence[str] = ()
+) -> list[str]:
     """Write tables and texts; returns their file names. findings.md is made from the verdicts where it is not given."""
     frames = {**merged, **found.tables}
     for table, frame in frames.items():
         tables.write(frame, directory / f"{table}.csv")
     texts = {Path(document).name: text for document, text in found.documents.items()}
-    texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes))
+    texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes, trust))
     for document, text in texts.items():
         tables.write_bytes(directory / document, text.encode())
     return [*(f"{table}.csv" for table in frames), *texts]

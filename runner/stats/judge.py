@@ -132,10 +132,13 @@ def number(
     group: str = "",
     where: str = "",
     statement: str = "",
+    same: Mapping[str, float] | None = None,
 ) -> Claim:
     """The mean over seeds is the printed number in every part: the equivalence test of the scorecard.
 
     what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
+    same: part -> the paper's own statistic on its own networks and images; where that has every printed digit, the
+    part is confirmed as *identical* rows of a scorecard are, whatever the spread over seeds.
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
     if math.isnan(says.number):
@@ -149,7 +152,13 @@ def number(
         compared = equal(sample, theirs, margin)
         few = sample.n < known
         found[name] = ("no power", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
-    return _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+    identical = [n for n, v in (same or {}).items() if n in found and digits_agree(v, says.number, says.rounding)]
+    found |= {name: ("confirmed", NAN) for name in identical}
+    made = _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+    if not identical:
+        return made
+    text = "every printed digit on the published networks and images" + f": {', '.join(identical)}" * (len(found) > 1)
+    return replace(made, detail=f"{text}; {made.detail}")
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import Certificate, CurvatureOperator, Dag, Node, verify
+from runner.curvature import Certificate, CurvatureOperator, Dag, Node, split_blocks, trace_module, verify
 from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
+from runner.curvature.spectra.symmetric import Symmetric
 from tests.curvature.cases import ALL, make
 from tests.curvature.test_silent_errors import MIXING, Swish, X, Y, chain, mlp, seeded
 
@@ -203,3 +204,106 @@ def test_tokens_are_certified_and_a_wrong_product_of_them_is_told(monkeypatch):
     assert verify(dag, tokens, Y, generator=seeded()).ok
     injected(monkeypatch, lambda op, own: own | {"embed": own["embed"] + own["embed"].flip(1)})
     assert not verify(dag, tokens, Y, generator=seeded()).ok
+
+
+def test_a_saturated_example_is_no_false_alarm():
+    """Its curvature is zero beside that of the batch: nothing that a mean could show."""
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).to(dtype)
+        net[2].weight.data.mul_(3)
+        x, y = torch.randn(8, 6, generator=seeded()).to(dtype), torch.arange(8) % 3
+        x[2:4] *= 1000
+        found = verify(Dag.from_sequential(net), x, y, generator=seeded())
+        assert found.ok, str(found)
+
+
+def test_curvature_that_is_exactly_zero_is_no_false_alarm():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    for bias in (net[0].bias, net[2].bias):
+        dag = Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
+        assert verify(dag, X, Y, generator=seeded()).ok
+        bias.data.fill_(-50)  # dead: nothing before it has any influence
+        for loss in ("cross_entropy", lambda f, t: f.sum(1)):
+            found = verify(Dag.from_sequential(net, loss=loss), X, Y, generator=seeded())
+            assert found.ok, str(found)
+        bias.data.uniform_(-1, 1)
+
+
+def test_rounding_of_float32_is_told_as_such():
+    """Softmax at 1 - 1e-9: its curvature is lost in float32, and in float64 it is not."""
+    net = nn.Sequential(nn.Linear(3, 2)).float()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[20.5, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+        net[0].bias.zero_()
+    x, y = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
+    found = verify(CurvatureOperator(Dag.from_sequential(net), x, y), generator=seeded())
+    assert not found.ok and "rounding of float32, in float64 they are right" in found.reasons[0]
+    assert verify(Dag.from_sequential(net).to(torch.float64), x.double(), y, generator=seeded()).ok
+
+
+class Keeps(nn.Module):
+    """Holds tensors of its last computation, as attributes and inside of containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 3)
+        self.seen = {"all": []}
+
+    def forward(self, t):
+        self.h = torch.tanh(self.a(t))
+        self.seen["all"] = [self.h * 2]
+        return self.b(self.h)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_graph_tensors_held_as_attributes_are_no_hindrance(dtype):
+    torch.manual_seed(0)
+    for net in (Keeps().to(dtype), nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3)).to(dtype)):
+        x = X.to(dtype)
+        net(x)
+        dag = trace_module(net, nn.CrossEntropyLoss(), (x, Y))
+        found = verify(dag, dag.x, dag.y, generator=seeded())
+        assert found.ok and not found.reasons, str(found)
+
+
+def test_measured_blocks_are_certified_and_a_wrong_one_is_found():
+    case = make("residual")
+    split = split_blocks(case.dag, case.x, case.y)
+    for part in ("total", "gauss_newton", "tensor"):
+        blocks = dict(getattr(split, part))
+        assert verify(case.dag, case.x, case.y, blocks=blocks, part=part, generator=seeded()).ok
+        v, w = next(pair for pair in blocks if pair[0] != pair[1] and bool(blocks[pair].any()))
+        blocks[v, w] = 1.01 * blocks[v, w]
+        wrong = verify(case.dag, case.x, case.y, blocks=blocks, part=part, generator=seeded())
+        assert not wrong.ok and "blocks are wrong" in wrong.reasons[0]
+        assert wrong.nodes[v] > 1e-4 > 1e-6 > max(e for u, e in wrong.nodes.items() if u not in (v, w))
+
+
+def cubic(theta):
+    return (theta**3).sum() + theta.prod()
+
+
+@pytest.mark.parametrize("form", ["matrix", "function", "matvec", "scipy"])
+def test_a_plain_operator_is_certified_beside_its_gradient(form):
+    theta = torch.tensor([1.0, 2.0, -0.5, 0.7], dtype=torch.float64)
+    right = torch.autograd.functional.hessian(cubic, theta)
+    from scipy.sparse.linalg import aslinearoperator
+
+    forms = {
+        "matrix": lambda h: h,
+        "function": lambda h: lambda v: h @ v,
+        "matvec": Symmetric,
+        "scipy": lambda h: Symmetric(aslinearoperator(h.numpy())),
+    }
+    field = torch.func.grad(cubic)
+    assert verify(forms[form](right), at=theta, gradient=field, generator=seeded()).ok
+    wrong = right.clone()
+    wrong[1, 2] *= 1.001
+    found = verify(forms[form](wrong), at=theta, gradient=field, generator=seeded())
+    assert not found.ok and "group 'all'" in found.reasons[0]
+    with pytest.raises(ValueError, match="needs the gradient"):
+        verify(right)
+    with pytest.raises(ValueError, match=r"shape \(4, 4\), and the point 3"):
+        verify(right, at=theta[:3], gradient=field)

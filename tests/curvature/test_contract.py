@@ -1,12 +1,14 @@
-"""CurvatureOperator in each of its parts keeps the contract of every operator."""
+"""CurvatureOperator and ParameterOperator, in each of their parts, keep the contract of every operator."""
 
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
 
-from runner.curvature import CurvatureOperator, Dag
+from runner.curvature import CurvatureOperator, Dag, ParameterOperator, verify
 from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
 from tests.curvature.contract import BlockContract
 
@@ -72,3 +74,66 @@ class TestTokens(CurvatureContract):
 def test_the_contract_needs_both(name):
     with pytest.raises(TypeError, match=name):
         BlockContract()
+
+
+class ParameterContract(BlockContract):
+    """The same laws over the parameters of a module, in two batches."""
+
+    part = "hessian"
+
+    def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to(dtype)
+        x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).to(dtype), torch.arange(6) % 3
+        if poison:
+            x[1, 0] = math.nan
+        memory = {} if budget is None else {"memory_budget": budget}
+        data = [(x[:4], y[:4]), (x[4:], y[4:])]
+        loss = nn.CrossEntropyLoss() if scale == 1 else lambda f, t: scale * F.cross_entropy(f, t)
+        return ParameterOperator(module, loss, data, part=self.part, check=not poison, **memory)
+
+    def dense(self):
+        operator = self.build()
+        x, y = (torch.cat(t) for t in zip(*operator.data, strict=True))
+        names = list(operator.layout.parameters)
+        flat = torch.cat([p.detach().flatten() for p in operator.layout.parameters.values()])
+        sizes = [p.numel() for p in operator.layout.parameters.values()]
+
+        def output(theta):
+            pieces = zip(names, theta.split(sizes), strict=True)
+            placed = {k: t.view_as(operator.layout.parameters[k]) for k, t in pieces}
+            return functional_call(operator.module, placed, (x,))
+
+        if self.part == "hessian":
+            return torch.autograd.functional.hessian(lambda t: F.cross_entropy(output(t), y), flat)
+        jacobian = torch.autograd.functional.jacobian(output, flat)
+        if self.part == "empirical_fisher":
+            slopes = (output(flat).softmax(1) - F.one_hot(y, 3)).detach()
+            gradients = torch.einsum("bk,bkn->bn", slopes, jacobian)
+            return gradients.mT @ gradients / len(x)
+        curved = torch.autograd.functional.hessian(lambda f: F.cross_entropy(f, y), output(flat).detach())
+        return torch.einsum("bkn,bkcl,clm->nm", jacobian, curved, jacobian)
+
+    def test_it_is_certified_group_by_group_and_a_change_is_told(self):
+        for dtype in self.dtypes:
+            found = verify(self.build(dtype), generator=torch.Generator().manual_seed(0))
+            assert found.ok and not found.reasons and len(found.examples) == 2, str(found)
+            assert set(found.nodes) == {"0", "2"} and "batches alone" in str(found)
+        operator = self.build()
+        right = operator._product
+        operator._product = lambda *a: right(*a) * torch.cat([torch.ones(16), torch.full((15,), 1.01)])
+        wrong = verify(operator, generator=torch.Generator().manual_seed(0))
+        assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
+
+
+class TestParameterHessian(ParameterContract):
+    pass
+
+
+class TestParameterGaussNewton(ParameterContract):
+    part = "gauss_newton"
+
+
+class TestEmpiricalFisher(ParameterContract):
+    part = "empirical_fisher"
+    scales = ()  # of the square of the loss

@@ -172,7 +172,7 @@ def test_gradient_and_examples():
     output, theta = flat_function(module, x)
     expected = torch.autograd.functional.jacobian(lambda t: loss(output(t), y), theta)
     assert torch.allclose(operator.gradient(), expected, atol=1e-13)
-    rows = example_gradients(loss, output(theta), y)
+    rows = example_gradients(loss, output(theta), y, len(x))
     single = vmap(torch.func.grad(lambda o, t: F.cross_entropy(o[None], t[None])))(output(theta).detach(), y)
     assert torch.allclose(rows, single, atol=1e-13)
 
@@ -275,7 +275,10 @@ class _Noisy(nn.Module):
         (lambda m, x, y: ParameterOperator(_Noisy().double(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x / 0, y)]), "not finite"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]) @ torch.zeros(3), "expected a vector"),
-        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"), "no group '9'"),
+        (
+            lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"),
+            "'9' is not one of",
+        ),
     ],
 )
 def test_mistakes_say_what_to_do(change, message):

@@ -99,15 +99,16 @@ def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
 
 def test_the_certificate_sees_other_weights(tmp_path, monkeypatch):
     from runner.curvature import verify
-    from runner.diagnose.certify import Certified
     from runner.diagnose.problem import Options, Problem
     from runner.diagnose.target import Snapshot
 
     module, loss, batches = targets.loader()
-    certified = Certified(Problem(Snapshot(0, module, loss, batches, True), Options()))
-    assert verify(certified).ok
-    certified.point["0.weight"] = certified.point["0.weight"] * 1.01
-    assert not verify(certified).ok
+    operator = Problem(Snapshot(0, module, loss, batches, True), Options()).operator
+    assert verify(operator).ok
+    with torch.no_grad():
+        module[0].weight.mul_(1.01)
+    found = verify(operator)
+    assert not found.ok and "changed since this operator was built" in found.reasons[0]
 
 
 def test_positional_and_keyword_inputs_and_a_structured_output(tmp_path):

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.measure import curvature, labels
 from experiments.phi_block_diagonal.networks import network
+from runner.contract.experiment import Context
 from runner.curvature import ParameterOperator
 from runner.run.config import preview
 
@@ -23,17 +25,22 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     torch.manual_seed(0)
     model = network(architecture, residual, 3, 3, torch.Generator().manual_seed(0))
     x, y = torch.randn(6, 16, dtype=torch.float64), torch.arange(6) % 3
-    rows, layers = curvature(model, nn.CrossEntropyLoss(), x, y)
+    rows, layers, certificate = curvature(model, nn.CrossEntropyLoss(), x, y, Context(seed=0))
+    assert certificate["ok"], certificate
     operator = ParameterOperator(model, nn.CrossEntropyLoss(), [(x, y)])
     h = operator.dense()
+    found = dense_curvature(model, x, y)
+    for matrix, expected in zip(found, (h, operator.with_part("gauss_newton").dense()), strict=True):
+        assert float((matrix - expected).norm()) < 1e-12 * float(expected.norm())
     assert sum(layer["trace"] for layer in layers) == pytest.approx(float(h.trace()))
     names = list(operator.groups)
     for row in (r for r in rows if r["part"] == "hessian"):
-        label = labels(operator, row["partition"])
+        label = labels(operator.layout, row["partition"])
         inside = sum(float(h[label == b][:, label == b].square().sum()) for b in range(row["blocks"]))
-        assert row["phi"] == pytest.approx(1 - inside / float(h.square().sum()))
+        known = label >= 0
+        assert row["phi"] == pytest.approx(1 - inside / float(h[known][:, known].square().sum()))
         assert 0 <= row["phi"] < 1
-        assert row["blocks"] == len(label.unique())
+        assert row["blocks"] == len(label[known].unique())
     assert rows[0]["blocks"] == len(names)
     by = {r["partition"]: r["phi"] for r in rows if r["part"] == "hessian"}
     assert by["layer"] <= by["neuron"] <= by["parameter"]
@@ -44,7 +51,7 @@ def table(phi):
         {"architecture": a, "residual": r, "classes": k, "seed": seed, "step": step, "part": "hessian",
          "partition": partition, "phi": phi(k, partition)}
         for a in EXPERIMENT.architecture for r in (False, True) for k in EXPERIMENT.classes for seed in range(3)
-        for step in EXPERIMENT.steps for partition in ("layer", "neuron", "parameter")
+        for step in EXPERIMENT.steps for partition in ("layer", "neuron", "parameter", "output neuron")
     )  # fmt: skip
 
 

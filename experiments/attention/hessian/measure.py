@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import STREAM, of_hessian
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.bounds import (
@@ -39,7 +40,8 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
             ctx.progress(i, len(CLIMBED), name)
             found = climb(name, draw_raw(n, d, setup.ascent_starts, generator), radius, setup)
             rows.append(_bound_row(name, found, n, d, radius))
-        return {"bounds": rows}
+        x, _, w, v, b = feasible(draw_raw(n, d, 1, ctx.torch_generator(STREAM)), radius, setup.near)
+        return {"bounds": rows, "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)]}
     x, y, w, v, b = draw(cell.params["search"] == "rank one", n, d, radius, setup, generator)
     rows = []
     for name, bound in BOUNDS.items():
@@ -55,7 +57,18 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
         "cases": cases,
         "convexity": [_convexity(x, w, v, b, n, d, radius)],
         "accuracy": [_accuracy(*(m[: setup.checked] for m in (x, w, v, b)))],
+        "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)],
     }
+
+
+def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> dict[str, Any]:
+    """Row of `certificate`: the closed-form Hessian of one instance of the cell."""
+
+    def loss(flat: Tensor) -> Tensor:
+        at = att.unvec(flat, x.shape[0])
+        return (torch.softmax((at.mT @ w @ at).mT, -1) @ (at.mT @ v) - b).square().sum()
+
+    return of_hessian("Hessian", att.hessian(x, w, v, b), loss, att.vec(x), ctx)
 
 
 def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:

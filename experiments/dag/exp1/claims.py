@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.comparisons import seed_fits
-from experiments.dag.protocol.scores import fit_of_means, jackknife, scored
+from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -32,11 +32,12 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     parts = {keys: rows for keys, rows in groups(distances, VARIANT) if keys[2] in ENDS}
     plain = {k: rows for k, rows in parts.items() if k[1] == "plain"}
     residual = {k: rows for k, rows in parts.items() if k[1] == "residual"}
+    same = published_start(tables, arch="plain")
     return [
         *resonance(plain, residual, says),
-        *coupling(plain, residual, says),
+        *coupling(plain, residual, says, same),
         *scales(plain, says),
-        *chain(networks, says),
+        *chain(networks, says, same),
         *after_training(networks, plain, says),
     ]
 
@@ -51,8 +52,8 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
     ]
 
 
-def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement]) -> list[Claim]:
-    """How C falls with distance: at init, after training (a mark) and from one to the other."""
+def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+    """How C falls with distance: at init, after training (a mark) and from one to the other; same: see `on_own`."""
     far = {k: list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")}
     falls = {
         checkpoint: judge.bound(
@@ -62,7 +63,7 @@ def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement])
     }
     smallest = {text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()}
     return [
-        judge.number(says["plain C at the largest distance"], {text(k): v for k, v in far.items()}),
+        on_own(says["plain C at the largest distance"], {text(k): v for k, v in far.items()}, same),
         judge.together(falls, main="init"),
         judge.bound(says["residual C"], smallest),
         judge.bound(says["C shifts upward"], shifts({**plain, **residual})),
@@ -78,7 +79,12 @@ def scales(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
     return found
 
 
-def chain(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def on_own(statement: Statement, parts: Parts, same: bool) -> Claim:
+    """A printed mean over untrained networks; same: whether these are the paper's own, on its own images."""
+    return judge.number(statement, parts, same={k: sum(v) / len(v) for k, v in parts.items() if v} if same else None)
+
+
+def chain(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
     """Statements about the Jacobians of plain networks at init."""
     init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
     part = init[init["depth"] == CHAIN]
@@ -87,13 +93,13 @@ def chain(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     norms = [math.exp(CHAIN * v) for v in seed_values(part, "lyapunov_log_norm").values()]
     exponent = says["Lyapunov exponent"]
     readings = {
-        name: judge.number(exponent, {f"L={CHAIN}": list(seed_values(part, column).values())})
+        name: on_own(exponent, {f"L={CHAIN}": list(seed_values(part, column).values())}, same)
         for name, column in (("QR", "lyapunov_1"), ("Eq. 8", "lyapunov_log_norm"))
     }
     return [
-        judge.number(says["rho at init"], depths),
+        on_own(says["rho at init"], depths, same),
         judge.bound(says["rho of residual networks"], by_variant(skips, "rho")),
-        judge.number(says["norm of the chain"], {f"L={CHAIN} init": norms}),
+        on_own(says["norm of the chain"], {f"L={CHAIN} init": norms}, same),
         judge.together(readings, main="QR"),
     ]
 

@@ -2,8 +2,8 @@
 
 Tables: `far`, one row per checkpoint and set of images: means over the far pairs (i < L/2 < j) of R, C and D, exact,
 and on the papers' images also the paper's estimates; `pairs`, the far pairs on the papers' images; `ranks`, numerical
-ranks in float64 of far blocks, example by example and of the batch mean; `networks`, loss and accuracy; `history` and
-`origin` as in experiments.dag.protocol.measure.
+ranks in float64 of far blocks, example by example and of the batch mean; `networks`, loss and accuracy;
+`certificate`, `history` and `origin` as in experiments.dag.protocol.measure.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_blocks
 from experiments.dag.protocol.estimates import estimated_metrics
 from experiments.dag.protocol.measure import Point, Row, at_every_point
 from experiments.dag.protocol.training import Trained
@@ -48,6 +49,7 @@ def measure(
         ranks = rank_rows(at.dag, nodes, at.x, at.y, rank_examples, budget)
         return {
             "networks": [{**here, **scores(trained, at.checkpoint), "status": "ok"}],
+            "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
             "far": [found | {f"{name}_estimate": value for name, value in own.items()}],
             "pairs": [{**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"} for row in rows],
             "ranks": [{**here, **row} for row in ranks],

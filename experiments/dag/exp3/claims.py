@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, scored
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, published_start, scored
 from experiments.dag.protocol.summary import (
     first,
     gap,
     groups,
     over_seeds,
     seed_values,
-    variance_components,
 )
 from runner import stats
 from runner.contract.claim import Claim, Statement, decide
@@ -59,7 +58,7 @@ def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: M
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
     return [
         *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], fits["init"]),
+        judge.number(says["linear fit of the gap"], fits["init"], same=own_fit(gaps, tables)),
         judge.bound(says["R² above 0.9"], fits["init"]),
         rank_claim(says["rank correlation"], gaps, networks, ("init",)),
         p_of_ranking(says["p of the ranking"], gaps, networks),
@@ -131,6 +130,14 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
             wide = wide[["mid", "final"]].dropna()
             found[activation] = jackknife(wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1))
     return found
+
+
+def own_fit(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, float]:
+    """R² of the means themselves at init, where the networks and images are the published ones."""
+    if not published_start(tables):
+        return {}
+    gap, curvature = wide_points(gaps, tables["networks"], "init")
+    return {"": stats.linear(curvature.mean(), gap.mean(), name="").r2}
 
 
 def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
@@ -226,24 +233,3 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     scale = wide.groupby("activation")["init"].transform("mean")
     wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
     return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
-
-
-def notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Findings in plain words."""
-    found = []
-    for (activation,), part in groups(gaps[gaps["checkpoint"] == "init"], ["activation"]):
-        own, c = first(part)["gap"].mean(), variance_components(part, "gap")
-        random = part[part["images"] != 0].groupby("images")["gap"].mean()
-        if own > 0 and not math.isnan(c.images):
-            found.append(
-                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
-                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    init = first(gaps)[lambda t: t["checkpoint"] == "init"]
-    for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):
-        found.append(
-            f"{activation}, init: ratio of sums {part['gap'].mean():.3g} (the tables'), mean of Eq. 4 over pairs "
-            f"{part['gap_of_pairs'].mean():.3g}."
-        )
-    return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from experiments.dag.exp3 import claims
+from experiments.dag.exp3 import claims, notes
 from experiments.dag.exp3 import figures as draw
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.printed import printed
@@ -65,7 +65,7 @@ class GapAnalysis(Analysis):
         return claims.measured(self.gaps, self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.gaps, self.tables)
+        return notes.notes(self.gaps, self.tables)
 
 
 class LayerNormAnalysis(GapAnalysis):

@@ -9,10 +9,11 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from experiments.dag.protocol.measure import image_sets
+from experiments.certificates import of_blocks
+from experiments.dag.protocol.measure import blocks_of, image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import Context, Table
-from runner.curvature import BlockSplit, split_blocks
+from runner.curvature import BlockSplit, Dag
 from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
 from runner.metrics.inter_layer import InterLayerMetric
@@ -23,16 +24,19 @@ def compare(
     trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, activation: str, ctx: Context
 ) -> dict[str, Table]:
     """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted` (checkpoint,
-    probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images.
+    probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images, and
+    `certificate` of the exact blocks.
 
     Every draw has probes of its own, independent of those of other activations, checkpoints and numbers of probes.
     """
     _, x, y = next(image_sets(trained.data.test, metric, trained.device))
-    rows, predicted = [], []
+    rows, predicted, certificate = [], [], []
     for done, checkpoint in enumerate(CHECKPOINTS):
         if checkpoint not in trained.training.states:
             continue
-        blocks, nodes = _blocks(trained, checkpoint, x, y, metric)
+        dag, inputs, nodes = _network(trained, checkpoint, x, metric)
+        blocks = blocks_of(dag, nodes, inputs, y, metric)
+        certificate += of_blocks(dag, inputs, y, blocks, ctx, checkpoint=checkpoint)
         norms = [[resonance(part[p]) for p in _pairs(nodes)] for part in (blocks.tensor, blocks.gauss_newton)]
         exact = gn_gap_of_sums(*norms)
         status = "ok" if exact > 0 else "no discrepancy: the exact gap is 0"
@@ -45,7 +49,7 @@ def compare(
             percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
             predicted.append({**where, "percent": percent, "status": status})
         ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
-    return {"draws": rows, "predicted": predicted}
+    return {"draws": rows, "predicted": predicted, "certificate": certificate}
 
 
 def estimate(blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator) -> float:
@@ -99,11 +103,11 @@ def _targets(nodes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     return ((w, nodes[: i + 1]) for i, w in enumerate(nodes))
 
 
-def _blocks(
-    trained: Trained, checkpoint: str, x: Tensor, y: Tensor, metric: InterLayerMetric
-) -> tuple[BlockSplit, tuple[str, ...]]:
+def _network(
+    trained: Trained, checkpoint: str, x: Tensor, metric: InterLayerMetric
+) -> tuple[Dag, Tensor, tuple[str, ...]]:
     network = trained.at(checkpoint)
     dag = network.to_dag(trained.loss)
     if metric.double:
         dag, x = dag.to(torch.float64), x.double()
-    return split_blocks(dag, x, y, network.measured, memory_budget=int(metric.memory_gib * 2**30)), network.measured
+    return dag, x, network.measured

@@ -10,10 +10,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.dag.protocol.measure import Point, Row, at_every_point, by_distance, first_pairs, network_row
+from experiments.dag.protocol.measure import (
+    Point,
+    Row,
+    at_every_point,
+    blocks_of,
+    by_distance,
+    certificate_rows,
+    first_pairs,
+    network_row,
+)
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import Context, Table
-from runner.curvature import block_metrics, gn_gap, resonance, split_blocks
+from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
@@ -28,12 +37,12 @@ def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[st
     depth = int(trained.settings["branch_depth"])
 
     def read(at: Point) -> dict[str, list[Row]]:
-        budget = int(metric.memory_gib * 2**30)
-        blocks = split_blocks(at.dag, at.x, at.y, at.network.measured, memory_budget=budget)
+        blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
         columns = block_metrics(blocks, order=at.network.measured)
         columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
         return {
             "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
+            "certificate": certificate_rows(at, blocks, ctx),
             "merge": [{**at.where, **merge_row(blocks, depth)}],
             "pairs": first_pairs(at, columns, metric),
             "distances": [{**at.where, **row} for row in by_relation(columns, depth)],

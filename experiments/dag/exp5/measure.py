@@ -1,7 +1,7 @@
 """One block of a trained regression network: its norm and its Gauss–Newton and tensor parts, at every checkpoint.
 
 Tables: `blocks`, one row per checkpoint and set of validation samples (0: the first, as in the paper; then random sets,
-the same numbers for every seed); `networks`, one row per checkpoint; `history`, one row per epoch.
+the same numbers for every seed); `networks` and `certificate`, one row per checkpoint; `history`, one row per epoch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from experiments.certificates import of_blocks
 from experiments.dag.protocol.measure import epoch_of, image_sets
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import Context, Table
@@ -26,6 +27,7 @@ def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, c
     sets = list(image_sets(trained.data.test, metric, trained.device))
     blocks: list[dict[str, Any]] = []
     networks: list[dict[str, Any]] = []
+    certificate: list[dict[str, Any]] = []
     history = trained.training.history
     for done, checkpoint in enumerate(CHECKPOINTS):
         if checkpoint not in trained.training.states:
@@ -33,8 +35,9 @@ def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, c
             continue
         network = trained.at(checkpoint)
         for number, x, y in sets:
-            row = block_row(trained, network, pair, metric, x, y)
+            row, rows = block_row(trained, network, pair, metric, x, y, ctx if number == 0 else None)
             blocks.append({"checkpoint": checkpoint, "images": number, **row})
+            certificate += [{"checkpoint": checkpoint, **verified} for verified in rows]
         about = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
         size = {"parameters": network.parameter_count, **value_path(network)}
         networks.append({**about, **size, "status": "ok"})
@@ -43,6 +46,7 @@ def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, c
     return {
         "blocks": blocks,
         "networks": networks,
+        "certificate": certificate,
         "history": {name: history[name] for name in columns},
     }
 
@@ -54,8 +58,10 @@ def block_row(
     metric: InterLayerMetric,
     x: torch.Tensor,
     y: torch.Tensor,
-) -> dict[str, float]:
-    """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block; loss on the samples."""
+    ctx: Context | None = None,
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """(row, certificate of its blocks where there is a ctx). full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap
+    (Eq. 4) of the batch-mean block; loss on the samples."""
     dag = network.to_dag(trained.loss)
     if metric.double:
         dag, x, y = dag.to(torch.float64), x.double(), y.double()
@@ -64,7 +70,8 @@ def block_row(
     with torch.no_grad():
         loss = float((network(x).squeeze(-1) - y).square().mean())
     norms = {"full": resonance(found.total[pair]), "gn": resonance(gauss_newton), "tensor": resonance(tensor)}
-    return {**norms, "gap": gn_gap(tensor, gauss_newton), "loss": loss}
+    verified = of_blocks(dag, x, y, found, ctx) if ctx is not None else []
+    return {**norms, "gap": gn_gap(tensor, gauss_newton), "loss": loss}, verified
 
 
 def value_path(network: Network) -> dict[str, float]:

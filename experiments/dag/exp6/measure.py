@@ -1,7 +1,8 @@
 """Metrics of all pairs of measured outputs of a ResNet-18: exact where they can be, and as the paper estimates them.
 
 Tables: `pairs`, one row per statistics, estimator and pair; `distances`, their averages by distance; `networks`,
-loss, accuracy and parameters; `history` and `origin` of the training, where there is one.
+loss, accuracy and parameters; `certificate`, one row per statistics; `history` and `origin` of the training, where
+there is one.
 
 statistics: of BatchNorm, "running" (as the network has them: at init mean 0 and variance 1, as published) or
 "calibrated" (estimated from training images; at init only). estimator: "engine" (Gauss–Newton part exact by factors,
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import STREAM
 from experiments.dag.exp6.networks import AtCheckpoint, calibrated, identity_of_statistics
 from experiments.dag.protocol.measure import image_sets
+from runner.contract.certificate import certificate_row
 from runner.contract.experiment import Context, Table
-from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms
+from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms, verify
 from runner.models import Network
 from runner.training.minibatch import evaluate
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from experiments.dag.exp6.resnet18 import Exp6ResNet18
 
 Row = dict[str, Any]
+CERTIFIED = 2
+"""Images of the certificate, which takes four gradients of each, one after the other."""
 
 
 def measure(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[str, Table]:
@@ -38,7 +43,7 @@ def measure(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[st
         extra["origin"] = [dict(at.origin)]
     if at.network is None:
         return {"networks": [{"statistics": "running", "status": at.status}], **extra}
-    networks, pairs, distances = [], [], []
+    networks, pairs, distances, certificate = [], [], [], []
     for statistics, network in variants(at, experiment.calibration):
         scores = {"test_loss": math.nan, "test_accuracy": math.nan}
         if at.trained:
@@ -51,8 +56,19 @@ def measure(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[st
             where = {"statistics": statistics, "estimator": estimator}
             pairs += [{**where, **row} for row in rows]
             distances += [{**where, **row} for row in by_distance(rows)]
+        certificate.append(certified(network, statistics, at, experiment, ctx))
         ctx.progress(len(networks), 2, f"BatchNorm statistics: {statistics}")
-    return {"networks": networks, "pairs": pairs, "distances": distances, **extra}
+    return {"networks": networks, "pairs": pairs, "distances": distances, "certificate": certificate, **extra}
+
+
+def certified(
+    network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
+) -> dict[str, Any]:
+    """The row of `certificate`: products between the measured outputs on the first images. There are no blocks."""
+    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
+    operator = CurvatureOperator(network.to_dag(), x[:CERTIFIED], y[:CERTIFIED], network.measured)
+    found = verify(operator, generator=ctx.torch_generator(STREAM))
+    return certificate_row(f"products on {CERTIFIED} images", found, statistics=statistics)
 
 
 def variants(at: AtCheckpoint, images: int) -> Iterator[tuple[str, Network]]:
@@ -84,7 +100,9 @@ def engine_rows(
     dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], error: float, budget: int, generator: torch.Generator
 ) -> list[Row]:
     """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every pair."""
-    found = inter_layer_metrics(dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget)
+    found = inter_layer_metrics(
+        dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget, estimator=1
+    )
     rows = []
     for (v, w), m in found.items():
         row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": m.R.value, "C": m.C.value}

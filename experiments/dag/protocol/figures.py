@@ -38,7 +38,8 @@ def name(variant: Any) -> str:
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
     """Style of a line: colour and marker of the variant, dashes and filling of the checkpoint."""
     style = LOOKS.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
-    return style | ({"markerfacecolor": "white"} if checkpoint != "init" else {})
+    filling = {"mid": {"fillstyle": "left", "markerfacecoloralt": "white"}, "final": {"markerfacecolor": "white"}}
+    return style | filling.get(checkpoint, {})
 
 
 def error_line(

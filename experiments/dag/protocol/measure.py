@@ -7,6 +7,8 @@ Tables (long format; cell parameters and seed are added by the runner):
 - `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
 - `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
 - `history`: one row per epoch.
+- `certificate`: one row per checkpoint: the blocks on the papers' images against finite differences of gradients, and
+  at the last checkpoint those of the Gauss-Newton part.
 - `origin`: which streams made network and data order, and in what order the records are (`Trained.origin_table`).
 
 Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
@@ -23,10 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import of_blocks
 from experiments.dag.protocol.training import Trained
 from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
-from runner.curvature import Dag, exact_blocks, split_blocks
+from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
 from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
 from runner.curvature.metrics.jacobians import (
     block_jacobians,
@@ -113,9 +116,11 @@ def measure(
     """All tables of one training. distance: default |i − j| in the order of the measured nodes."""
 
     def read(at: Point) -> dict[str, list[Row]]:
-        columns = measure_blocks(at.dag, at.network.measured, at.x, at.y, metric, distance)
+        blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
+        columns = metrics_of(blocks, at.network.measured, metric, distance)
         return {
             "networks": [{**at.where, **network_row(at), "status": "ok"}],
+            "certificate": certificate_rows(at, blocks, ctx),
             "pairs": first_pairs(at, columns, metric),
             "distances": [{**at.where, **row} for row in by_distance(columns)],
         }
@@ -131,12 +136,24 @@ def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[R
     return [{"checkpoint": at.checkpoint, **row} for row in pair_rows(columns)]
 
 
-def measure_blocks(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric, distance: Distance | None = None
+def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
+    """Rows of `certificate` on the papers' images: of the blocks, and of their Gauss-Newton part where training ended;
+    none on other images."""
+    if not at.first:
+        return []
+    ended = at.checkpoint == [c for c in CHECKPOINTS if c in at.trained.training.states][-1]
+    return of_blocks(at.dag, at.x, at.y, blocks if ended else dict(blocks.total), ctx, checkpoint=at.checkpoint)
+
+
+def blocks_of(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> BlockSplit:
+    """The batch-mean blocks of every pair of nodes, within the metric's memory."""
+    return split_blocks(dag, x, y, nodes, memory_budget=int(metric.memory_gib * 2**30))
+
+
+def metrics_of(
+    blocks: BlockSplit, nodes: tuple[str, ...], metric: InterLayerMetric, distance: Distance | None = None
 ) -> Columns:
-    """Metrics of the batch-mean blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
-    budget = int(metric.memory_gib * 2**30)
-    blocks = split_blocks(dag, x, y, nodes, memory_budget=budget)
+    """Metrics of the blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
 
     def number(v: str, w: str) -> int:
         assert distance is not None

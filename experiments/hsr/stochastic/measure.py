@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from experiments.certificates import STREAM, of_hessian
+from runner.contract.certificate import certificate_row
 from runner.contract.experiment import Context, Table
+from runner.curvature import ParameterOperator, verify
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
 from runner.data.gaussian import GaussianData, gaussian_classes
@@ -73,7 +76,15 @@ def train(experiment: HsrStochastic, method: str, ctx: Context) -> dict[str, Tab
             steps += 1
         spent += time.process_time() - begin
         ctx.progress(epoch + 1, experiment.epochs, method)
-    return {"history": history, "timing": {"steps": [steps], "seconds_per_step": [spent / steps]}}
+    certificate = certificate_row(
+        "products, training loss",
+        verify(
+            ParameterOperator(model, torch.nn.functional.cross_entropy, [(x, y)]),
+            generator=ctx.torch_generator(STREAM),
+        ),
+    )
+    timing: dict[str, list[float]] = {"steps": [steps], "seconds_per_step": [spent / steps]}
+    return {"history": history, "timing": timing, "certificate": [certificate]}
 
 
 class _Spread:
@@ -173,4 +184,4 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
         )
         for key, entry in zip(rows, entries, strict=True):
             rows[key].append(entry)
-    return {"estimate": rows}
+    return {"estimate": rows, "certificate": [of_hessian("Hessian", hessian, lambda t: tl.loss(t, x, q), theta, ctx)]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.composition import Composition
+from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.errors import MeasurementError, expect_tensor, is_out_of_memory, node_failure
 from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
 
@@ -143,7 +143,7 @@ class Dag:
         memo: dict[int, object] = {}
         copies = []
         for node in self.nodes.values():
-            fn = copy.deepcopy(node.fn, memo).to(dtype) if isinstance(node.fn, nn.Module) else node.fn
+            fn = deep_copy(node.fn, memo).to(dtype) if isinstance(node.fn, nn.Module) else node.fn
             params: dict[str, Tensor] = {}
             for key, value in node.params.items():
                 if id(value) not in memo:

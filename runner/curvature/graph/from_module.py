@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.losses import LossSpec
@@ -66,7 +66,7 @@ class TracedDag(Dag):
     def to(self, dtype: torch.dtype) -> TracedDag:
         """A copy with every floating tensor in `dtype`; shared weights stay shared. The loss is kept."""
         kept = (self.loss, self.replay.shapes, self.replay.inputs.spec, self.targets.spec)  # none of them changes
-        twin = copy.deepcopy(self, {id(part): part for part in kept})
+        twin = deep_copy(self, {id(part): part for part in kept})
         twin.replay.to(dtype)
         twin.targets.to(dtype)
         if twin.y.is_floating_point():
@@ -156,7 +156,7 @@ def _replay(root: nn.Module, tree: Any, batch_dim: int, shared: list[str], notes
     A square matrix with as many rows as there are examples may be a mask for all of them: tried where the module does
     not run otherwise.
     """
-    count = count_examples(tree, batch_dim)
+    count = count_examples(tree, batch_dim, shared)
     inputs = Examples(tree, count, batch_dim, shared)
     replay = Replay(root, inputs, inputs.pack(tree))
     try:

@@ -26,7 +26,7 @@ class Widened(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = (args, kwargs or {})
         if any(t.dtype == torch.float64 for t in _tensors(given)):
-            args, kwargs = _widen(given)
+            args, kwargs = widen(given)
         return func(*args, **(kwargs or {}))
 
 
@@ -41,13 +41,13 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def _widen(value: Any) -> Any:
+def widen(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
     if type(value) in (list, tuple):
-        return type(value)(_widen(part) for part in value)
+        return type(value)(widen(part) for part in value)
     if type(value) is dict:
-        return {key: _widen(part) for key, part in value.items()}
+        return {key: widen(part) for key, part in value.items()}
     return value
 
 
@@ -71,7 +71,7 @@ class FiniteDifferences:
 
     def _use(self, dag: Dag, x: Tensor, y: Tensor) -> None:
         self.dag, self.double = dag, True
-        self.x, self.y = _widen(x), _widen(y)
+        self.x, self.y = widen(x), widen(y)
         try:
             with self.quiet(), torch.no_grad():
                 values = dag.forward(self.x)

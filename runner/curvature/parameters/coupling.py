@@ -46,7 +46,7 @@ def discarded_coupling(
     groups = list(operator.groups)
     if probes < 2 or len(groups) < 2:
         raise ValueError(f"expected at least 2 probes and 2 groups, got {probes} probes and the groups {groups}")
-    sizes = {g: s.stop - s.start for g, s in operator.groups.items()}
+    sizes = operator.sizes
     exact = sum(sizes.values()) <= probes * len(groups)
     before = operator.products
     inside: dict[str, Tensor] = {}
@@ -81,13 +81,15 @@ def group_metrics(
     probes: int = 30,
     *,
     tolerance: float = 1e-3,
+    ranks: Iterable[Pair] | None = None,
     generator: torch.Generator | None = None,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D and the gap ||H - GN||_F / ||GN||_F between groups of parameters, each an Estimate.
 
     operator: of part="hessian". pairs: default every pair of groups. Exact from dense matrices where n products of each
-    kind cost no more than the probes, else from `probes` products of each kind on each group and Golub-Kahan steps for
-    sigma_1. Raises ValueError for an operator of another part and for unknown groups.
+    kind cost no more than the probes, else from `probes` products of each kind on each group and, for the D of the
+    pairs in `ranks` (default all), Golub-Kahan steps for sigma_1, two products each: no two pairs share them. Raises
+    ValueError for an operator of another part and for unknown groups.
     """
     if operator.part != "hessian":
         raise ValueError(f'expected an operator with part="hessian", found {operator.part!r}')
@@ -102,9 +104,8 @@ def group_metrics(
         return pair_metrics(found, asked, 1.0, eps, "dense")
     squares: dict[Pair, tuple[Square, Square, Square]] = {}
     for w in dict.fromkeys(w for _, w in wanted):
-        size = operator.groups[w].stop - operator.groups[w].start
         rows: dict[str, list[Tensor]] = {v: [] for v, other in wanted if other == w}
-        for z in rademacher((probes, size), operator.dtype, generator):
+        for z in rademacher((probes, operator.sizes[w]), operator.dtype, generator):
             whole, flat = operator.column(w, z, list(rows)), smooth.column(w, z, list(rows))
             for v, kept in rows.items():
                 h, gn = whole[v].double(), flat[v].double()
@@ -116,14 +117,14 @@ def group_metrics(
     def products(requests: Requests) -> dict[Pair, Tensor]:
         return {pair: operator.column(w, z, [v])[v] for pair, w, z, v in requests}
 
-    starts = {
-        (v, w): torch.randn(operator.groups[w].stop - operator.groups[w].start, generator=generator).to(operator.device)
-        for v, w in wanted
-    }
-    leading = leading_singular_values(products, starts, tolerance, 40)
-    measured = {
-        p: Measured(*squares[p], leading[p].value, leading[p].error, 2 * probes + 2 * leading[p].steps) for p in wanted
-    }
+    chosen = asked if ranks is None else [(g, h) for g, h in ranks]
+    starts = {(v, w): torch.randn(operator.sizes[w], generator=generator).to(operator.device) for v, w in chosen}
+    leading = leading_singular_values(products, starts, tolerance, 40) if starts else {}
+    measured = {}
+    for p in wanted:
+        top = leading.get(p)
+        sigma = (math.nan, math.nan, 2 * probes) if top is None else (top.value, top.error, 2 * probes + 2 * top.steps)
+        measured[p] = Measured(*squares[p], *sigma)
     return pair_metrics(measured, asked, 1.0, eps, "products")
 
 

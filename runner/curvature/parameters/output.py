@@ -50,8 +50,8 @@ class OuterProducts:
 
     def apply(self, u: Tensor) -> Tensor:
         samples, examples = self.gradients.shape[:2]
-        inner = torch.einsum("sbk,bk->sb", self.gradients, u.flatten(1))
-        return torch.einsum("sb,sbk->bk", inner, self.gradients).div(samples * examples).view_as(u)
+        inner = torch.einsum("sbk,bk->sb", self.gradients, u.reshape(examples, -1))
+        return torch.einsum("sb,sbk->bk", inner, self.gradients).div(samples * examples).reshape(u.shape)
 
 
 def known_loss(loss: Loss) -> Known | None:
@@ -68,12 +68,12 @@ def known_loss(loss: Loss) -> Known | None:
     return None
 
 
-def example_gradients(loss: Loss, output: Tensor, target: Any) -> Tensor:
-    """d loss_b / df_b of every example of a mean loss, shape of the output."""
+def example_gradients(loss: Loss, output: Tensor, target: Any, examples: int) -> Tensor:
+    """d loss_b / df_b of every example of a mean loss, (B, d): an example may have several consecutive rows."""
     with torch.enable_grad():
         leaf = output.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf, target), leaf)
-    return gradient * len(output)
+    return gradient.reshape(examples, -1) * examples
 
 
 def sampled_gradients(kind: Known, output: Tensor, samples: int, generator: torch.Generator) -> Tensor:

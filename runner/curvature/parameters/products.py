@@ -7,59 +7,42 @@ is a tangent pass (2 F, and F for the values under it) and a backward pass from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, jvp
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
+from torch.func import jvp
 
-from runner.curvature.exact.derivatives import second_derivatives
+from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
+from runner.curvature.parameters.model import Model, Named, Output
 from runner.curvature.parameters.output import OutputCurvature
 
-Named = dict[str, Tensor]
-Loss = Callable[[Any, Any], Tensor]
 Mode = Literal["kept graph", "forward over reverse", "double backward"]
-
-
-@contextmanager
-def differentiable() -> Iterator[None]:
-    """Gradients on, and attention by a kernel that can be differentiated twice."""
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        yield
-
-
-def call(module: nn.Module, parameters: Mapping[str, Tensor], given: Any) -> Any:
-    """module(input): a tuple becomes positional arguments, a dict keyword arguments."""
-    if isinstance(given, tuple | list):
-        return functional_call(module, dict(parameters), tuple(given))
-    if isinstance(given, dict):
-        return functional_call(module, dict(parameters), (), given)
-    return functional_call(module, dict(parameters), (given,))
 
 
 class BatchHessian:
     """Products with the Hessian of the mean loss of one batch. `keep`: whether the gradient's graph is kept."""
 
-    def __init__(self, module: nn.Module, loss: Loss, batch: tuple[Any, Any], parameters: Named, keep: bool) -> None:
-        self.module, self.loss, self.batch, self.keep = module, loss, batch, keep
+    def __init__(self, model: Model, batch: tuple[Any, Any], parameters: Named, keep: bool) -> None:
+        self.model, self.batch, self.keep = model, batch, keep
         self.parameters = parameters
         self.mode: Mode = "kept graph" if keep else "forward over reverse"
         self._gradients: Named | None = None
 
     def value(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        return self.loss(call(self.module, parameters, self.batch[0]), self.batch[1])
+        return self.model.value(parameters, self.batch)
 
     def graph(self) -> Named:
-        """The gradient as a differentiable function of the parameters it depends on."""
+        """The gradient as a differentiable function of the parameters it depends on. Raises MeasurementError for a
+        backward that has no second derivative."""
         if self._gradients is not None:
             return self._gradients
-        with differentiable():
+        with self.model.differentiable(), second_derivatives("the module"):
             grads = torch.autograd.grad(
                 self.value(self.parameters), list(self.parameters.values()), create_graph=True, allow_unused=True
             )
+        refuse_cut_backwards(grads, "the module")
         found = {k: g for k, g in zip(self.parameters, grads, strict=True) if g is not None and g.requires_grad}
         if self.keep:
             self._gradients = found
@@ -76,7 +59,7 @@ class BatchHessian:
         names = [k for k in directions if k in gradients]
         if not names:
             return {k: torch.zeros_like(self.parameters[k]) for k in wanted}
-        with second_derivatives("the module"):
+        with torch.inference_mode(False), second_derivatives("the module"):
             found = torch.autograd.grad(
                 [gradients[k] for k in names],
                 [self.parameters[k] for k in wanted],
@@ -95,7 +78,7 @@ class BatchHessian:
 
         values = {k: self.parameters[k].detach() for k in names}
         tangents = {k: directions.get(k, torch.zeros_like(values[k])) for k in names}
-        with differentiable():
+        with self.model.differentiable():
             found = jvp(gradient, (values,), (tangents,))[1]
         return {k: found[k] for k in wanted}
 
@@ -105,65 +88,68 @@ class BatchFactored:
 
     def __init__(
         self,
-        module: nn.Module,
+        model: Model,
         batch: tuple[Any, Any],
         parameters: Named,
         keep: bool,
-        curvature: Callable[[Tensor, Any], OutputCurvature],
+        examples: int,
+        curvature: Callable[[Output, Tensor], OutputCurvature],
     ) -> None:
-        self.module, self.batch, self.parameters, self.keep, self.curvature = module, batch, parameters, keep, curvature
+        self.model, self.batch, self.parameters, self.keep, self.curvature = model, batch, parameters, keep, curvature
+        self.examples = examples
         self.mode: Mode = "kept graph" if keep else "forward over reverse"
-        self._kept: tuple[Tensor, OutputCurvature] | None = None
+        self._kept: tuple[Output, Tensor, OutputCurvature] | None = None
 
-    def graph(self) -> tuple[Tensor, OutputCurvature]:
-        """The output as a function of the parameters, and A there."""
+    def graph(self) -> tuple[Output, Tensor, OutputCurvature]:
+        """What the loss reads of the output, as a function of the parameters, and A there."""
         if self._kept is not None:
             return self._kept
-        with differentiable():
-            output = call(self.module, self.parameters, self.batch[0])
-        if not isinstance(output, Tensor):
-            raise ValueError(
-                f"Gauss-Newton and Fisher products need one tensor as output, found {type(output).__name__}: "
-                "wrap the module so that it returns the tensor that the loss reads"
-            )
-        found = (output, self.curvature(output.detach(), self.batch[1]))
+        with self.model.differentiable():
+            whole = self.model.call(self.parameters, self.batch[0])
+            output = Output(whole, self.model.loss, self.batch[1], self.examples)
+            tensor = output.tensor(whole)
+        found = (output, tensor, self.curvature(output, tensor.detach()))
         if self.keep:
             self._kept = found
         return found
 
     def product(self, directions: Named, wanted: Sequence[str]) -> Named:
         """J^T A J v at the parameters `wanted`; directions that are absent are zero."""
-        output, curvature = self.graph()
-        curved = curvature.apply(self._tangent(output, directions))
-        if not output.requires_grad:
+        output, tensor, curvature = self.graph()
+        curved = curvature.apply(self._tangent(output, tensor, directions))
+        if not tensor.requires_grad:
             return {k: torch.zeros_like(self.parameters[k]) for k in wanted}
-        found = torch.autograd.grad(
-            output, [self.parameters[k] for k in wanted], curved, retain_graph=self.keep, allow_unused=True
-        )
+        with torch.inference_mode(False):
+            found = torch.autograd.grad(
+                tensor, [self.parameters[k] for k in wanted], curved, retain_graph=self.keep, allow_unused=True
+            )
         return _filled(found, wanted, self.parameters)
 
-    def _tangent(self, output: Tensor, directions: Named) -> Tensor:
+    def _tangent(self, output: Output, tensor: Tensor, directions: Named) -> Tensor:
         """J v by forward differentiation, or by differentiating J^T u in u where an operation has no forward rule."""
         if self.mode != "double backward":
             fixed = {k: p.detach() for k, p in self.parameters.items() if k not in directions}
             values = {k: self.parameters[k].detach() for k in directions}
+
+            def outputs(p: Named) -> Tensor:
+                return output.tensor(self.model.call({**fixed, **p}, self.batch[0]))
+
             try:
-                with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-                    tangent: Tensor = jvp(
-                        lambda p: call(self.module, {**fixed, **p}, self.batch[0]), (values,), (dict(directions),)
-                    )[1]
+                with self.model.differentiable(), torch.no_grad():
+                    tangent: Tensor = jvp(outputs, (values,), (dict(directions),))[1]
                 return tangent
             except (RuntimeError, NotImplementedError):
                 self.mode = "double backward"
         names = list(directions)
-        u = torch.zeros_like(output, requires_grad=True)
-        with differentiable():
+        with self.model.differentiable():
+            u = torch.zeros_like(tensor, requires_grad=True)
             pulled = torch.autograd.grad(
-                output, [self.parameters[k] for k in names], u, create_graph=True, retain_graph=True, allow_unused=True
+                tensor, [self.parameters[k] for k in names], u, create_graph=True, retain_graph=True, allow_unused=True
             )
+            refuse_cut_backwards(pulled, "the module")
             terms = [(g, directions[k]) for k, g in zip(names, pulled, strict=True) if g is not None]
             if not terms:
-                return torch.zeros_like(output)
+                return torch.zeros_like(tensor)
             (tangent,) = torch.autograd.grad([g for g, _ in terms], u, [d for _, d in terms])
         return tangent
 

@@ -110,7 +110,7 @@ class Examples(nn.Module):
         self.parts: list[_Part] = []
         start = 0
         for i, (name, leaf) in enumerate(found):
-            place = None if name in asked else _example_dim(leaf, batch, batch_dim, several)
+            place = None if name in asked else example_dim(leaf, batch, batch_dim, several)
             if place is None:
                 if isinstance(leaf, Tensor):
                     self.register_buffer(f"shared{i}", leaf.detach(), persistent=False)
@@ -167,16 +167,17 @@ class Examples(nn.Module):
 def _flatten(tree: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
     """Leaves with their names: "0" or "mask" for an argument, "0.mask" inside one."""
     found, spec = tree_flatten_with_path(tree)
-    return [(_name(path), leaf) for path, leaf in found], spec
+    return [(path_name(path), leaf) for path, leaf in found], spec
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def path_name(path: tuple[Any, ...]) -> str:
+    """The name of a leaf of (args, kwargs): "0" or "mask" for an argument, "0.mask" inside one."""
     keys = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
     return ".".join(str(key) for key in keys[1:]) or "0"  # the first key only tells args from kwargs
 
 
-def _example_dim(leaf: Any, batch: int, batch_dim: int, several: bool) -> tuple[int, int] | None:
-    """Dimension of the examples, and how many entries of it each has; None for what belongs to no example."""
+def example_dim(leaf: Any, batch: int, batch_dim: int, several: bool) -> tuple[int, int] | None:
+    """Dimension of a tensor's examples, and how many entries of it each has; None for what belongs to no example."""
     if not isinstance(leaf, Tensor):
         return None
     for dim in (batch_dim, 0):
@@ -190,10 +191,11 @@ def _rows_first(leaf: Tensor, dim: int, rows: int) -> Tensor:
     return moved.unflatten(0, (-1, rows)) if rows > 1 else moved
 
 
-def count_examples(tree: Any, batch_dim: int) -> int:
-    """B of the first tensor. Raises ValueError when there is none."""
+def count_examples(tree: Any, batch_dim: int, shared: Iterable[str] = ()) -> int:
+    """B of the first tensor that is not among the `shared` ones. Raises ValueError when there is none."""
+    apart = set(shared)
     for name, leaf in _flatten(tree)[0]:
-        if isinstance(leaf, Tensor) and leaf.dim():
+        if isinstance(leaf, Tensor) and leaf.dim() and name not in apart:
             if leaf.dim() <= batch_dim:
                 raise MeasurementError(f"input {name!r} has shape {tuple(leaf.shape)}: it has no dimension {batch_dim}")
             return leaf.shape[batch_dim]

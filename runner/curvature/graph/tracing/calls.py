@@ -22,7 +22,7 @@ Handler = Callable[[Call, Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 """handler(call, forward, args, kwargs) gives the output of the call; forward(*args, **kwargs) makes it."""
 
 _WRAPPED = ("_orig_mod", "_checkpoint_wrapped_module")
-_DROPOUT = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+RANDOM_IN_TRAINING = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
 
 
 def label(call: Call) -> str:
@@ -61,7 +61,7 @@ def check_evaluation(root: nn.Module) -> None:
         where = f"module {name!r} ({type(module).__name__})" if name else type(module).__name__
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
             raise MeasurementError(f"{where} normalises by the batch: call .eval() (and keep running statistics)")
-        if not module.training or not isinstance(module, _DROPOUT):
+        if not module.training or not isinstance(module, RANDOM_IN_TRAINING):
             continue
         rate = getattr(module, "p", getattr(module, "dropout", 0.0))
         if rate > 0:

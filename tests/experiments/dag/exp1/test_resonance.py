@@ -56,6 +56,26 @@ def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
     assert verdicts(paper, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
 
 
+def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
+    tables = decay(plain_rate=math.log(0.24) / -11)
+    d = tables["distances"]
+    spread = d.assign(C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0)))  # the mean as before
+    origin = [
+        {"depth": depth, "arch": a, "seed": s, "initial": "published", "order": "published", "test_records": "official"}
+        for depth in (8, 10, 12)
+        for a in ("plain", "residual")
+        for s in (42, 43, 44, 45, 46)
+    ]
+    name = "plain C at the largest distance"
+    assert verdict(paper, tables | {"distances": spread}, name) == "no power"
+    own = pd.DataFrame(origin).assign(train_records="official")
+    assert verdict(paper, tables | {"distances": spread, "origin": own}, name) == "confirmed"
+    named = own.assign(initial=own["initial"].where(own["seed"] != 42, "named"))
+    assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "no power"
+    off = spread.assign(C=1.1 * spread["C"])
+    assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "no power"
+
+
 def test_one_seed_decides_nothing(paper):
     found = paper.analyse(decay(seeds=(42,))).claims()
     assert {c.verdict for c in found} == {"no power"}

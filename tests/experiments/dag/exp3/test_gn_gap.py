@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from experiments.dag.exp3.claims import changes
+from experiments.dag.exp3.notes import by_equation_2
 from experiments.printed import statements
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
@@ -108,6 +109,11 @@ def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
     found = paper.analyse(gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"no power", "empty"}
+
+
+def test_the_gap_by_equation_2_keeps_the_pairs_of_a_layer_with_itself():
+    tables = gaps({"relu": 0.0, "silu": 0.3}, CURVATURE, ACCURACY)  # three distances with the same parts
+    assert by_equation_2(tables["distances"]) == {"silu": (pytest.approx(0.1), pytest.approx(0.3))}
 
 
 def test_the_change_is_that_of_the_means():

@@ -1,0 +1,243 @@
+"""A certificate of the numbers themselves: products against finite differences of gradients, example by example.
+
+Guards look for known causes of wrong numbers; this compares the numbers. One random direction r on all measured nodes
+gives H r from the engine and, from first derivatives of a float64 copy, (g(t r) - g(-t r)) / 2t for each example. The
+step t balances the two errors of a difference, the cut-off t^2 and the rounding 1/t: of a ladder of steps, the one
+whose neighbour agrees best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.certificate.causes import likely_cause, nan_last
+from runner.curvature.certificate.compare import Differences, Expected, errors_alone, products_of
+from runner.curvature.certificate.plain import PlainOperator
+from runner.curvature.exact.blocks import exact_blocks
+from runner.curvature.graph.checks import check_before_measuring
+from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.state import require_dag
+from runner.curvature.matrix_free.operators import CurvatureOperator, Part
+from runner.curvature.matrix_free.probes import norm_of, rademacher
+from runner.curvature.matrix_free.reference import Vectors
+
+EXACT_SIZE = 4000
+"""Sum of node sizes up to which a Dag's exact blocks are certified beside its products."""
+
+Blocks = Mapping[tuple[str, str], Tensor]
+
+
+class Certifiable(Protocol):
+    """An operator that `verify` can certify: the mean over `examples` pieces, each with a gradient of its own.
+
+    gradient(shift, example): float64 gradient of piece `example` (an example, or a batch) at the point displaced by
+    `shift`, (d_v,) for every node, by first derivatives alone. Optional: scales[v], the natural size of a step;
+    weights, the shares of the pieces (default equal); difference(direction, example, step) in place of the central
+    difference of `gradient`, for a matrix that is no Hessian; double, whether gradients are in float64. These may also
+    belong to what the operator's `reference()` returns. Of the operator itself: single(example), the operator of one
+    piece; in_float64(), a copy; noun, what a node is called.
+    """
+
+    nodes: tuple[str, ...]
+    sizes: dict[str, int]
+    dtype: torch.dtype
+    examples: int
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Vectors: ...
+
+    def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors: ...
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """ok: every error is within the tolerance, and every difference was sharp enough to tell.
+
+    examples: relative error of the product of each example alone (empty where the operator cannot say); nodes: of the
+    batch's product, at each node; step: of the differences, relative to the size of the nodes' outputs; reasons: what
+    is wrong, the likely cause and the node. noun, piece: what nodes and examples are (groups of parameters, batches).
+    """
+
+    ok: bool
+    examples: tuple[float, ...]
+    nodes: dict[str, float]
+    tolerance: float
+    step: float
+    reasons: tuple[str, ...] = ()
+    noun: str = "node"
+    piece: str = "example"
+
+    def __str__(self) -> str:
+        verdict = "certified" if self.ok else "NOT certified"
+        worst = max(self.nodes, key=lambda v: nan_last(self.nodes[v]))
+        lines = [
+            f"{verdict}: products against differences of gradients, step {self.step:.0e}, "
+            f"tolerance {self.tolerance:.0e}",
+            f"  batch: largest relative error {self.nodes[worst]:.1e}, at {self.noun} {worst!r}",
+        ]
+        if self.examples:
+            pieces = f"{self.piece}es" if self.piece.endswith("h") else f"{self.piece}s"
+            b = max(range(len(self.examples)), key=lambda i: nan_last(self.examples[i]))
+            lines.append(f"  {len(self.examples)} {pieces} alone: largest {self.examples[b]:.1e}, of {self.piece} {b}")
+        return "\n".join([*lines, *(f"  {reason}" for reason in self.reasons)])
+
+
+def verify(
+    target: Dag | Any,
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+    *,
+    nodes: Iterable[str] | None = None,
+    blocks: Blocks | None = None,
+    part: Part = "total",
+    at: Tensor | None = None,
+    gradient: Callable[[Tensor], Tensor] | None = None,
+    groups: Mapping[str, slice] | None = None,
+    generator: torch.Generator | None = None,
+    tolerance: float | None = None,
+) -> Certificate:
+    """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a matrix.
+
+    verify(dag, x, y) checks the guards, the matrix-free products and, where they are small enough, the exact blocks;
+    with `blocks` (and the `part` of the Hessian that they are) those blocks instead of all these.
+    verify(operator) a CurvatureOperator or ParameterOperator of any part, or any `Certifiable`.
+    verify(product, at=theta, gradient=g) a matrix (n, n), a function v -> H v or anything with `matvec`, that is said
+    to be the derivative of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
+    parts of theta, as slices that cover it.
+    tolerance: relative, default 1e-6 for float64, 1e-3 for float32, 0.1 below. Costs 4 gradients of every example, 12
+    of the first. Never raises for a wrong number: the certificate says so, with the node (or group of parameters) and
+    the likely cause. Raises ValueError for what is none of these.
+
+    >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
+    >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
+    True
+    >>> theta = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    >>> verify(torch.diag(6 * theta), at=theta, gradient=torch.func.grad(lambda t: (t**3).sum())).ok
+    True
+    """
+    if not isinstance(target, Dag):
+        operator = _operator(target, at, gradient, groups)
+        return _certify([("products", operator)], operator, generator, tolerance, ())
+    if x is None or y is None:
+        raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
+    if blocks is not None:
+        nodes = list(dict.fromkeys(v for v, _ in blocks)) if nodes is None else nodes
+    reasons: list[str] = []
+    if blocks is None:
+        try:
+            check_before_measuring(target, x, y)
+        except MeasurementError as error:
+            reasons.append(f"refused by a guard: {error}")
+    try:
+        operator = CurvatureOperator(target, x, y, nodes, part=part, check=False)
+    except (ValueError, RuntimeError) as error:
+        return Certificate(False, (), dict.fromkeys(target.select(nodes), math.nan), math.nan, math.nan, (str(error),))
+    methods: list[tuple[str, Any]] = [("products", operator)]
+    if blocks is not None:
+        methods = [("blocks", _Blocks(operator, lambda: blocks))]
+    elif sum(operator.sizes.values()) <= EXACT_SIZE and part == "total":
+        of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
+        methods.append(("exact blocks", _Blocks(operator, of_dag)))
+    return _certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)
+
+
+def _operator(
+    target: Any,
+    at: Tensor | None,
+    gradient: Callable[[Tensor], Tensor] | None,
+    groups: Mapping[str, slice] | None,
+) -> Any:
+    """The target as something certifiable. Raises MeasurementError."""
+    if at is not None and gradient is not None:
+        return PlainOperator(target, at, gradient, groups)
+    if hasattr(target, "apply") and (hasattr(target, "reference") or hasattr(target, "examples")):
+        return target
+    if isinstance(target, Tensor) or (callable(target) and not isinstance(target, nn.Module | type)):
+        raise MeasurementError(
+            "verify of a matrix or a function needs the gradient that it is the derivative of, and where: "
+            "verify(product, at=theta, gradient=torch.func.grad(loss))"
+        )
+    require_dag(target)
+    raise AssertionError("a Dag is dealt with before")
+
+
+class _Blocks:
+    """Blocks as an operator, for the comparison; a pair that is missing is the transpose of the other."""
+
+    def __init__(self, operator: CurvatureOperator, made: Callable[[], Blocks]) -> None:
+        self.made, self.dtype, self.nodes, self.sizes = made, operator.dtype, operator.nodes, operator.sizes
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Vectors:
+        blocks = self.made()
+
+        def block(v: str, w: str) -> Tensor:
+            return blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
+
+        return {v: sum(r.to(block(v, w)) @ block(v, w).mT for w, r in directions.items()) for v in self.nodes}  # type: ignore[misc]
+
+
+def _certify(
+    methods: list[tuple[str, Any]],
+    operator: Any,
+    generator: torch.Generator | None,
+    tolerance: float | None,
+    reasons: tuple[str, ...],
+    singles: bool = True,
+) -> Certificate:
+    reference = operator.reference() if hasattr(operator, "reference") else operator
+    double = getattr(reference, "double", True)
+    if tolerance is None:
+        tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
+        tolerance = tolerance if double else max(tolerance, 1e-2)
+    scales = getattr(reference, "scales", {})
+    signs = {v: rademacher((operator.sizes[v],), torch.float64, generator) for v in operator.nodes}
+    device, dtype = getattr(operator, "device", torch.device("cpu")), torch.float64 if double else operator.dtype
+    direction = {v: (s * scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
+    differences = Differences(reference, direction)
+    found = [differences.best(b, tolerance) for b in range(reference.examples)]
+    expected = Expected.mean(found, getattr(reference, "weights", None))
+    problems, errors, rounding, products = list(reasons), dict.fromkeys(operator.nodes, 0.0), 0.0, []
+    for name, method in methods:
+        try:
+            products.append((name, *products_of(method, direction)))
+        except (ValueError, RuntimeError) as error:
+            problems.append(f"{name}: {error}")
+            errors = dict.fromkeys(errors, math.nan)
+    beside = products[0][2] if products else None
+    alone = errors_alone(operator, direction, found, beside, tolerance) if singles else []
+    singly = bool(alone) and all(e <= tolerance for e in alone)
+    for name, own, whole in products:
+        rounding = max(rounding, 1e-6 * max(norm_of(w) for w in whole.values()))
+        now = expected.errors(own, whole, operator.dtype, tolerance)
+        if not max(now.values(), key=nan_last) <= tolerance:
+            cause = likely_cause(operator, reference, direction, own, expected.value, now, tolerance, singly)
+            problems.append(f"{name} are wrong: {cause}")
+        errors = {v: max(errors[v], now[v], key=nan_last) for v in errors}
+    if any(not e <= tolerance for e in alone) and not problems:
+        worst = max(range(len(alone)), key=lambda b: nan_last(alone[b]))
+        piece = getattr(operator, "piece", "example")
+        problems.append(f"the product of {piece} {worst} alone is wrong, and that of the batch is not: errors cancel")
+    problems += _unsettled(expected, differences, rounding)
+    if not double:
+        problems.append("note: no float64 copy could be made, differences are in the network's own precision")
+    ok = all(p.startswith("note:") for p in problems)
+    noun, piece = getattr(operator, "noun", "node"), getattr(operator, "piece", "example")
+    return Certificate(ok, tuple(alone), errors, tolerance, differences.step, tuple(problems), noun, piece)
+
+
+def _unsettled(expected: Expected, differences: Differences, rounding: float) -> list[str]:
+    """Why the differences themselves cannot be believed."""
+    if not all(bool(m.isfinite().all()) for m in expected.value.values()):
+        return ["the gradients are not finite near this point"]
+    bad = expected.blunt(rounding)
+    bad = [v for v in bad if norm_of(expected.doubt[v]) > differences.noise()] if bad else []
+    if not bad:
+        return []
+    nodes = f"{getattr(differences.reference, 'noun', 'node')}s {bad}"
+    return [f"the differences do not settle at {nodes}: the network has a kink here (a ReLU at 0), or is not smooth"]

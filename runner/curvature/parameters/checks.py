@@ -1,0 +1,80 @@
+"""What would make a parameter operator's numbers wrong: training modes, losses that are no mean, randomness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.tracing.calls import RANDOM_IN_TRAINING
+from runner.curvature.parameters.batches import Batch, Rows
+from runner.curvature.parameters.model import Model, Named
+
+
+def check_modes(module: nn.Module) -> None:
+    """Raises MeasurementError for BatchNorm and dropout in training mode: products would move statistics, or be
+    random."""
+    for path, part in module.named_modules():
+        if not part.training:
+            continue
+        rate = getattr(part, "p", getattr(part, "dropout", 0.0)) if isinstance(part, RANDOM_IN_TRAINING) else 0.0
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) or rate > 0:
+            raise MeasurementError(
+                f"module {path!r}: {type(part).__name__} is in training mode; call .eval() on the module"
+            )
+
+
+def scalar_loss(value: Any) -> Tensor:
+    """The loss itself. Raises MeasurementError for anything but a scalar tensor."""
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return value
+    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    raise MeasurementError(f"the loss returned {shape}: expected a scalar tensor, the mean of the batch")
+
+
+def check_loss(
+    model: Model, parameters: Named, rows: Rows, batch: Batch, chunk: int | None, needs_mean: str, rowwise: bool
+) -> None:
+    """Raises MeasurementError for a loss that is random, a sum, or, where the reason `needs_mean` is given, not the
+    mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into. rowwise:
+    the output must have its examples' rows in their order."""
+    with model.differentiable(), torch.no_grad():
+        whole, again = (float(model.value(parameters, batch)) for _ in range(2))
+        if abs(whole - again) > 1e-4 * abs(whole):
+            raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
+        count = rows.count(batch)
+        for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
+            try:
+                pieces = rows.cut(batch, size)
+                losses = [float(model.value(parameters, piece)) for piece in pieces]
+            except (ValueError, RuntimeError, IndexError, TypeError) as error:
+                if not needs_mean:
+                    return
+                line = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise MeasurementError(f"a part of a batch cannot be measured alone ({line}); {needs_mean}") from error
+            mean = sum(rows.count(piece) * loss for piece, loss in zip(pieces, losses, strict=True)) / count
+            first = next(iter(parameters.values()))
+            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
+            if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
+                raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
+            if abs(mean - whole) > allowed and needs_mean:
+                raise MeasurementError(
+                    "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
+                    f"each other, or lie along another dimension: batch_dim=...); {needs_mean}"
+                )
+            if rowwise:
+                _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
+
+
+def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:
+    one, all_of_them = (model.call(parameters, b[0]) for b in (half, batch))
+    if not isinstance(one, Tensor) or not isinstance(all_of_them, Tensor):
+        return
+    expected = all_of_them[: len(all_of_them) * size // count]
+    if one.shape != expected.shape or not torch.allclose(one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())):
+        raise MeasurementError(
+            f"the output {tuple(all_of_them.shape)} does not have the rows of its {count} examples in their order, so "
+            "that the gradient of one example cannot be told: let the module return (B, ...)"
+        )
