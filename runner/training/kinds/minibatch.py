@@ -47,7 +47,8 @@ class MinibatchTraining:
             )
         if self.perturbation and not SMALLEST <= self.perturbation < 1:
             raise SettingError(
-                f"training.perturbation: expected 0, or {SMALLEST:g} (the rounding of float32) to 1, found {self.perturbation:g}"
+                f"training.perturbation: expected 0, or {SMALLEST:g} (the rounding of float32) to 1, "
+                f"found {self.perturbation:g}"
             )
         for name in ("momentum", "weight_decay"):
             non_negative(f"training.{name}", getattr(self, name))
