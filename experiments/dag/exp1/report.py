@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
-from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from experiments.dag.exp1.deep import Exp1Deep
     from experiments.dag.exp1.resonance import Exp1Resonance
+    from runner.contract.analysis import Tables
     from runner.contract.experiment import Claim
     from runner.stats import Statistic
 
@@ -25,11 +26,12 @@ DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapuno
 """Columns of `networks` that Table 2 holds, and the second reading of λ₁."""
 
 
-class ResonanceAnalysis(Analysis):
+class ResonanceAnalysis(SpreadAnalysis):
     """Exp. 1; plain: the architecture that stands against the residual one."""
 
     experiment: Exp1Resonance
 
+    reference: ClassVar[str] = "exp1_resonance"
     plain: ClassVar[str] = "plain"
     resonance_figure: ClassVar[str] = "fig3_resonance"
     coupling_figure: ClassVar[str] = "fig2_coupling"
@@ -52,7 +54,20 @@ class ResonanceAnalysis(Analysis):
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
             "spread": lambda: figures.spread(distances, "R", checkpoint="final", **of),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
+            **self.spread_figures(),
         }
+
+    def quantities(self, tables: Tables) -> pd.DataFrame:
+        """R and C at distance 0 and at the longest, the dynamics and the test accuracy."""
+        import pandas as pd
+
+        columns = [*VARIANT, "distance", "metric", "checkpoint", "seed", "images", "value"]
+        far = tables["distances"].groupby("depth")["distance"].transform("max")
+        ends = tables["distances"][tables["distances"]["distance"].isin([0]) | (tables["distances"]["distance"] == far)]
+        parts = [ends.assign(metric=name, value=ends[name])[columns] for name in ("R", "C")]
+        networks = tables["networks"].assign(distance=float("nan"))
+        names = (*DYNAMICS, "test_accuracy")
+        return pd.concat([*parts, *(networks.assign(metric=n, value=networks[n])[columns] for n in names)])
 
     def _fit_texts(self, distances: pd.DataFrame) -> dict[tuple[Any, ...], str]:
         """Decay rate and R² of the fit to the means, by depth, architecture and checkpoint."""
@@ -77,21 +92,22 @@ class ResonanceAnalysis(Analysis):
             rows += comparisons.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:
             rows += comparisons.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
-        return rows
+        return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.tables)
+        return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables, self.plain)
+        return claims.notes(self.tables, self.plain) + self.spread_notes()
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same readings of spectrally normalised networks, and claims of its own."""
 
+    reference: ClassVar[str] = "exp1b_spectral_norm"
     plain: ClassVar[str] = "plain_sn"
     resonance_figure: ClassVar[str] = "figN1_resonance"
     coupling_figure: ClassVar[str] = "coupling"
@@ -106,6 +122,7 @@ class DeepAnalysis(ResonanceAnalysis):
 
     experiment: Exp1Deep
 
+    reference: ClassVar[str] = "exp1_deep"
     resonance_figure: ClassVar[str] = "tableN3_resonance"
     coupling_figure: ClassVar[str] = "tableN3_coupling"
     dynamics_figure: ClassVar[str] = "tableN3_dynamics"
