@@ -76,8 +76,8 @@ def ask(
     """Make the experiment's analysis of its tables and ask it for everything.
 
     beside: tables of companions (`Analysis.beside`). reference: file of the paper's values, if any. reason: why this
-    run cannot be held against them, '' where it can; values that a run can speak to all the same are marked by their own
-    column `comparable` (`compare.scorecard`).
+    run cannot be held against them, '' where it can; values that a run can speak to all the same are marked by their
+    own column `comparable` (`compare.scorecard`).
     """
     analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(tables), Analysis(experiment, tables))
     analysis = replace(analysis, beside=beside) if beside else analysis

@@ -57,7 +57,7 @@ def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows(own: pd.DataFrame, perturbed: pd.DataFrame, figure: str = "") -> Iterator[Statistic]:
-    """One statistic a value (kind "rounding"): std is the root mean square difference, statistic std over the spread."""
+    """One statistic a value (kind "rounding"): std: root mean square difference, statistic: std over the spread."""
     from runner.stats import Statistic
 
     for record in grown(moved(own, perturbed)).to_dict("records"):
