@@ -67,8 +67,8 @@ class ScalarSpectrum(Experiment):
     pair_steps: int = free()
     dense_every: int = free()
     wedge_noise: float
-    wedge_scales: list[float] = since([0.02, 0.05, 0.1, 0.2, 0.5, 1.0], free=True)
-    wedge_starts: int = since(4, free=True)
+    wedge_scales: list[float] = since([0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True)
+    wedge_starts: int = since(2, free=True)
     edge_steps: int = free()
     edge_slope: float
     edge_noise: float
@@ -138,7 +138,7 @@ class ScalarSpectrum(Experiment):
         if "wedge_scale" in self.part:
             runs = len(self.wedge_scales) * self.wedge_starts
             found += [
-                Cell({"part": "wedge_scale", "network": network, "left": left}, 0.3 * runs)
+                Cell({"part": "wedge_scale", "network": network, "left": left}, 0.4 * runs)
                 for network in self.network
                 for left in self.left
             ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from experiments.scalar_spectrum import ScalarSpectrum
     from runner.contract.claim import Claim
 
-STEPS, STILL = 5000, 1e-7
+STEPS, STILL = 5000, 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
 WIGGLES, LAST = 3, 10
 FIG3 = "Section 2, Fig. 3"

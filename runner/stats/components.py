@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-DRAWS = 20_000
+DRAWS = 4000
 LEVEL = 0.95
 
 

@@ -13,10 +13,10 @@ from runner.run.config import build_job
 def table():
     words = [
         "experiment.part=[wedge_scale]",
-        "wedge_scales=[0.1,1.0]",
-        "wedge_starts=3",
-        "network=[relu]",
-        "left=[1.0]",
+        "experiment.wedge_scales=[0.05,1.0]",
+        "experiment.wedge_starts=3",
+        "experiment.network=[relu]",
+        "experiment.left=[1.0]",
     ]
     setup = build_job(["experiment=scalar_spectrum", *words]).experiment
     (cell,) = setup.cells()
@@ -26,8 +26,8 @@ def table():
 
 def test_small_data_turn_positive_once_and_large_ones_do_not(table):
     by = wedge_scale.shares(table).set_index("sigma")
-    assert by.loc[0.1, "turns_positive"] > by.loc[1.0, "turns_positive"]
-    assert by.loc[1.0, "wiggles"] > by.loc[0.1, "wiggles"]
+    assert by.loc[0.05, "turns_positive"] > by.loc[1.0, "turns_positive"]
+    assert by.loc[1.0, "wiggles"] > by.loc[0.05, "wiggles"]
 
 
 def test_shape_of_a_run():

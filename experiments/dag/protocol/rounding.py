@@ -21,6 +21,9 @@ ABOUT = (
 )
 """Columns of measured values that name no value."""
 
+FEWEST = 3
+"""Pairs of trainings below which no spread is given."""
+
 
 def keys_of(measured: pd.DataFrame) -> list[str]:
     """The columns that tell values of one seed apart."""
@@ -36,23 +39,22 @@ def moved(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     return both.assign(difference=both["other"] - both["value"]).dropna(subset=["difference"])
 
 
-def grown(pairs: pd.DataFrame) -> pd.DataFrame:
-    """keys, mean and spread (ddof 1) over the seeds of the pairs, rounding_std (root mean square difference) and
-    rounding_df, the number of pairs."""
-    keys = [c for c in pairs.columns if c not in ("seed", "value", "other", "difference")]
+def grown(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
+    """keys, mean and spread (ddof 1) over all seeds, rounding_std (root mean square difference) and rounding_df, the
+    number of pairs; values with fewer than `FEWEST` pairs are left out."""
+    pairs, keys = moved(own, perturbed), keys_of(own)
     squares = pairs.assign(square=pairs["difference"] ** 2).groupby(keys, dropna=False, sort=False)
-    found = squares.agg(
-        mean=("value", "mean"), spread=("value", "std"), mean_square=("square", "mean"), n=("seed", "count")
-    )
-    found = found.reset_index()
+    found = squares.agg(mean_square=("square", "mean"), n=("seed", "count")).reset_index()
+    found = found[found["n"] >= FEWEST]
     found["rounding_std"] = found.pop("mean_square") ** 0.5
-    return found.rename(columns={"n": "rounding_df"})
+    over = own.groupby(keys, dropna=False, sort=False)["value"].agg(mean="mean", spread="std").reset_index()
+    return found.rename(columns={"n": "rounding_df"}).merge(over, on=keys, how="left")
 
 
 def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     """Measured values with `rounding_std` and `rounding_df`; blank where nothing was repeated."""
     keys = keys_of(own)
-    spread = grown(moved(own, perturbed))
+    spread = grown(own, perturbed)
     return own.merge(spread[[*keys, "rounding_std", "rounding_df"]], on=keys, how="left")
 
 
@@ -60,7 +62,7 @@ def rows(own: pd.DataFrame, perturbed: pd.DataFrame, figure: str = "") -> Iterat
     """One statistic a value (kind "rounding"): std: root mean square difference, statistic: std over the spread."""
     from runner.stats import Statistic
 
-    for record in grown(moved(own, perturbed)).to_dict("records"):
+    for record in grown(own, perturbed).to_dict("records"):
         spread = float(record["spread"])
         yield Statistic(
             name=f"{record['metric']}: what rounding moves",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from experiments.dag.protocol import crossed, further, rounding, spread_figures
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from runner.stats import Statistic
+
+NIL = 1e-6
+"""A mean that is no more than the rounding of a zero."""
 
 
 class SpreadAnalysis(Analysis):
@@ -42,13 +46,15 @@ class SpreadAnalysis(Analysis):
 
     def spread_statistics(self) -> list[Statistic]:
         """Rows of kind "rounding", "variance" (crossed) and "typical"."""
-        return [*self._rounding_rows(), *self._crossed_rows(), *self._further_rows()]
+        return [*self._rounding_rows, *self._crossed_rows, *self._further_rows]
 
+    @cached_property
     def _rounding_rows(self) -> list[Statistic]:
         other, own = self.over(ROUNDING), self.measured()
         values = None if other is None else other.measured()
         return [] if own is None or values is None else list(rounding.rows(own, values, "rounding"))
 
+    @cached_property
     def _crossed_rows(self) -> list[Statistic]:
         from experiments.dag.protocol.published import PUBLISHED_SEEDS
 
@@ -61,6 +67,7 @@ class SpreadAnalysis(Analysis):
         keys = [c for c in own.columns if c not in ("seed", "images", "value")]
         return list(crossed.rows(values, keys, "components"))
 
+    @cached_property
     def _further_rows(self) -> list[Statistic]:
         from runner.report.collect import reference_path
         from runner.report.printed import read_reference
@@ -74,34 +81,35 @@ class SpreadAnalysis(Analysis):
     def spread_figures(self) -> Mapping[str, Callable[[], Figure]]:
         """Figures of those kinds that there are."""
         found: dict[str, Callable[[], Figure]] = {}
-        if rows := self._rounding_rows():
+        if rows := self._rounding_rows:
             found["rounding"] = lambda: spread_figures.rounding(rows)
-        if parts := self._crossed_rows():
+        if parts := self._crossed_rows:
             found["components"] = lambda: spread_figures.components(parts)
-        if typical := self._further_rows():
+        if typical := self._further_rows:
             found["further_seeds"] = lambda: spread_figures.further_seeds(typical)
         return found
 
     def spread_notes(self) -> list[str]:
         """One sentence for each kind."""
-        return [t for t in (self._rounding_note(), *self._crossed_notes(), further.said(self._further_rows())) if t]
+        return [t for t in (self._rounding_note(), *self._crossed_notes(), further.said(self._further_rows)) if t]
 
     def _rounding_note(self) -> str:
-        rows = [s for s in self._rounding_rows() if s.std > 0 and "init" not in s.group]
+        rows = [s for s in self._rounding_rows if s.statistic > 0 and abs(s.mean) > NIL and "init" not in s.group]
         if not rows:
             return ""
         rows.sort(key=lambda s: s.statistic)
         middle, worst = rows[len(rows) // 2], rows[-1]
+        where = f"{worst.name.split(':')[0]} ({worst.group})"
         return (
             f"Rounding (same network, data and order, inputs changed by 1e-7): after training it moves a value by "
-            f"{middle.statistic:.2f} times the spread of seeds in the median of {len(rows)} values; most in "
-            f"{worst.name.split(':')[0]} ({worst.group}): {worst.std:.2g} for {worst.mean:.4g}, {worst.statistic:.2f} "
-            f"times the spread, from {worst.n_a} pairs."
+            f"{middle.statistic:.2f} times the standard deviation between seeds in the median of {len(rows)} values "
+            f"(two unrelated seeds: 1.41 times), most in {where}: {worst.std:.2g} at a "
+            f"mean of {worst.mean:.4g}, {worst.statistic:.2f} times, from {worst.n_a} pairs."
         )
 
     def _crossed_notes(self) -> list[str]:
         by: dict[tuple[str, str], list[Statistic]] = {}
-        for s in self._crossed_rows():
+        for s in self._crossed_rows:
             if "checkpoint=final" in s.group:
                 by.setdefault((s.name.split(":")[0], s.group), []).append(s)
         found = []

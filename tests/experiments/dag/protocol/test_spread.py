@@ -137,7 +137,10 @@ def test_companions_are_other_settings_and_have_none_themselves(layernorm):
 
 
 def test_values_that_were_not_repeated_have_no_rounding():
-    own = pd.DataFrame({"metric": "m", "d": [1.0, 2.0, float("nan")], "seed": 42, "value": [1.0, 2.0, 3.0]})
-    other = own.iloc[[0, 2]].assign(value=[1.5, 3.25])
-    found = rounding.with_rounding(own, other)
-    assert found["rounding_std"].fillna(-1).tolist() == [0.5, -1, 0.25]
+    rows = [{"metric": "m", "d": d, "seed": s, "value": s / 2} for d in (1.0, 2.0, float("nan")) for s in range(4)]
+    own = pd.DataFrame(rows)
+    other = own[(own["seed"] > 0) | own["d"].isna()].assign(value=lambda t: t["value"] + 0.25)
+    other = other[(other["d"] != 2.0) | (other["seed"] > 1)]  # two pairs alone
+    found = rounding.with_rounding(own, other).groupby("d", dropna=False)[["rounding_std", "rounding_df"]].first()
+    assert found["rounding_std"].fillna(-1).tolist() == [0.25, -1, 0.25]
+    assert found["rounding_df"].fillna(-1).tolist() == [3, -1, 4]
