@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from experiments.dag.exp3 import claims
+from experiments.dag.exp3 import claims, notes
 from experiments.dag.exp3 import figures as draw
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.printed import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import global_gaps
 
@@ -34,11 +35,16 @@ class GapAnalysis(SpreadAnalysis):
         """GN-gap over all pairs by activation, seed, checkpoint and set of images."""
         return global_gaps(self.tables["distances"], ["activation"])
 
+    @cached_property
+    def paper(self) -> pd.DataFrame:
+        """The printed values."""
+        return printed(self.experiment.claimed)
+
     def figures(self) -> dict[str, Callable[[], Figure]]:
         tables = self.tables
         found: dict[str, Callable[[], Figure]] = {
-            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"]),
-            "tableN5_parts": lambda: draw.parts(tables["distances"]),
+            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"], self.paper),
+            "tableN5_parts": lambda: draw.parts(tables["distances"], self.paper),
             "image_sets": lambda: draw.image_sets(self.gaps),
             "training": lambda: figures.learning_curves(tables["history"], panel=None, variant="activation"),
         }
@@ -65,13 +71,13 @@ class GapAnalysis(SpreadAnalysis):
         return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
-        return claims.without_norm(self.gaps, self.tables)
+        return claims.without_norm(self.gaps, self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return self.rounded(claims.measured(self.gaps, self.tables))
 
     def notes(self) -> list[str]:
-        return claims.notes(self.gaps, self.tables) + self.spread_notes()
+        return notes.notes(self.gaps, self.tables) + self.spread_notes()
 
 
 class LayerNormAnalysis(GapAnalysis):
@@ -80,4 +86,4 @@ class LayerNormAnalysis(GapAnalysis):
     reference: ClassVar[str] = "exp3b_layernorm"
 
     def claims(self) -> list[Claim]:
-        return claims.with_norm(self.gaps, self.tables)
+        return claims.with_norm(self.gaps, self.tables, self.experiment.says)
