@@ -31,7 +31,7 @@ from runner.contract.experiment import (
 from runner.metrics.closed_form import SpectrumMetric
 from runner.models.kinds.closed_form import ScalarModel
 
-PARTS = ("scaling", "cells", "bias", "pairs", "edge")
+PARTS = ("scaling", "cells", "bias", "pairs", "wedge_scale", "edge")
 NETWORKS = ("linear", "relu")
 STARTS = ("small", "large")
 
@@ -67,6 +67,8 @@ class ScalarSpectrum(Experiment):
     pair_steps: int = free()
     dense_every: int = free()
     wedge_noise: float
+    wedge_scales: list[float] = since([0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True)
+    wedge_starts: int = since(2, free=True)
     edge_steps: int = free()
     edge_slope: float
     edge_noise: float
@@ -97,6 +99,8 @@ class ScalarSpectrum(Experiment):
             "copies",
             "pair_width",
             "pair_steps",
+            "wedge_scales",
+            "wedge_starts",
             "dense_every",
             "edge_steps",
             "small_scale",
@@ -107,7 +111,7 @@ class ScalarSpectrum(Experiment):
             positive(f"experiment.{name}", getattr(self, name))
         for name in ("momentum", "wedge_noise", "edge_noise"):
             non_negative(f"experiment.{name}", getattr(self, name))
-        for name in ("scales", "copies"):
+        for name in ("scales", "copies", "wedge_scales"):
             not_empty(f"experiment.{name}", getattr(self, name))
         for name, least in (("samples", 4), ("bias_width", 3), ("mix_points", 2)):
             if getattr(self, name) < least:
@@ -131,6 +135,13 @@ class ScalarSpectrum(Experiment):
                 for rate in self.rate
                 for left in self.left
             ]
+        if "wedge_scale" in self.part:
+            runs = len(self.wedge_scales) * self.wedge_starts
+            found += [
+                Cell({"part": "wedge_scale", "network": network, "left": left}, 0.4 * runs)
+                for network in self.network
+                for left in self.left
+            ]
         if "edge" in self.part:
             found += [
                 Cell(
@@ -146,13 +157,14 @@ class ScalarSpectrum(Experiment):
         return found
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.scalar_spectrum import spectra, training
+        from experiments.scalar_spectrum import spectra, training, wedge_scale
 
         parts: dict[str, Callable[[ScalarSpectrum, Cell, Context], dict[str, Table]]] = {
             "scaling": spectra.scaling,
             "cells": spectra.cells,
             "bias": spectra.bias,
             "pairs": training.pairs,
+            "wedge_scale": wedge_scale.measure,
             "edge": training.edge,
         }
         return parts[str(cell.params["part"])](self, cell, ctx)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.scalar_spectrum import claims
+from experiments.scalar_spectrum import claims, wedge_scale
 from experiments.scalar_spectrum import figures as draw
 from runner.contract.analysis import Analysis, Tables
 
@@ -29,6 +29,7 @@ class ScalarSpectrumAnalysis(Analysis):
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
             "phases": ("pairs", draw.phases),
             "bias_outliers": ("bias", draw.bias_outliers),
+            "fig3_scale_of_the_data": ("wedge_scale", lambda tables: wedge_scale.figure(tables["wedge_scale"])),
             "edge_of_stability": ("edge", draw.edge_of_stability),
             "edge_final_sharpness": ("edge", draw.edge_final),
         }
@@ -43,10 +44,12 @@ class ScalarSpectrumAnalysis(Analysis):
         return dict(sorted(found.items()))
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.experiment, self.tables)
+        return wedge_scale.with_fit(claims.claims(self.experiment, self.tables), self.tables.get("wedge_scale"))
 
     def measured(self) -> pd.DataFrame | None:
         return claims.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.experiment, self.tables)
+        fitted = self.tables.get("wedge_scale")
+        said = [] if fitted is None or not len(fitted) else list(wedge_scale.notes(fitted))
+        return [*claims.notes(self.experiment, self.tables), *said]

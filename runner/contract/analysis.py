@@ -21,7 +21,7 @@ answers share is a `functools.cached_property` of the subclass, computed once an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ class Analysis:
     tables: merged over the stored cells and seeds, with cell parameters and `seed` as columns. They may be partial:
     any cell of the grid, any seed and any table may be missing. What a method raises is recorded in the report and
     loses nothing else.
+    beside: likewise of the stored cells of each of `Experiment.companions`, by its name; none that has no cell.
     """
 
     experiment: Experiment
     tables: Tables
+    beside: Mapping[str, Tables] = field(default_factory=dict)
 
     bars: ClassVar[str] = ""
     """What error bars and bands of its figures show, where a caption does not say it."""

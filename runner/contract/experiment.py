@@ -57,6 +57,7 @@ __all__ = [
     "Cell",
     "Checkpoints",
     "Claim",
+    "Companion",
     "Context",
     "Experiment",
     "SettingError",
@@ -138,6 +139,14 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Companion:
+    """Settings of an experiment, and the seeds, whose cells stand beside those of other settings in a report."""
+
+    experiment: Experiment
+    seeds: Sequence[int]
+
+
+@dataclass(frozen=True)
 class Experiment(ABC):
     """Base of all experiments; see the module's example.
 
@@ -181,6 +190,14 @@ class Experiment(ABC):
         A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
         parameters and the seed are added as columns by the runner.
         """
+
+    def companions(self) -> Mapping[str, Companion]:
+        """Other settings of this experiment whose stored cells its report reads beside its own (`Analysis.beside`).
+
+        They are measured like any settings, on the command line; none of them is ever missing, and none of their
+        values enters the tables of these settings. A companion of the same settings takes its seeds out of them.
+        """
+        return {}
 
     def analyse(self, tables: Tables) -> Analysis:
         """The reading of merged tables, made once for each report: figures, claims, statistics and all else.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,8 @@ class Collection:
     missing: tuple[Missing, ...]
     damage: tuple[str, ...] = ()
     """A line for each cell that was found damaged and moved away."""
+    beside: Mapping[str, tuple[Stored, ...]] = field(default_factory=dict)
+    """Stored cells of the companions of these settings (`Experiment.companions`), by name."""
 
     @property
     def failures(self) -> tuple[Missing, ...]:
@@ -121,16 +123,21 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     job = jobs[0]
     identity, place = job.identity, scope(job, protocol)
     store = job.store
-    found = [cell for cell in store.all() if cell.meta["settings_key"] == identity.key]
+    stored_cells = list(store.all())
+    beside = beside_of(job, stored_cells)
+    aside = {cell.id for cells in beside.values() for cell in cells}
+    own = [cell for cell in stored_cells if cell.meta["settings_key"] == identity.key]
+    found = [cell for cell in own if cell.id not in aside] or own
+    jobs = [j for j in jobs if j.seed not in {c.meta["seed"] for c in own} - {c.meta["seed"] for c in found}]
     damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
     found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
-    own = {int(cell.meta["seed"]) for cell in found}
-    if any_seed and own and not own & {j.seed for j in jobs}:
-        jobs = [replace(j, seed=min(own)) for j in jobs]
-    seeds = sorted(own | {j.seed for j in jobs})
-    stored, failed = {cell.id for cell in found}, job.store.failed()
+    there = {int(cell.meta["seed"]) for cell in found}
+    if any_seed and there and not there & {j.seed for j in jobs}:
+        jobs = [replace(j, seed=min(there)) for j in jobs]
+    seeds = sorted(there | {j.seed for j in jobs})
+    stored, failed = {cell.id for cell in own}, job.store.failed()
     wanted = {
         identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words) for seed in seeds for cell in grid
     }
@@ -143,7 +150,18 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
         for cell_id, cell in wanted.items()
         if cell_id not in stored
     )
-    return Collection(job, place, tuple(found), tuple(seeds), missing, damage)
+    return Collection(job, place, tuple(found), tuple(seeds), missing, damage, beside)
+
+
+def beside_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, ...]]:
+    """The cells of each companion that has any, in the order of parameters and seeds."""
+    found = {}
+    for name, companion in job.experiment.companions().items():
+        key = Identity.of(job.name, companion.experiment, job.threads, job.device).key
+        of = [c for c in cells if c.meta["settings_key"] == key and c.meta["seed"] in companion.seeds]
+        if of:
+            found[name] = tuple(sorted(of, key=lambda c: (str(c.meta["params"]), c.meta["seed"])))
+    return found
 
 
 def manifest(collection: Collection) -> dict[str, Any]:
@@ -178,6 +196,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
             }
             for cell in cells
         ],
+        "beside": {name: [cell.id for cell in cells] for name, cells in collection.beside.items()},
         "missing": [str(cell) for cell in collection.missing],
         "failures": [{"seed": cell.seed, "cell": cell.label, "error": cell.error} for cell in collection.failures],
         "fill_commands": collection.fill_commands,
@@ -216,7 +235,8 @@ def report(
     folder, reference = collection.scope.folder, reference_path(job.name)
     missing = [str(cell) for cell in collection.missing]
     record = manifest(collection)
-    record["made_from"] = made_from(job.experiment, collection.cells, record, [*files, *filter(None, [reference])])
+    cells = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
+    record["made_from"] = made_from(job.experiment, cells, record, [*files, *filter(None, [reference])])
     head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
     if not figure and not pdf and _unchanged(folder, record):
         _fill(folder, collection, warnings_of(record, missing))
@@ -224,6 +244,7 @@ def report(
     record |= {"software": software(), "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     summary = write_report(
         *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
+        beside={name: merge(cells) for name, cells in collection.beside.items()},
         only_figure=figure,
         pdf=pdf,
         say=lambda line: say(f"{job.name}: {line}"),

@@ -63,7 +63,8 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
     - `constructed`: why it could not have come out otherwise;
     - `extreme`: true where a value is the largest of its data set, so that a printed bound is on every value;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
-    - `rounding_std`: of a paired value, the spread over seeds that the rounding of another device alone gives;
+    - `rounding_std`, `rounding_df`: of a paired value, by how much (root mean square) rounding alone moves one seed's
+      value between two devices, and from how many pairs of trainings that is known;
     - `image_variance`, `image_df`: variance of the difference that comes from different sets of images, with its
       degrees of freedom; left out or 0 where both sides looked at the same images.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -70,15 +70,24 @@ class Findings:
         return {name: table for name, table in tables.items() if name in always or len(table)}
 
 
-def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: str, failures: Failures) -> Findings:
+def ask(
+    experiment: Experiment,
+    tables: Tables,
+    reference: Path | None,
+    reason: str,
+    failures: Failures,
+    beside: Mapping[str, Tables],
+) -> Findings:
     """Make the experiment's analysis of its tables and ask it for everything.
 
-    reference: file of the paper's values, if any. reason: why this run cannot be held against them, '' where it can;
-    values that a run can speak to all the same are marked by their own column `comparable` (`compare.scorecard`).
+    beside: tables of companions (`Analysis.beside`). reference: file of the paper's values, if any. reason: why this
+    run cannot be held against them, '' where it can; values that a run can speak to all the same are marked by their
+    own column `comparable` (`compare.scorecard`).
     """
     watched = Watched(tables)
     nothing_read = Analysis(experiment, watched)
     analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(watched), nothing_read)
+    analysis = replace(analysis, beside=beside) if beside else analysis
     no_tests: list[stats.Statistic] = []
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}

@@ -20,7 +20,8 @@ class Score:
 
     resolution: half a unit of the last printed digit of the paper's mean. margin: how far the means may lie apart.
     std columns: measured with ddof 1, the paper's with ddof 0, as published. image_variance, image_df: of the
-    difference, where both sides looked at different sets of images. ratio = measured / paper (or / bound), difference
+    difference, where both sides looked at different sets of images. rounding_std, rounding_df: of a paired row, by how
+    much rounding moves one seed's value between two devices. ratio = measured / paper (or / bound), difference
     = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high]. equivalence: what the
     equivalence test says whatever the verdict; shifted: "yes" where the values agree within the margin and differ all
     the same (zero outside the 95 % interval); seeds_needed: how many would decide an undecided row.
@@ -41,6 +42,8 @@ class Score:
     n: int = 0
     image_variance: float = 0.0
     image_df: float = NAN
+    rounding_std: float = NAN
+    rounding_df: float = NAN
     ratio: float = NAN
     difference: float = NAN
     standard_error: float = NAN
@@ -118,11 +121,14 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping
     variance, image_df = (_mean(matching, c) for c in ("image_variance", "image_df"))
     images = Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
     paired = all(m.get("paired") in ("true", "1") for m in matching)
-    rounding = _mean(matching, "rounding_std") if paired else NAN
+    rounding, pairs = (_mean(matching, c) if paired else NAN for c in ("rounding_std", "rounding_df"))
     if math.isnan(rounding):
         compared, how = judge.equal(ours, theirs, margin, images), ""
     else:  # the same networks: what is left between the two is rounding, its spread measured beforehand
-        compared = judge.equal(replace(ours, std=rounding), replace(theirs, std=0.0), margin)
+        grown = Part(rounding**2, math.inf if math.isnan(pairs) else pairs)
+        compared = judge.paired(ours, theirs, margin, grown)
+        printed = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
+        compared = replace(compared, shifted=compared.shifted and not printed)
         how = "paired: same networks, data and order; the interval is that of another device's rounding"
     difference = compared.difference
     reasons = [how or difference.how]
@@ -142,6 +148,8 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping
         margin=margin,
         image_variance=variance if variance > 0 else 0.0,
         image_df=image_df,
+        rounding_std=rounding,
+        rounding_df=pairs,
         low=compared.low,
         high=compared.high,
         verdict=verdict,

@@ -41,6 +41,10 @@ def outcome_at(row: Mapping[str, Any], factor: float) -> str:
     if math.isnan(row["paper_mean"]):
         return judge.below(ours, row["upper_bound"])[0]
     theirs = Sample.printed(row["paper_mean"], row["paper_std"], int(row["n_seeds"]))
+    rounding, pairs = (float(row.get(name, NAN)) for name in ("rounding_std", "rounding_df"))
+    if not math.isnan(rounding):
+        grown = Part((factor * rounding) ** 2, math.inf if math.isnan(pairs) else pairs)
+        return judge.paired(ours, theirs, row["margin"], grown).outcome
     df = math.inf if math.isnan(row["image_df"]) else row["image_df"]
     images = Part(factor**2 * row["image_variance"], df) if row["image_variance"] > 0 else None
     return judge.equal(ours, theirs, row["margin"], images).outcome

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.contract.analysis import Tables
 from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare
@@ -68,6 +69,7 @@ def write_report(
     missing: Sequence[str] = (),
     reference: Path | None = None,
     *,
+    beside: Mapping[str, Tables] | None = None,
     only_figure: str = "",
     pdf: bool = False,
     say: Callable[[str], None] = lambda line: None,
@@ -84,7 +86,7 @@ def write_report(
         raise ValueError(f"{name}: expected table names other than {', '.join(RESERVED)}, found {taken[0]}")
     reason = str(manifest.get("not_comparable") or "; ".join(said_of(manifest)))
     failures = Failures()
-    found = ask(experiment, tables_by_name, reference, reason, failures)
+    found = ask(experiment, tables_by_name, reference, reason, failures, beside or {})
 
     directory.mkdir(parents=True, exist_ok=True)
     earlier = _earlier(directory / "manifest.json")

@@ -8,7 +8,7 @@ number of seeds that would decide it. "No significant difference" is never taken
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.stats.intervals import NAN, Difference, Part, Sample, seeds_for_limit, seeds_to_compare, welch
 
@@ -53,6 +53,15 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     outcome = "reproduced" if inside else "not reproduced" if outside else "undecided"
     needed = NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
     return Comparison(outcome, difference, low, high, shifted, needed)
+
+
+def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Comparison:
+    """Equivalence of two means over the same networks, data and orders: what is left between them is rounding.
+
+    rounding: variance of one seed's difference between two devices, measured beforehand. More seeds are not to be had.
+    """
+    grown = Part(rounding.variance / ours.n, rounding.df)
+    return equal(replace(ours, std=0.0), replace(theirs, std=0.0), margin, grown)
 
 
 def below(ours: Sample, bound: float) -> tuple[str, float]:

@@ -27,6 +27,7 @@ from runner.stats.equivalence import (
     equal,
     margin_of,
     none_above,
+    paired,
 )
 from runner.stats.intervals import NAN, Sample, seeds_for_limit
 
@@ -50,6 +51,7 @@ __all__ = [
     "none_above",
     "number",
     "overall",
+    "paired",
     "stated",
     "together",
     "vote_of",

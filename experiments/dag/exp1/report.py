@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.printed import mark, printed
+from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
-from runner.contract.analysis import Analysis
 from runner.report import figures as drawing
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from experiments.dag.exp1.deep import Exp1Deep
     from experiments.dag.exp1.resonance import Exp1Resonance
+    from runner.contract.analysis import Tables
     from runner.contract.experiment import Claim
     from runner.stats import Statistic
 
@@ -32,11 +33,12 @@ PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
 TITLES = ("largest block Jacobian", "exponent by QR, as printed", "exponent by Eq. 8")
 
 
-class ResonanceAnalysis(Analysis):
+class ResonanceAnalysis(SpreadAnalysis):
     """Exp. 1; plain: the architecture that stands against the residual one."""
 
     experiment: Exp1Resonance
 
+    reference: ClassVar[str] = "exp1_resonance"
     plain: ClassVar[str] = "plain"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (("C", 12, 11, "plain C at the largest distance"),)
     """Printed in words: (value, depth, distance, statement)."""
@@ -81,7 +83,20 @@ class ResonanceAnalysis(Analysis):
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
             "spread": lambda: figures.spread(distances, "R", checkpoint="final", **of),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
+            **self.spread_figures(),
         }
+
+    def quantities(self, tables: Tables) -> pd.DataFrame:
+        """R and C at distance 0 and at the longest, the dynamics and the test accuracy."""
+        import pandas as pd
+
+        columns = [*VARIANT, "distance", "metric", "checkpoint", "seed", "images", "value"]
+        far = tables["distances"].groupby("depth")["distance"].transform("max")
+        ends = tables["distances"][tables["distances"]["distance"].isin([0]) | (tables["distances"]["distance"] == far)]
+        parts = [ends.assign(metric=name, value=ends[name])[columns] for name in ("R", "C")]
+        networks = tables["networks"].assign(distance=float("nan"))
+        names = (*DYNAMICS, "test_accuracy")
+        return pd.concat([*parts, *(networks.assign(metric=n, value=networks[n])[columns] for n in names)])
 
     def _with_points(self, figure: Figure, value: str) -> Figure:
         """The figure with the single values that the paper prints of it in words (`points`)."""
@@ -115,21 +130,22 @@ class ResonanceAnalysis(Analysis):
             rows += comparisons.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:
             rows += comparisons.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
-        return rows
+        return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.tables)
+        return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        return notes.notes(self.tables, self.plain)
+        return notes.notes(self.tables, self.plain) + self.spread_notes()
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same readings of spectrally normalised networks, and claims of its own."""
 
+    reference: ClassVar[str] = "exp1b_spectral_norm"
     plain: ClassVar[str] = "plain_sn"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(("R", 8, d, "plateau of R") for d in (0, 7))
     resonance_figure: ClassVar[str] = "figN1_resonance"
@@ -145,6 +161,7 @@ class DeepAnalysis(ResonanceAnalysis):
 
     experiment: Exp1Deep
 
+    reference: ClassVar[str] = "exp1_deep"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
         ("C", 32, 31, "coupling of the ends"),
         ("R", 32, 0, "start of the U"),

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.dag.protocol.companions import companions
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
-from runner.contract.experiment import Analysis, Cell, Tables, grid, one_of, positive
+from runner.contract.experiment import Analysis, Cell, Companion, Tables, grid, one_of, positive
 from runner.models.kinds.chain import ARCHITECTURES, BlockChain
 
 
@@ -42,6 +43,9 @@ class Exp1Resonance(InterLayer):
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
         return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)
+
+    def companions(self) -> Mapping[str, Companion]:
+        return companions(self, self.model)
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp1.report import ResonanceAnalysis

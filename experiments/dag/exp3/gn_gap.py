@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.dag.protocol.companions import companions
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
 from runner.contract.experiment import (
     Analysis,
     Cell,
+    Companion,
     Context,
     Table,
     Tables,
@@ -63,6 +65,9 @@ class Exp3GnGap(InterLayer):
         if self.probes and self.probe_draws:
             tables["stochastic"] = compare_gaps(trained, self.metric, self.probes, self.probe_draws, ctx)
         return tables
+
+    def companions(self) -> Mapping[str, Companion]:
+        return companions(self, self.model)
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp3.report import GapAnalysis

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.dag.exp3 import claims, notes
 from experiments.dag.exp3 import figures as draw
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.printed import printed
+from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import global_gaps
-from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from experiments.dag.exp3.gn_gap import Exp3GnGap
+    from runner.contract.analysis import Tables
     from runner.contract.experiment import Claim
     from runner.stats import Statistic
 
 
-class GapAnalysis(Analysis):
+class GapAnalysis(SpreadAnalysis):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
+
+    reference: ClassVar[str] = "exp3_gn_gap"
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
@@ -47,7 +50,16 @@ class GapAnalysis(Analysis):
         }
         if "stochastic" in tables:
             found["tableN6_stochastic"] = lambda: draw.stochastic(tables["stochastic"])
-        return found
+        return {**found, **self.spread_figures()}
+
+    def quantities(self, tables: Tables) -> pd.DataFrame:
+        """Gap over all pairs and test accuracy, by activation, checkpoint, seed and set of images."""
+        import pandas as pd
+
+        gaps = global_gaps(tables["distances"], ["activation"]).assign(metric="gap", value=lambda t: t["gap"])
+        networks = tables["networks"].assign(metric="test_accuracy", value=lambda t: t["test_accuracy"])
+        columns = ["activation", "metric", "checkpoint", "seed", "images", "value"]
+        return pd.concat([gaps[columns], networks[columns]], ignore_index=True)
 
     def statistics(self) -> list[Statistic]:
         where, parts = ["activation", "checkpoint"], "tableN5_parts"
@@ -56,20 +68,22 @@ class GapAnalysis(Analysis):
         rows += comparisons.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
         for value in ("gn", "tensor"):
             rows += comparisons.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
-        return rows
+        return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
         return claims.without_norm(self.gaps, self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.gaps, self.tables)
+        return self.rounded(claims.measured(self.gaps, self.tables))
 
     def notes(self) -> list[str]:
-        return notes.notes(self.gaps, self.tables)
+        return notes.notes(self.gaps, self.tables) + self.spread_notes()
 
 
 class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
+
+    reference: ClassVar[str] = "exp3b_layernorm"
 
     def claims(self) -> list[Claim]:
         return claims.with_norm(self.gaps, self.tables, self.experiment.says)

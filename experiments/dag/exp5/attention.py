@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from experiments.dag.protocol.companions import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
 from runner.contract.experiment import (
     Analysis,
     Cell,
+    Companion,
     Context,
     SettingError,
     Table,
@@ -103,6 +106,10 @@ class Exp5Attention(Judged):
         trained = train_regression(self.network_settings(network), dataset, training, ctx)
         metric = self.metric if protocol in self.resampled else replace(self.metric, subsamples=0)
         return measure(trained, PAIRS[network], metric, ctx)
+
+    def companions(self) -> Mapping[str, Companion]:
+        """Further seeds: inputs, networks and orders are of named streams at every seed, these no part of the score."""
+        return {FURTHER: Companion(self, FURTHER_SEEDS)}
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp5.report import AttentionAnalysis

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5 import figures as draw
 from experiments.dag.protocol import comparisons
 from experiments.dag.protocol.printed import printed
-from runner.contract.analysis import Analysis
+from experiments.dag.protocol.spread import SpreadAnalysis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 PRINTED = "printed"
 
 
-class AttentionAnalysis(Analysis):
+class AttentionAnalysis(SpreadAnalysis):
     """Readings of `blocks`, `networks` and `history`."""
 
     experiment: Exp5Attention
+
+    reference: ClassVar[str] = "exp5_attention"
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         blocks, networks = self.tables["blocks"], self.tables["networks"]
@@ -36,6 +38,7 @@ class AttentionAnalysis(Analysis):
             "loss_by_protocol": lambda: draw.losses(self.tables["history"]),
             "value_path": lambda: draw.value_path(blocks, networks),
             "sample_sets": lambda: draw.sample_sets(blocks[blocks["protocol"] == PRINTED]),
+            **self.spread_figures(),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -49,7 +52,7 @@ class AttentionAnalysis(Analysis):
         again = blocks[blocks["protocol"].isin(self.experiment.resampled)]
         for value in ("gap", "full"):
             rows += comparisons.variance_rows(again, value, keys=["network", *where], figure="sample_sets")
-        return rows
+        return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables, self.experiment.says)
@@ -58,4 +61,4 @@ class AttentionAnalysis(Analysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables)
+        return claims.notes(self.tables) + self.spread_notes()

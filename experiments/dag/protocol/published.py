@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 import torch
 
+from experiments.dag.protocol.companions import PUBLISHED_SEEDS
 from runner.models import Network, SpectralLinear
 
-PUBLISHED_SEEDS = range(42, 47)
-"""The paper's training seeds."""
 STREAMS = ("named", "published")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.published import published_network, streams_of
 from runner.contract.experiment import Context, Table
 from runner.contract.seeding import torch_generator
@@ -84,13 +85,14 @@ def training_key(
     return {
         "network": dict(settings),
         "data": {**pixels, "fingerprint": fingerprint},
-        "training": training_arguments(training) | {"augment": training.augment} | settings_of_order(training),
+        "training": training_arguments(training) | {"augment": training.augment} | settings_since(training),
     }
 
 
-def settings_of_order(training: MinibatchTraining) -> dict[str, str]:
-    """The entry of a training's key for the published order; none for the named one, whose keys are older."""
-    return {} if training.order == "named" else {"order": training.order}
+def settings_since(training: MinibatchTraining) -> dict[str, Any]:
+    """The entries of a training's key that keys made before these settings lack, where they are not the default."""
+    defaults = {"order": "named", "order_seed": -1, "perturbation": 0.0}
+    return {name: getattr(training, name) for name, usual in defaults.items() if getattr(training, name) != usual}
 
 
 def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
@@ -114,14 +116,19 @@ def train_images(
     see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
     """
     data = load_images(dataset, ctx, flat=flat)
+    parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.test)]
+    data = data._replace(train=parts[0], test=parts[1])
     network, stream = build_with_stream(settings, ctx.seed)
-    published = streams_of(training.order, ctx.seed) == "published"
+    seed = order_seed(training, ctx.seed)
+    if seed != ctx.seed:
+        stream = build_with_stream(settings, seed)[1]
+    published = streams_of(training.order, seed) == "published"
     augment = LoaderAugment(stream) if published else ctx.torch_generator("augment")
     result = train(
         network.to(ctx.device),
         data.train,
         data.test,
-        order=LoaderOrder(stream) if published else ctx.torch_generator("order"),
+        order=LoaderOrder(stream) if published else torch_generator(seed, "order"),
         augment=augment if training.augment else None,
         save_every=save_every,
         checkpoints=ctx.checkpoints(training_key(settings, dataset, data.fingerprint, training)),
@@ -132,14 +139,20 @@ def train_images(
     return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 
 
+def order_seed(training: MinibatchTraining, seed: int) -> int:
+    """The seed whose order of the examples a run of `seed` takes."""
+    return seed if training.order_seed < 0 else training.order_seed
+
+
 def origin_of(settings: NetworkSettings, training: MinibatchTraining, data: ImageData, seed: int) -> dict[str, str]:
     """Columns of `Trained.origin_table`; none where the settings ask for named streams alone."""
-    initial = settings.get("initial", "named")
+    initial, of_order = settings.get("initial", "named"), order_seed(training, seed)
     if (initial, training.order) == ("named", "named"):
         return {}
+    another = "" if of_order == seed else f" of seed {of_order}"
     return {
         "initial": streams_of(initial, seed),
-        "order": streams_of(training.order, seed),
+        "order": streams_of(training.order, of_order) + another,
         "train_records": data.train_order or data.source,
         "test_records": data.test_order or data.source,
         "fingerprint": data.fingerprint,
@@ -151,14 +164,16 @@ def train_regression(
 ) -> Trained:
     """Train the network on token sequences with the squared error, or load the training if it is there."""
     data: RegressionData = load(dataset, ctx)
+    parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.validation)]
+    data = data._replace(train=parts[0], validation=parts[1])
     key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
     result = train(
         build(settings, ctx.seed).to(ctx.device),
         data.train,
         data.test,
         loss="mse",
-        order=ctx.torch_generator("order"),
-        checkpoints=ctx.checkpoints({**key, "training": training_arguments(training)}),
+        order=torch_generator(order_seed(training, ctx.seed), "order"),
+        checkpoints=ctx.checkpoints({**key, "training": training_arguments(training) | settings_since(training)}),
         progress=ctx.progress,
         save_every=training.epochs,
         **training_arguments(training),

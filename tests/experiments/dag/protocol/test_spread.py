@@ -1,0 +1,146 @@
+"""Rounding, variance components and further seeds on tables with known answers."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.dag.protocol import crossed, further, rounding
+from experiments.dag.protocol.companions import FURTHER, ROUNDING, companions, order_of
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference, scorecard
+from runner.run.config import build_job
+from runner.store.identity import Identity
+from tests.experiments.dag.inter_layer_tables import SEEDS, gaps
+
+GAPS = {"relu": 0.3, "silu": 0.36}
+ACCURACY = {"relu": 0.5, "silu": 0.52}
+
+
+@pytest.fixture(scope="module")
+def layernorm():
+    return build_job(["experiment=exp3b_layernorm"]).experiment
+
+
+def tables(**change):
+    found = gaps({k: change.get(k, v) for k, v in GAPS.items()}, dict.fromkeys(GAPS, 0.1), ACCURACY)
+    rows = [
+        {"activation": a, "seed": s, "initial": "published", "order": "published"}
+        | {"train_records": "official", "test_records": "official: first 32", "fingerprint": "f"}
+        for a in GAPS
+        for s in SEEDS
+    ]
+    return {**found, "origin": pd.DataFrame(rows)}
+
+
+def test_rounding_is_the_interval_of_paired_rows(layernorm):
+    from dataclasses import replace
+
+    analysis = layernorm.analyse(tables())
+    perturbed = tables(relu=0.3 * 1.01)
+    perturbed = {k: t[t["seed"] < 45] for k, t in perturbed.items()}  # three of five repeated
+    found = replace(analysis, beside={ROUNDING: perturbed}).measured()
+    rows = found[(found["metric"] == "gap_global") & (found["activation"] == "relu") & (found["checkpoint"] == "final")]
+    moved = [0.003 * (1 + 0.001 * (s - 44)) for s in (42, 43, 44)]
+    assert len(rows) == 5 and set(rows["rounding_df"]) == {3}
+    assert rows["rounding_std"].iloc[0] == pytest.approx(math.sqrt(np.mean(np.square(moved))))
+    scores = scorecard(found, read_reference(reference_path("exp3b_layernorm")))
+    row = scores[
+        (scores["metric"] == "gap_global") & (scores["activation"] == "relu") & (scores["checkpoint"] == "final")
+    ]
+    row = row.iloc[0]
+    assert "interval is that of another device's rounding" in row["reason"] and row["df"] == 3
+    assert row["standard_error"] == pytest.approx(row["rounding_std"] / math.sqrt(5))
+    plain = scorecard(analysis.measured(), read_reference(reference_path("exp3b_layernorm")))
+    assert len(plain) == len(scores) and not plain["reason"].str.contains("another device").any()
+
+
+def test_statistics_notes_and_figures_of_all_three(layernorm):
+    from dataclasses import replace
+
+    own = tables()
+    beside = {ROUNDING: tables(relu=0.303), FURTHER: further_tables()}
+    for seed in (42, 43):
+        other = {k: t[t["seed"].isin([42, 43]) & (t["seed"] != seed)] for k, t in tables(relu=0.31).items()}
+        beside[order_of(seed)] = other
+    analysis = replace(layernorm.analyse(own), beside=beside)
+    found = analysis.spread_statistics()
+    assert {s.kind for s in found} == {"rounding", "variance", "typical"}
+    assert {s.n_a for s in found if s.kind == "typical"} == {10}
+    assert len(analysis.spread_notes()) >= 3 and set(analysis.spread_figures()) == {
+        "rounding",
+        "components",
+        "further_seeds",
+    }
+    for draw in analysis.spread_figures().values():
+        draw()
+    assert layernorm.analyse(own).spread_statistics() == [] and layernorm.analyse(own).spread_notes() == []
+
+
+def further_tables():
+    return gaps(GAPS, dict.fromkeys(GAPS, 0.1), ACCURACY, seeds=tuple(range(100, 110)))
+
+
+def test_crossed_finds_where_the_variance_comes_from():
+    rng = np.random.default_rng(0)
+    network, order, images = (
+        dict(zip(range(42, 47), rng.standard_normal(5), strict=True)),
+        dict(zip(range(42, 47), 0.1 * rng.standard_normal(5), strict=True)),
+        dict(zip(range(11), 0.5 * rng.standard_normal(11), strict=True)),
+    )
+
+    def value(n, o, i):
+        return 10 + network[n] + order[o] + (images[i] if i else 99.0)
+
+    def rows(of_order, networks):
+        return pd.DataFrame(
+            [
+                {"metric": "gap", "seed": n, "images": i, "value": value(n, of_order or n, i)}
+                for n in networks
+                for i in range(11)
+            ]
+        )
+
+    beside = {order_of(o): rows(o, [n for n in range(42, 47) if n != o]) for o in range(42, 46)}
+    values = crossed.gathered(rows(0, range(42, 47)), beside)
+    ((keys, y, seeds),) = crossed.cubes(values, ["metric"])
+    assert keys == {"metric": "gap"} and y.shape == (4, 4, 10) and seeds == [42, 43, 44, 45]
+    by = {c.source: c for c in crossed.split(y)}
+    assert by["initial network"].variance == pytest.approx(np.var([network[s] for s in seeds], ddof=1))
+    assert by["data order"].variance == pytest.approx(np.var([order[s] for s in seeds], ddof=1))
+    assert by["set of images"].variance == pytest.approx(np.var([images[i] for i in range(1, 11)], ddof=1))
+    assert by["network and order together"].variance == pytest.approx(0, abs=1e-12)
+    assert {s.label_a: s.n_a for s in crossed.rows(values, ["metric"])}["set of images"] == 10
+
+
+def test_a_square_is_complete_or_smaller():
+    pairs = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if (a, b) != (3, 2)]
+    assert crossed.complete(pairs) == [1, 2] and crossed.complete([(1, 1)]) == [1] and crossed.complete([]) == []
+
+
+def test_percentile_of_a_printed_mean():
+    values = [float(v) for v in range(10)]
+    assert further.percentile(values, 100.0, 5) == 100 and further.percentile(values, -1.0, 5) == 0
+    assert further.percentile(values, 4.5, 5) == pytest.approx(50)
+    assert further.percentile([1.0] * 6, 1.0, 5) == 50
+
+
+def test_companions_are_other_settings_and_have_none_themselves(layernorm):
+    found = companions(layernorm, layernorm.model)
+    assert list(found) == [ROUNDING, *(order_of(s) for s in range(42, 47)), FURTHER]
+    keys = {Identity.of("x", c.experiment).key for c in found.values()} | {Identity.of("x", layernorm).key}
+    assert len(keys) == len(found) + 1
+    assert companions(found[ROUNDING].experiment, layernorm.model) == {}
+    asked = build_job(["experiment=exp3b_layernorm", "training.perturbation=1e-7"]).experiment
+    assert Identity.of("x", asked) == Identity.of("x", found[ROUNDING].experiment)
+
+
+def test_values_that_were_not_repeated_have_no_rounding():
+    rows = [{"metric": "m", "d": d, "seed": s, "value": s / 2} for d in (1.0, 2.0, float("nan")) for s in range(4)]
+    own = pd.DataFrame(rows)
+    other = own[(own["seed"] > 0) | own["d"].isna()].assign(value=lambda t: t["value"] + 0.25)
+    other = other[(other["d"] != 2.0) | (other["seed"] > 1)]  # two pairs alone
+    found = rounding.with_rounding(own, other).groupby("d", dropna=False)[["rounding_std", "rounding_df"]].first()
+    assert found["rounding_std"].fillna(-1).tolist() == [0.25, -1, 0.25]
+    assert found["rounding_df"].fillna(-1).tolist() == [3, -1, 4]
