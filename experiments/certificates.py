@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,9 +34,11 @@ def of_blocks(
     dag: Dag, x: Tensor, y: Tensor, blocks: BlockSplit | dict[tuple[str, str], Tensor], ctx: Context, **columns: Any
 ) -> list[dict[str, Any]]:
     """The rows of measured blocks between the nodes of a graph: the total, and of a split its Gauss-Newton part."""
-    parts = {"total": blocks} if isinstance(blocks, dict) else {}
+    parts: dict[str, Mapping[tuple[str, str], Tensor]]
     if isinstance(blocks, BlockSplit):
         parts = {"total": blocks.total, "gauss_newton": blocks.gauss_newton}
+    else:
+        parts = {"total": blocks}
     return [
         certificate_row(
             f"blocks, {part.replace('_', '-')}",

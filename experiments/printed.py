@@ -1,17 +1,69 @@
-"""The papers' printed statements: experiments/reference/claims/<name>.csv."""
+"""The papers' printed statements, experiments/reference/claims/<name>.csv, and what their words are read as."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any, ClassVar
 
-from runner.contract.claim import Statement
+from runner.contract.experiment import Experiment, SettingError, Statement, one_of, report_only
 from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
+LIMITS = ("low", "high", "margin")
+"""What a reading may give beside its reason."""
 
 
 @cache
 def statements(name: str) -> dict[str, Statement]:
     """name of the statement -> statement, of the file of one experiment."""
     return read_statements(FOLDER / f"{name}.csv")
+
+
+def judged(name: str, readings: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
+    """The printed statements with the readings of an experiment's YAML: {statement: {low, high, margin, reason}}.
+
+    A reading says what words of the paper come to ("two orders slower": log10 of the ratio between 1.5 and 2.5), or how
+    a printed number is held; its limits stand in the place of printed ones. Raises SettingError for a statement that
+    the file does not have, another key, a limit that is no number, and a reading without its reason.
+    """
+    found = dict(statements(name))
+    for which, reading in readings.items():
+        one_of("experiment.readings", which, found)
+        found[which] = _read(found[which], reading)
+    return found
+
+
+def _read(statement: Statement, reading: Mapping[str, Any]) -> Statement:
+    place = f"experiment.readings.{statement.name}"
+    if not isinstance(reading, Mapping) or not str(reading.get("reason", "")).strip():
+        raise SettingError(f"{place}: expected limits and a reason, found {reading!r}")
+    one_of(place, list(reading), [*LIMITS, "reason"])
+    limits = {key: reading[key] for key in LIMITS if key in reading}
+    for key, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
+    if "low" in limits or "high" in limits:
+        limits |= {"number": float("nan"), "rounding": 0.0}
+    return replace(statement, **limits, reading=str(reading["reason"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Experiment):
+    """An experiment whose statements stand in a file of experiments/reference/claims, their readings in its YAML."""
+
+    claimed: ClassVar[str] = ""
+    """Name of the file; "" where nothing is printed."""
+
+    readings: dict[str, Any] = report_only({})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.says
+
+    @property
+    def says(self) -> dict[str, Statement]:
+        """name -> statement with its limits (`judged`)."""
+        return judged(self.claimed, self.readings) if self.claimed else {}

@@ -35,7 +35,7 @@ THIRD_PARTY = {
 }
 """Room -> packages it may use, where that is restricted; the longest matching room decides."""
 
-HYDRA = {"runner/cli.py", "runner/run/config.py", "runner/run/hydra_words.py"}
+HYDRA = {"runner/cli.py", "runner/run/composing.py", "runner/run/hydra_words.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "metrics")

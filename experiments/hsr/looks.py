@@ -10,4 +10,5 @@ LOOKS = Looks(
     ("lambda_1", "lambda_sup", "lambda_D", "lambda_inf", "lambda_2", "lambda_3"),
     ("mean_term", "std_term"),
     ("measured",),
+    ("double sum", "matrix", "own", "autodiff", "differences"),
 )

@@ -11,17 +11,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.paper_audit.papers import costs, keys
-from runner.contract.experiment import Analysis, Cell, Claim, Context, Experiment, Tables, grid, one_of
+from runner.contract.experiment import Analysis, Cell, Claim, Context, Experiment, Tables, grid, one_of, positive, since
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHARPNESS = "sharpness"
+SHARPNESS, HELD_OUT = "sharpness", "held_out"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(Experiment):
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     uncertified: ClassVar[str] = "its rows are comparisons with automatic differentiation themselves"
@@ -29,13 +29,16 @@ class PaperAudit(Experiment):
 
     source: list[str] = grid()
     mutants: int = 50
+    held_out: int = since(45)
+    held_out_seed: int = since(20261122)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("experiment.source", self.source, [*keys(), SHARPNESS])
+        one_of("experiment.source", self.source, [*keys(), SHARPNESS, HELD_OUT])
+        positive("experiment.held_out", self.held_out)
 
     def cells(self) -> Iterable[Cell]:
-        seconds = costs() | {SHARPNESS: 1.5 * self.mutants}
+        seconds = costs() | {SHARPNESS: 1.5 * self.mutants, HELD_OUT: 1.5 * self.held_out}
         return [Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Any]:
@@ -44,6 +47,8 @@ class PaperAudit(Experiment):
         source = str(cell.params["source"])
         if source == SHARPNESS:
             return {"sharpness": sharpness.rows(self.mutants)}
+        if source == HELD_OUT:
+            return {"held_out": sharpness.held_out_rows(self.held_out, self.held_out_seed)}
         return {"formulas": rows.check_all(papers.paper(source), ctx.progress)}
 
     def analyse(self, tables: Tables) -> Analysis:
@@ -79,13 +84,14 @@ class AuditAnalysis(Analysis):
     def documents(self) -> dict[str, str]:
         from experiments.paper_audit import report
 
-        return report.documents(self.formulas, _rows(self.tables, "sharpness"))
+        return report.documents(self.formulas, _rows(self.tables, "sharpness"), _rows(self.tables, "held_out"))
 
 
 def _rows(tables: Any, name: str) -> list[dict[str, Any]]:
     """Rows of a table (none where it is missing), each formula once whatever the number of seeds; text as text."""
     if name not in tables:
         return []
-    table = tables[name].drop_duplicates("id") if name == "formulas" else tables[name].drop_duplicates()
+    table = tables[name]
+    table = table.drop_duplicates("id") if name == "formulas" else table[table["seed"] == table["seed"].min()]
     texts = [c for c in table.columns if table[c].dtype == object]
     return table.assign(**{c: table[c].fillna("") for c in texts}).to_dict("records")

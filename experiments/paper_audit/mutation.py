@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from experiments.paper_audit import held_out
+
 SWAPS = {
     "i": "j",
     "j": "i",
@@ -42,6 +44,10 @@ CALLS = {"F", "d", "F0", "f0"}
 """Methods whose argument is an order of differentiation."""
 
 
+KINDS = ("sign", "factor", "power", "index", "transpose", "term")
+"""Kinds that the checks were refined on; `held_out.KINDS` are others."""
+
+
 @dataclass(frozen=True)
 class Mutation:
     """One change: kind, function it lies in and its first line, line, text before and after, path to the node."""
@@ -69,17 +75,22 @@ class Mutation:
         return ast.fix_missing_locations(tree)
 
 
-def mutations(source: str, only: Sequence[str] = ()) -> list[Mutation]:
-    """Every change that can be made within the functions named (all of them where none is)."""
-    return list(_walk(ast.parse(source), (), ("", 0), tuple(only)))
+def mutations(source: str, only: Sequence[str] = (), kinds: Sequence[str] = KINDS) -> list[Mutation]:
+    """Every change of these kinds that can be made within the functions named (all of them where none is)."""
+    return list(_walk(ast.parse(source), (), ("", 0), tuple(only), tuple(kinds)))
 
 
 def _walk(
-    node: ast.AST, path: tuple[tuple[str, int], ...], within: tuple[str, int], only: tuple[str, ...]
+    node: ast.AST,
+    path: tuple[tuple[str, int], ...],
+    within: tuple[str, int],
+    only: tuple[str, ...],
+    kinds: tuple[str, ...],
 ) -> Iterator[Mutation]:
     function, start = within
     if isinstance(node, ast.FunctionDef):
-        function, start = node.name, node.lineno
+        first = node.decorator_list[0] if node.decorator_list else node
+        function, start = node.name, first.lineno  # where the compiler says that the function begins
     elif isinstance(node, ast.Lambda) and (not only or "<lambda>" in only or function not in only):
         function, start = "<lambda>", node.lineno
     for name, value in ast.iter_fields(node):
@@ -105,12 +116,12 @@ def _walk(
             if function and (not only or function in only) and isinstance(child, ast.expr):
                 if isinstance(node, ast.Attribute) and isinstance(child, ast.Name):
                     continue  # changed together with its attribute
-                for kind in ("sign", "factor", "power", "index", "transpose", "term"):
+                for kind in kinds:
                     new = _changed(copy.deepcopy(child), kind)
                     if new is not None:
                         change = f"{ast.unparse(child)[:60]} → {ast.unparse(ast.fix_missing_locations(new))[:60]}"
                         yield Mutation(kind, function, start, child.lineno, change, step)
-            yield from _walk(child, step, (function, start), only)
+            yield from _walk(child, step, (function, start), only, kinds)
 
 
 def _child(node: ast.AST, name: str, k: int) -> ast.AST:
@@ -122,6 +133,8 @@ def _child(node: ast.AST, name: str, k: int) -> ast.AST:
 
 def _changed(node: ast.AST, kind: str) -> ast.expr | None:
     """The node with the change of this kind, or None where it does not apply (or would not change the value)."""
+    if kind in held_out.KINDS:
+        return held_out.change(node, kind)
     if kind == "sign":
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) and not _text(node):
             return ast.BinOp(node.left, ast.Sub() if isinstance(node.op, ast.Add) else ast.Add(), node.right)

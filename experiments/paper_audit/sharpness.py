@@ -15,15 +15,17 @@ import functools
 import importlib
 import importlib.abc
 import importlib.util
+import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.paper_audit import held_out
 from experiments.paper_audit.formula import Formula, Outcome, Paper
-from experiments.paper_audit.mutation import Mutation, mutations
+from experiments.paper_audit.mutation import KINDS, Mutation, mutations
 from experiments.paper_audit.papers import ROOM, keys, paper
 
 PACKAGE = "experiments.paper_audit"
@@ -64,7 +66,16 @@ TARGETS = {
             *("equation_2", "one_sided", "compute", "routed", "path_jacobian", "sources", "algorithm_1", "pure"),
             *("third", "mixed", "right_5", "softmax_second", "softmax_first", "unrelated_with_exact", "product"),
             *("diagonal_with_exact", "example_6", "figure_1", "boundary", "theorem_93", "proposition_92"),
-            *("relative_rank", "stable", "effective", "power_rate", "algorithm_4", "hutchinson", "total_of_paths"),
+            *(
+                "relative_rank",
+                "allowed",
+                "stable",
+                "effective",
+                "power_rate",
+                "algorithm_4",
+                "hutchinson",
+                "total_of_paths",
+            ),
             *("products", "batch_norm", "rates", "footnote_2", "equation_11", "i_1", "equation_5"),
         ),
     ),
@@ -184,13 +195,13 @@ def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
     return found
 
 
-def sites(key: str) -> list[tuple[str, Mutation]]:
+def sites(key: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, Mutation]]:
     """(module, mutation) of every place that can be changed, in the order of the modules."""
     target = TARGETS[key]
     found = []
     for name in target.modules:
         source = ROOM.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-        found += [(name, m) for m in mutations(source, target.only)]
+        found += [(name, m) for m in mutations(source, target.only, kinds)]
     return found
 
 
@@ -198,17 +209,33 @@ def trials(key: str, count: int) -> Iterator[Trial]:
     """`count` mutants of one paper, spread evenly over its places, then its dropped hypotheses."""
     own = paper(key)
     places = sites(key)
-    chosen = [places[k * len(places) // count] for k in range(min(count, len(places)))]
+    yield from _tried(key, [places[k * len(places) // count] for k in range(min(count, len(places)))])
+    for formula in own.formulas:
+        for what, check in formula.dropped:
+            caught = formula.id if check().agreement != "holds" else ""
+            yield Trial(key, "hypothesis", formula.place, f"without {what}", caught)
+
+
+def held_out_trials(key: str, count: int, seed: int) -> Iterator[Trial]:
+    """`count` mutants of one paper of the kinds that no check was refined on: a random one of each kind in turn."""
+    chance = random.Random(f"{key} {seed}")
+    by_kind: dict[str, list[tuple[str, Mutation]]] = {kind: [] for kind in held_out.KINDS}
+    for name, mutation in sites(key, held_out.KINDS):
+        by_kind[mutation.kind].append((name, mutation))
+    for found in by_kind.values():
+        chance.shuffle(found)
+    turns = [found[k] for k in range(count) for found in by_kind.values() if k < len(found)]
+    yield from _tried(key, turns[:count])
+
+
+def _tried(key: str, chosen: Sequence[tuple[str, Mutation]]) -> Iterator[Trial]:
+    own = paper(key)
     reach = {f.id: reached(f.check) for f in own.formulas}
     for name, mutation in chosen:
         module = f"{PACKAGE}.{name}"
         near = [f.id for f in own.formulas if (module, mutation.function, mutation.start) in reach[f.id]]
         near.sort(key=lambda i: len(reach[i]))
         yield Trial(key, mutation.kind, f"{name}:{mutation.line}", mutation.change, _catch(key, name, mutation, near))
-    for formula in own.formulas:
-        for what, check in formula.dropped:
-            caught = formula.id if check().agreement != "holds" else ""
-            yield Trial(key, "hypothesis", formula.place, f"without {what}", caught)
 
 
 def _catch(key: str, name: str, mutation: Mutation, near: Sequence[str], limit: int = 12) -> str:
@@ -246,7 +273,15 @@ def _notices(key: str, formula: Formula) -> bool:
 
 def rows(count: int = 50) -> list[dict[str, Any]]:
     """The table of the audit's sharpness: one row for each injected error."""
-    found = [trial for key in keys() for trial in trials(key, count)]
+    return _table(trial for key in keys() for trial in trials(key, count))
+
+
+def held_out_rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """The same of the kinds that the checks were not refined on (`held_out`)."""
+    return _table(trial for key in keys() for trial in held_out_trials(key, count, seed))
+
+
+def _table(found: Iterable[Trial]) -> list[dict[str, Any]]:
     return [
         {
             "paper": t.paper,

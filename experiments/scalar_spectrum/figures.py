@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.report.figures import letter, new_figure, shared_legend
+from runner.report.figures import letter, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -52,30 +52,30 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
         ax.set_ylabel("Hessian eigenvalue (symlog)")
     _per_variance(axes[0][-1], frame)
     letter(axes, [f"width m = {width}" for width in widths] + ["eigenvalue / σ²"])
+    note(figure, "spectra: the first seed; last panel: all seeds")
     shared_legend(figure, columns=5)
     return figure
 
 
 def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
-    """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ²."""
+    """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ².
+
+    With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks without lines.
+    """
     value = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
     value = value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
     if 1.0 not in value.columns:
         value[1.0] = value.iloc[:, 0]
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
-        i = int(kind == "bulk")
-        look: dict[str, Any] = {
-            "color": "black" if i else "0.55",
-            "marker": MARKERS[5 + i],
-            "markersize": 4,
-            "linewidth": 0.8,
-            "linestyle": "-" if targets == "fixed" else "--",
-            "markerfacecolor": "none" if targets == "scaled" else None,
-        }
+        bulk = kind == "bulk"
+        look: dict[str, Any] = {"color": "black" if bulk else "0.55", "marker": MARKERS[5 + bulk], "markersize": 4}
+        look |= {"linewidth": 0.8, "linestyle": "none" if bulk else "-"}
+        text = f"{'bulk' if bulk else 'largest'}, targets fixed"
+        if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
+            look, text = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}, "all, targets scaled"
         for k, (_, run) in enumerate(runs.iterrows()):
-            label = f"{'bulk' if i else 'largest'}, targets {targets}"
-            ax.plot(run.index, run, **look, label=label if k == 0 else None)
+            ax.plot(run.index, run, **look, label=text if k == 0 else None)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
@@ -92,6 +92,7 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the cell."""
     frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    note(figure, "drawn: the first seed")
     ax = axes[0, 0]
     for cell, part in frame.groupby("cell"):
         colour, marker = CELL[str(cell)]
@@ -193,6 +194,7 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """The five outliers of the network with bias beside Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
     exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
+    note(figure, "drawn: the first seed")
     ax = axes[0, 0]
     for rank, part in exact.groupby("rank"):
         ax.plot(
@@ -265,6 +267,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     networks, factors = sorted(frame["network"].unique()), sorted(frame["factor"].unique())
     starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
     figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
+    note(figure, "drawn: the first seed")
     for row, network in enumerate(networks):
         for column, start in enumerate(starts):
             ax = axes[row, column]

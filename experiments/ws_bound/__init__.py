@@ -32,6 +32,7 @@ from runner.models.kinds.closed_form import ThreeLayerModel
 from runner.training.kinds.descent import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
+PARTS = ("search", "polish", "draws")
 ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
 COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1}
 """Seconds a hidden unit for the descent of 500 starts, 10,000 steps and 50 samples, as soon as most have stopped."""
@@ -44,8 +45,9 @@ class WsBound(Experiment):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     paper: ClassVar[str] = "WS bound"
-    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the learning rate; four more activations"
+    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; where the ends lead"
 
+    part: list[str] = grid(PARTS)
     protocol: list[str] = grid()
     activation: list[str] = grid()
     hidden: list[int] = grid()
@@ -56,6 +58,10 @@ class WsBound(Experiment):
     printed_ratio: float
     difference_step: float
     error_points: int = free()
+    polish_tolerance: float = since(1e-9)
+    polish_steps: int = since(200)
+    far: float = since(25.0)
+    draws: int = since(6, free=True)
     portrait_hidden: int
     portrait_rate: float
     line_points: int = free()
@@ -66,6 +72,7 @@ class WsBound(Experiment):
     compared_hidden: int = report_only(10)
     low_share: float = report_only(0.9)
     level: float = report_only(0.01)
+    f1_margin: float = report_only(0.01)
     tight: float = report_only(1.1)
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
@@ -76,11 +83,12 @@ class WsBound(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("experiment.part", self.part, PARTS)
         one_of("experiment.protocol", self.protocol, PROTOCOLS)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "activation", "scanned", *GROUPS):
+            if field.name not in ("part", "protocol", "activation", "scanned", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -92,6 +100,25 @@ class WsBound(Experiment):
             )
 
     def cells(self) -> list[Cell]:
+        """Searches; the same ones polished, where the claims look at them; further draws of the data."""
+        searches = self._searches()
+        found = list(searches) if "search" in self.part else []
+        if "polish" in self.part:
+            kept = [c for c in searches if self._polished(c)]
+            found += [Cell({"part": "polish"} | dict(c.params), round(1.5 * c.seconds, 2), 0.35) for c in kept]
+        if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
+            seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
+            found.append(Cell({"part": "draws"}, round(seconds, 2), 0.35))
+        return found
+
+    def _polished(self, cell: Cell) -> bool:
+        """All widths of the paper's activation, at the rate that stands for the printed protocol; else the paper's."""
+        params = cell.params
+        if params["activation"] != "sigmoid":
+            return params["hidden"] == self.portrait_hidden
+        return params["protocol"] == "fitted" or params["rate"] == self.portrait_rate
+
+    def _searches(self) -> list[Cell]:
         """Every activation and width under the fitted protocol, then the scan of the printed one."""
         found = []
         for protocol in self.protocol:
@@ -125,8 +152,11 @@ class WsBound(Experiment):
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.ws_bound.measure import measure
+        from experiments.ws_bound.polished import measure_draws, measure_polished
 
-        return measure(self, cell, ctx)
+        if cell.params.get("part") == "draws":
+            return measure_draws(self, ctx)
+        return (measure_polished if cell.params.get("part") == "polish" else measure)(self, cell, ctx)
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.ws_bound.report import WsBoundAnalysis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,21 +17,26 @@ PAPER_ACTIVATION = "sigmoid"
 
 @dataclass(frozen=True)
 class Variant:
-    """One protocol with one activation; `rate` is the one that its claims and figures look at."""
+    """One protocol with one activation; `rate` is the one that its claims and figures look at.
+
+    polished: where its ends lead when they are not stopped, instead of the ends.
+    """
 
     protocol: str
     activation: str
     rate: float
+    polished: bool = False
 
     @property
     def group(self) -> str:
         """The `group` of claims and statistics."""
         beyond = "" if self.activation == PAPER_ACTIVATION else f" activation={self.activation}"
-        return f"protocol={self.protocol}{beyond}"
+        return f"protocol={self.protocol}{beyond}{' polished' if self.polished else ''}"
 
     def figure(self, name: str) -> str:
         """The family of Holm's correction: the paper's activation under both protocols shares a figure."""
-        return name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
+        family = name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
+        return f"{family} polished" if self.polished else family
 
     def rows(self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False) -> pd.DataFrame:
         """The rows of this variant; of one width, if given; at every scanned rate, if asked for."""
@@ -48,6 +53,8 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
 
     A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one is not there.
     """
+    if "search" not in tables:
+        return []
     found: dict[tuple[str, str], list[float]] = {}
     for row in tables["search"][["protocol", "activation", "rate"]].drop_duplicates().itertuples(index=False):
         found.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
@@ -59,8 +66,22 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
     return sorted(chosen, key=lambda v: v.activation != PAPER_ACTIVATION)  # stable: the stored order otherwise
 
 
+def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
+    """The paper's activation under both protocols, where its ends were polished."""
+    if "polished" not in tables:
+        return []
+    found = [replace(v, polished=True) for v in variants(experiment, tables, paper_only=True)]
+    return [v for v in found if len(unique_points(tables, v))]
+
+
 def unique_points(tables: Tables, variant: Variant, hidden: int | None = None) -> pd.DataFrame:
-    """The paper's critical points: converged, and no duplicate of an earlier one."""
+    """The paper's critical points: converged, and no duplicate of an earlier one.
+
+    Of a polished variant where they lead, those left out that were still on their way.
+    """
+    if variant.polished:
+        rows = variant.rows(tables["polished"], hidden)
+        return rows[rows["kind"] != "unfinished"]
     rows = variant.rows(tables["critical_points"], hidden)
     return rows[(rows["status"] == "ok") & (rows["duplicate"] == 0)]
 

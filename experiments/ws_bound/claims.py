@@ -12,8 +12,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from experiments.printed import statements
-from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, Variant, split_low_high, unique_points, variants
-from experiments.ws_bound.exact_claims import exact_claims
+from experiments.ws_bound.analysis import (
+    PAPER_ACTIVATION,
+    Tables,
+    Variant,
+    polished_variants,
+    split_low_high,
+    unique_points,
+    variants,
+)
+from experiments.ws_bound.draws import over_draws
+from experiments.ws_bound.exact_claims import exact_claims, inequalities
 from runner.contract.claim import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
@@ -48,9 +57,10 @@ class Case:
 
 
 def mark(variant: Variant) -> str:
-    """'fitted', or 'fitted tanh' for an activation beyond the paper."""
+    """'fitted', or 'fitted tanh' for an activation beyond the paper, 'fitted polished' where its ends lead."""
     beyond = variant.activation != PAPER_ACTIVATION
-    return f"{variant.protocol} {variant.activation}" if beyond else variant.protocol
+    name = f"{variant.protocol} {variant.activation}" if beyond else variant.protocol
+    return f"{name} polished" if variant.polished else name
 
 
 def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
@@ -65,6 +75,13 @@ def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], 
         if not case.narrow.empty:
             found += [*_sharpness(case), *_generalisation(case), *_norms(case), *_widths(case), *_paths(case, tables)]
         exact += [(case.mark, claim) for claim in exact_claims(tables, variant, says)]
+    for variant in polished_variants(experiment, tables):
+        evidence = Evidence(rule, experiment.level, variant.group, tests)
+        case = Case(experiment, variant, unique_points(tables, variant), evidence, says)
+        if not case.narrow.empty:
+            found += [*_critical(case, tables), *_sharpness(case), *_generalisation(case)]
+        exact += [(case.mark, claim) for claim in inequalities(tables["theorems_polished"], variant, says)]
+    found = _decided_by_draws(experiment, tables, says, found)
     rows = judge.gathered(found, main="fitted")
     return [*rows, *_counts(experiment, tables, says), *judge.gathered(exact)]
 
@@ -92,6 +109,46 @@ def _generalisation(c: Case) -> Made:
             return float(high[f"f1_test{size}"].std()) / below if below > 0 else math.nan
 
         yield name, c.evidence.compared(c.says["sharp points vary more"], by_seed(c.narrow, spread))
+
+
+def _critical(c: Case, tables: Tables) -> Made:
+    """Whether the ends are critical points: what polishing makes of them, downhill or to the nearest one."""
+    rows = c.variant.rows(tables["polished"], c.experiment.portrait_hidden)
+    isolated = ("minimum", "saddle")
+
+    def share(of: pd.DataFrame) -> float:
+        return float((of["kind"].isin(isolated) | of["nearest_kind"].isin(isolated)).mean())
+
+    says = replace(c.says["critical points"], low=c.experiment.share)
+    found = c.evidence.compared(says, by_seed(rows, share), f"share of the ends >= {c.experiment.share:g}")
+    kinds = ", ".join(f"{n} {k}" for k, n in rows["kind"].value_counts().items())
+    near = ", ".join(f"{n} {k}" for k, n in rows["nearest_kind"].value_counts().items())
+    left = c.variant.rows(tables["gradients"], c.experiment.portrait_hidden)
+    keys = ["seed", "start"]
+    left = left.merge(rows[keys], on=keys)
+    detail = f"downhill: {kinds}; nearest point without gradient: {near}; the stop rule leaves a gradient of "
+    detail += f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of the first"
+    yield c.variant.protocol, replace(found, detail=f"{found.detail}; {detail}")
+
+
+def _decided_by_draws(
+    experiment: WsBound, tables: Tables, says: Mapping[str, Statement], found: list[tuple[str, Claim]]
+) -> list[tuple[str, Claim]]:
+    """The statements of Fig. 7 with further draws of the data in the place of the fitted protocol's few data sets."""
+    if "draws" not in tables:
+        return found
+    names = ("low bound generalises better", "sharp points vary more")
+    kept = [(f"{m} seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found]
+    for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
+        first = stage == "stopped" and size == min(experiment.dataset.test)
+        name = "fitted" if first else f"fitted draws {stage} {size} test samples"
+        gain = (rows["f1_low"] - rows["f1_high"]).dropna().tolist()
+        unit = f"mean F1 on {size} test samples, low less high"
+        kept.append((name, over_draws(says[names[0]], gain, experiment.f1_margin, unit)))
+        spread = (rows["spread_high"] - rows["spread_low"]).dropna().tolist()
+        unit = f"std of F1 on {size} test samples, high less low"
+        kept.append((name, over_draws(says[names[1]], spread, 0.0, unit)))
+    return kept
 
 
 def _norms(c: Case) -> Made:
@@ -159,6 +216,8 @@ def _following(rows: pd.DataFrame) -> float:
 
 def _counts(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """The published counts are rows of the scorecard; no learning rate is printed, and one was fitted to them."""
+    if "search" not in tables:
+        return
     rows = tables["search"]
     fitted = rows[(rows["protocol"] == "fitted") & (rows["activation"] == PAPER_ACTIVATION)]
     if fitted.empty:

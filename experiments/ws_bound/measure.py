@@ -71,7 +71,7 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
-        "theorems": theorem_slack(search),
+        "theorems": theorem_slack(search.ends.theta[search.unique], search.x, search.q, search.activation),
         "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
         "certificate": certificates(search, ctx),
@@ -101,21 +101,32 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
 
     Data and starts of a seed are the same under every protocol and activation, so that their differences are theirs.
     """
-    data, training = experiment.dataset, experiment.training
     hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
+    splits = load(experiment.dataset, ctx)
+    ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
+    return search_from(
+        experiment,
+        (activation, hidden, rate, experiment.ratio(cell)),
+        (*splits.train, splits.test),
+        ctx.torch_generator(f"starts/hidden={hidden}"),
+    )
 
-    splits = load(data, ctx)
-    x, q = splits.train
-    generator = ctx.torch_generator(f"starts/hidden={hidden}")
-    shape = (training.starts, tl.parameter_count(data.inputs, hidden))
+
+def search_from(
+    experiment: WsBound,
+    how: tuple[str, int, float, float],
+    data: tuple[Tensor, Tensor, Mapping[int, tuple[Tensor, Tensor]]],
+    generator: torch.Generator,
+) -> Search:
+    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test sets by size."""
+    training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
+    shape = (training.starts, tl.parameter_count(x.shape[1], hidden))
     starts = (2 * torch.rand(shape, dtype=DTYPE, generator=generator) - 1) * training.half_range
-    ratio = experiment.ratio(cell)
-    ctx.progress(0, 3, f"descent of {training.starts} starts")
     result = descend(starts, LossGradient(x, q, activation), rate=rate, max_steps=training.steps, stop_ratios=(ratio,))
     met = result.final.converged
     repeated = torch.zeros(training.starts, dtype=torch.bool)
     repeated[met] = duplicates(result.final.theta[met])
-    return Search(activation, hidden, rate, ratio, training.steps, x, q, splits.test, starts, result.final, repeated)
+    return Search(activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated)
 
 
 def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
+from experiments.ws_bound.analysis import (
+    Tables,
+    Variant,
+    by_seed,
+    polished_variants,
+    split_low_high,
+    unique_points,
+    variants,
+)
 from runner import stats
 from runner.stats import Statistic
 
@@ -25,6 +33,11 @@ BINS = 10
 def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
     found: list[Statistic] = []
+    for variant in polished_variants(experiment, tables):
+        points = unique_points(tables, variant)
+        narrow = points[points["hidden"] == experiment.portrait_hidden]
+        found += [*_ratios(points, variant), *_generalisation(experiment, narrow, variant)]
+    found += _draws(tables)
     for variant in variants(experiment, tables):
         points = unique_points(tables, variant)
         narrow = points[points["hidden"] == experiment.portrait_hidden]
@@ -67,6 +80,16 @@ def _generalisation(experiment: WsBound, narrow: pd.DataFrame, variant: Variant)
         first, second = zip(*means, strict=True)
         name = f"mean F1 on {size}, low - high, over data sets"
         yield stats.wilcoxon(first, second, name=name, group=variant.group, **about)
+
+
+def _draws(tables: Tables) -> Iterator[Statistic]:
+    """Mean macro F1 of the low group less that of the high one, one value for each draw of the data."""
+    if "draws" not in tables:
+        return
+    for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
+        about: dict[str, Any] = {"where": "Fig. 7", "figure": "fig07 draws", "group": f"protocol=fitted {stage}"}
+        name = f"mean F1 on {size}, low - high, over draws"
+        yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], name=name, label_a="low", label_b="high", **about)
 
 
 def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:

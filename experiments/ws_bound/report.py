@@ -7,8 +7,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound import claims, rank_tests, scores
-from experiments.ws_bound.analysis import Variant, unique_points, variants
-from experiments.ws_bound.figures import beyond, groups, portraits, scatter
+from experiments.ws_bound.analysis import Variant, polished_variants, unique_points, variants
+from experiments.ws_bound.figures import beyond, groups, polished, portraits, scatter
 from runner.contract.analysis import Analysis
 from runner.stats import Statistic, correct
 
@@ -63,11 +63,17 @@ class WsBoundAnalysis(Analysis):
             found["fig10_norms"] = partial(scatter.norms, *about, narrow)
             found["fig12_hidden_gram"] = partial(scatter.hidden_gram, *about, narrow)
         found |= self._portraits(paper)
+        led = [v for v in polished_variants(*about) if len(v.rows(self.tables["critical_points"]))]
+        if led:
+            found["critical_points"] = partial(polished.critical_points, *about, led[0])
+        if "draws" in self.tables:
+            found["fig07_draws"] = partial(polished.draws, self.tables)
         if "activations" in self.tables:
             found["fig13_activations"] = partial(beyond.activation_curves, self.tables)
         if any(v.protocol == "printed" for v in paper):
             found["scan_of_the_rate"] = partial(beyond.scan, *about)
-        found["slack_and_limit"] = partial(beyond.slack_and_limit, self.tables)
+        if "theorems" in self.tables:
+            found["slack_and_limit"] = partial(beyond.slack_and_limit, self.tables)
         if len(variants(*about)) > len(paper):
             found["beyond_activations"] = partial(beyond.activations, *about)
         return dict(sorted(found.items()))

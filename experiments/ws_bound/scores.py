@@ -49,7 +49,9 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
 
 def notes(experiment: WsBound, tables: Tables) -> list[str]:
     """Findings for the report."""
-    found = [_nearest_rate(tables), _stability(tables), _lost(tables)]
+    if "search" not in tables:
+        return []
+    found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
     for variant in variants(experiment, tables, paper_only=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)
         if not points.empty:
@@ -59,6 +61,27 @@ def notes(experiment: WsBound, tables: Tables) -> list[str]:
                 f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
             )
     return [line for line in found if line]
+
+
+def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
+    """Whether the ends are critical points."""
+    if "polished" not in tables:
+        return ""
+    rows, lines = tables["polished"], []
+    for (protocol, activation, hidden), part in rows.groupby(["protocol", "activation", "hidden"], sort=False):
+        kinds = ", ".join(f"{n} {kind}" for kind, n in part["kind"].value_counts().items())
+        lines.append(f"{protocol} {activation}, N = {hidden}: {kinds}")
+    keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
+    both = tables["critical_points"][[*keys, "lambda_sup"]].merge(rows, on=keys, suffixes=("_before", ""))
+    own = both[(both["hidden"] == experiment.portrait_hidden) & (both["kind"] != "unfinished")]
+    ranks = [
+        f"{protocol} {part['lambda_sup_before'].corr(part['lambda_sup'], method='spearman'):.2f}"
+        for protocol, part in own[own["activation"] == "sigmoid"].groupby("protocol")
+    ]
+    return (
+        "Where the ends of the search lead when they are not stopped (infinity: the infimum along the way is not "
+        f"attained): {'; '.join(lines)}. Rank correlation of the bound before and after, sigmoid: {', '.join(ranks)}."
+    )
 
 
 def _nearest_rate(tables: Tables) -> str:

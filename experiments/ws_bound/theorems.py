@@ -25,14 +25,14 @@ SMALLEST = {"scaled": 1e-30, "cancelling": 1e-16}
 """Errors at which a path ends; weights of 1/√error beyond 1e8 would swamp the rest of z in float64."""
 
 
-def theorem_slack(search: Search) -> dict[str, Any]:
-    """One row per inequality, over the unique critical points: how many hold, and how much room they leave.
+def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict[str, Any]:
+    """One row per inequality, over points (S, D): how many hold, and how much room they leave.
 
     slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at slack >= −ROUNDING.
     """
     slacks: dict[str, list[Tensor]] = {}
-    for theta in search.ends.theta[search.unique].split(CHUNK):
-        for name, value, bound in _inequalities(theta, search.x, search.q, search.activation):
+    for theta in points.split(CHUNK):
+        for name, value, bound in _inequalities(theta, x, q, activation):
             size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
             slacks.setdefault(name, []).append(torch.where(torch.isinf(bound), 1.0, (bound - value) / size))
     columns: dict[str, list[Any]] = {"inequality": [], "points": [], "holding": [], "slack_min": [], "slack_median": []}

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +49,15 @@ class Analysis:
 
     experiment: Experiment
     tables: Tables
+
+    bars: ClassVar[str] = ""
+    """What error bars and bands of its figures show, where a caption does not say it."""
+
+    def captions(self) -> Mapping[str, str]:
+        """What figures show, by name, in a sentence or two; numbers in it come from the tables. A figure that is not
+        named has the first paragraph of the docstring of the function that draws it. The report adds axes, what can be
+        read off, what the judge says of the paper's figure, seeds, cells and tables."""
+        return {}
 
     def figures(self) -> Figures:
         """Figures by name. One that is given as a function fails, if it fails, without losing any other."""

@@ -11,7 +11,7 @@ and a report says of it that it has none. An experiment whose cells never carry 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 CERTIFICATE = "certificate"
@@ -24,11 +24,16 @@ NUMBERS = ("error", "tolerance", "difference_step")
 class Verified(Protocol):
     """What `runner.curvature.verify` returns, as far as it is stored."""
 
-    ok: bool
-    nodes: dict[str, float]
-    tolerance: float
-    step: float
-    reasons: tuple[str, ...]
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def nodes(self) -> Mapping[str, float]: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def reasons(self) -> Sequence[str]: ...
 
 
 def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:

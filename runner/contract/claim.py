@@ -53,6 +53,11 @@ class Statement:
         sides += [f"<{equal} {self.high:g}"] * math.isfinite(self.high)
         return " and ".join(sides)
 
+    @property
+    def decidable(self) -> bool:
+        """Whether there is a limit or a number: without one no value could fail."""
+        return math.isfinite(self.low) or math.isfinite(self.high) or not math.isnan(self.number)
+
     def holds(self, value: float) -> bool:
         """Whether a value keeps the limits."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high

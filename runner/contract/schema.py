@@ -64,6 +64,8 @@ def grid(default: Sequence[Any] | None = None) -> Any:
 
 def report_only(default: Any = None) -> Any:
     """Field that changes figures or claims but no measured number; it stays out of the cell's identity."""
+    if isinstance(default, list | dict | set):
+        return field(default_factory=lambda: type(default)(default), metadata={"report": True})
     return field(default=default, metadata={"report": True})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from runner.contract.schema import kind, positive
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
     Transform = Callable[[Tensor], Tensor]
     Reader = Callable[[Tensor, Transform | None], tuple[Tensor, Tensor]]
+
+
+@cache
+def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Numbers of a normalisation on a device, sent there once: a step that a GPU replays cannot send them again."""
+    import torch
+
+    return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 class DataError(ValueError):
@@ -80,9 +89,10 @@ class Split:
         scale = [1 / (255 * s) for s in self.std]
         shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
         if len(set(scale)) == len(set(shift)) == 1:  # one pass over the batch instead of two
-            torch.add(x.new_tensor(shift[0]), x, alpha=scale[0], out=x)
+            torch.add(_constant((shift[0],), x.device)[0], x, alpha=scale[0], out=x)
         else:
-            x.mul_(x.new_tensor(scale)[:, None, None]).add_(x.new_tensor(shift)[:, None, None])
+            by, plus = (_constant(tuple(values), x.device)[:, None, None] for values in (scale, shift))
+            x.mul_(by).add_(plus)
         return x.flatten(1) if self.flat else x
 
     def reader(self, batch: int) -> Reader:

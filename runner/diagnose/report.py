@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runner.diagnose.figures import figures
 from runner.diagnose.measure import Outcome, tables_of
 from runner.diagnose.page import page
-from runner.report.figures import save
+from runner.report.saving import save
 from runner.store import tables as csv
 
 if TYPE_CHECKING:

@@ -112,10 +112,11 @@ class Collection:
         return commands
 
 
-def collect(jobs: Sequence[Job], protocol: Protocol) -> Collection:
+def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> Collection:
     """Every stored cell with the settings of `jobs`, whatever grid or seed it was asked for by.
 
-    jobs: of one experiment with the same settings; they may differ in grid and seed.
+    jobs: of one experiment with the same settings; they may differ in grid and seed. any_seed: no seed was asked for,
+    so that where cells are stored and none at a job's own seed, that seed is not missing.
     """
     job = jobs[0]
     identity, place = job.identity, scope(job, protocol)
@@ -125,7 +126,10 @@ def collect(jobs: Sequence[Job], protocol: Protocol) -> Collection:
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
     found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
-    seeds = sorted({*(j.seed for j in jobs), *(int(cell.meta["seed"]) for cell in found)})
+    own = {int(cell.meta["seed"]) for cell in found}
+    if any_seed and own and not own & {j.seed for j in jobs}:
+        jobs = [replace(j, seed=min(own)) for j in jobs]
+    seeds = sorted(own | {j.seed for j in jobs})
     stored, failed = {cell.id for cell in found}, job.store.failed()
     wanted = {
         identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words) for seed in seeds for cell in grid
@@ -178,8 +182,6 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "failures": [{"seed": cell.seed, "cell": cell.label, "error": cell.error} for cell in collection.failures],
         "fill_commands": collection.fill_commands,
         "wall_seconds": round(sum(cell.meta["wall_seconds"] for cell in cells), 2),
-        "software": software(),
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
@@ -196,14 +198,16 @@ def report(
     files: Sequence[Path] = (),
     figure: str = "",
     pdf: bool = False,
+    any_seed: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Collection, list[str]]:
     """Write the report of the settings that `jobs` share; returns what it covers, and lines for the console.
 
     A report whose cells, settings, values and code are those it was made from is left as it is; only files of it that
     are not there are written. files: further files that it depends on (the YAML file). figure: draw that one anew.
+    any_seed: as in `collect`.
     """
-    job, collection = jobs[0], collect(jobs, protocol)
+    job, collection = jobs[0], collect(jobs, protocol, any_seed)
     todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
@@ -217,6 +221,7 @@ def report(
     if not figure and not pdf and _unchanged(folder, record):
         _fill(folder, collection, warnings_of(record, missing))
         return collection, [f"{head}, unchanged", *damage]
+    record |= {"software": software(), "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     summary = write_report(
         *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
         only_figure=figure,

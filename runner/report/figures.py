@@ -1,4 +1,4 @@
-"""One look for every figure: sizes, panels, legends, axes, and files that know where they come from.
+"""One look for every figure: sizes, panels, legends, axes. `runner.report.saving` writes them to files.
 
 Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
 imported when a figure is made, not when this module is. The looks of labels (`runner.report.looks`) are the caller's.
@@ -6,16 +6,12 @@ imported when a figure is made, not when this module is. The looks of labels (`r
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from runner.report.looks import NO_FAMILY, Looks
-from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +44,6 @@ STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.max_open_warning": 0,
 }
-DPI = 160
 
 
 def new_figure(
@@ -108,16 +103,23 @@ def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -
         ax.legend(loc="best", title=title)
 
 
+def note(figure: Figure, text: str) -> None:
+    """Words for the line below a saved figure: what bars, bands and hollow marks are, and how many values."""
+    said = str(figure.get_label() or "")
+    if text not in said:
+        figure.set_label(f"{said}; {text}" if said else text)
+
+
 def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
-    """One legend below all panels, every label once."""
+    """One legend below all panels, every label once, in rows of about equal length."""
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns or min(len(entries), 5)
-        )
+        rows = -(-len(entries) // 5)
+        even = columns or -(-len(entries) // rows)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
@@ -288,86 +290,31 @@ def identity_line(ax: Axes, *, label: str = "equality") -> None:
         ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label=label, zorder=1)
 
 
-def heatmap(ax: Axes, matrix: ArrayLike, label: str, *, log: bool = False, centred: bool = False) -> None:
+def heatmap(
+    ax: Axes,
+    matrix: ArrayLike,
+    label: str,
+    *,
+    log: bool = False,
+    centred: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
     log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
+    limits: ends of the colours, where panels are to be compared.
     """
     import numpy as np
-    from matplotlib.colors import CenteredNorm, LogNorm
+    from matplotlib.colors import CenteredNorm, LogNorm, Normalize
 
     values = np.ma.masked_invalid(np.asarray(matrix, dtype=float))
     if log:
         values = np.ma.masked_less_equal(values, 0)
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
-    norm = LogNorm() if log and values.count() else CenteredNorm() if centred else None
+    norm = (
+        LogNorm() if log and values.count() else CenteredNorm() if centred else Normalize(*limits) if limits else None
+    )
     image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.9)
     bar.set_label(label)
-
-
-def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = False) -> list[Path]:
-    """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
-
-    stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
-    metadata as JSON. `stamp["warning"]`, when not empty, is printed below the figure: surrogate data, shortened
-    training. The same figure and stamp give the same bytes; each file appears by one rename.
-    """
-    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
-    title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
-    footer = None
-    _hold_legends(figure)
-    if stamp.get("warning"):  # outside the canvas; the tight bounding box below takes it in
-        text = textwrap.fill(str(stamp["warning"]), int(16 * figure.get_figwidth()))  # about 16 letters an inch
-        footer = figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=7, color="#B00000")
-    written = []
-    try:
-        for suffix, metadata in (
-            (".png", {"Title": title, "Description": record, "Software": "hess-run"}),
-            (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
-        )[: 2 if pdf else 1]:
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
-            target = path.with_name(path.name + suffix)
-            content = buffer.getvalue()
-            write_bytes(target, palette_png(content) if suffix == ".png" else content)
-            written.append(target)
-    finally:
-        if footer is not None:
-            footer.remove()
-    return written
-
-
-def palette_png(content: bytes) -> bytes:
-    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots look alike."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    image = Image.open(io.BytesIO(content))
-    if image.mode == "P":
-        return content
-    kept = PngInfo()
-    for key, value in getattr(image, "text", {}).items():
-        kept.add_text(key, value)
-    small = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    out = io.BytesIO()
-    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI)))
-    return out.getvalue()
-
-
-def _hold_legends(figure: Figure) -> None:
-    """Fix the figure's own legends where the layout puts them.
-
-    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
-    would slide down over it.
-    """
-    if not figure.legends:
-        return
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for legend in figure.legends:
-        box = legend.get_window_extent().transformed(figure.transFigure.inverted())
-        legend.borderaxespad = 0
-        legend.set_loc("lower left")
-        legend.set_bbox_to_anchor((box.x0, box.y0), figure.transFigure)

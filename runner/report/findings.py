@@ -11,6 +11,7 @@ from runner import stats
 from runner.contract.analysis import Analysis, Figures, Tables
 from runner.contract.experiment import Experiment
 from runner.report import compare
+from runner.report.captions import Watched
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,10 @@ class Findings:
     documents: Mapping[str, str]
     notes: Sequence[str]
     figures: Figures
+    captions: Mapping[str, str]
+    bars: str
+    watched: Watched
+    """The tables as the analysis sees them."""
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -71,7 +76,9 @@ def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: 
     reference: file of the paper's values, if any. reason: why this run cannot be held against them, '' where it can;
     values that a run can speak to all the same are marked by their own column `comparable` (`compare.scorecard`).
     """
-    analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(tables), Analysis(experiment, tables))
+    watched = Watched(tables)
+    nothing_read = Analysis(experiment, watched)
+    analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(watched), nothing_read)
     no_tests: list[stats.Statistic] = []
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}
@@ -87,6 +94,9 @@ def ask(experiment: Experiment, tables: Tables, reference: Path | None, reason: 
         notes=failures.guard("notes", lambda: [str(note) for note in analysis.notes()], no_notes),
         documents=failures.guard("documents", analysis.documents, no_documents),
         figures=failures.guard("figures", analysis.figures, no_figures),
+        captions=failures.guard("captions", analysis.captions, no_documents),
+        bars=analysis.bars,
+        watched=watched,
     )
 
 

@@ -20,16 +20,16 @@ def findings_text(
     parts = [f"# {title}\n"]
     if notes:
         parts.append(_section("In short", [str(note) for note in notes], len(notes)))
-    held = [_statement(c) for c in said if c["verdict"] == "confirmed"]
+    held = [statement_line(c) for c in said if c["verdict"] == "confirmed"]
     numbers = _counts(r["verdict"] for r in scored)
     if scored:
         parts.append(f"## Printed numbers\n\n{len(scored)} in the paper: {numbers}.\n")
     parts.append(_section("What held", held))
-    lost = [_statement(c) for c in said if c["verdict"] == "refuted"]
-    lost += [_number(r) for r in scored if r["verdict"] == "not reproduced"]
+    lost = [statement_line(c) for c in said if c["verdict"] == "refuted"]
+    lost += [number_line(r) for r in scored if r["verdict"] == "not reproduced"]
     parts.append(_section("What did not", lost, 4 * LONGEST))
-    open_ = [_statement(c) for c in said if c["verdict"] in ("no power", "undecided")]
-    open_ += [_number(r) for r in scored if r["verdict"] == "undecided"]
+    open_ = [statement_line(c) for c in said if c["verdict"] in ("no power", "undecided")]
+    open_ += [number_line(r) for r in scored if r["verdict"] == "undecided"]
     parts.append(_section("What is open", open_))
     rest = [c for c in said if c["verdict"] in ("by construction", "empty", "not comparable")]
     if rest:
@@ -45,14 +45,16 @@ def _section(heading: str, lines: Sequence[str], longest: int = LONGEST) -> str:
     return "\n".join([f"## {heading}\n", *(f"- {line}" for line in lines[:longest]), *more]) + "\n"
 
 
-def _statement(claim: Mapping[str, Any]) -> str:
+def statement_line(claim: Mapping[str, Any]) -> str:
+    """A row of the claims: the statement with its place, what was measured, and what it was held against."""
     text = f"{claim['statement']} ({claim['where']})" if claim.get("where") else str(claim["statement"])
     measured = f": {_shown(claim['statistic'])}" if _shown(claim.get("statistic")) else ""
     against = f", held against {claim['threshold']}" if measured and claim.get("threshold") else ""
     return f"{text}{measured}{against}{_needed(claim)}"
 
 
-def _number(row: Mapping[str, Any]) -> str:
+def number_line(row: Mapping[str, Any]) -> str:
+    """A row of the scorecard: which value, ours and the printed one, and the reason of the verdict."""
     skipped = ("experiment", "table", "note", "source", "margin_reason")
     keys = list(row)[: list(row).index("paper_mean")] if "paper_mean" in row else []
     name = " ".join(str(row[k]) for k in keys if k not in skipped and _word(row[k]))

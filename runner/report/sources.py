@@ -20,6 +20,8 @@ from runner.store.store import Stored
 RUNNER = Path(__file__).resolve().parents[1]
 ROOMS = ("report", "stats", "contract")
 """Rooms of runner/ that reports are made by."""
+CODE = (".py", ".html", ".css", ".js")
+"""Files of them that decide what a report says and how it looks."""
 
 
 def made_from(
@@ -29,6 +31,17 @@ def made_from(
     measured = [[cell.id, cell.meta["finished"], cell.meta.get("sha256")] for cell in cells]
     said = {key: value for key, value in manifest.items() if key not in ("written", "software", "made_from")}
     return digest([measured, said, _code(experiment), [_file(path) for path in files]])
+
+
+def start_made_from(root: Path) -> str:
+    """Hash of everything that decides the start page of an output folder, and the rates over all reports."""
+    names = ("manifest.json", "scorecard.csv", "claims.csv")
+    files = [path for name in names for path in root.glob(f"*/{name}")]
+    files += [root / "not_run.md", *root.glob("*/errata.json")]
+    below = [path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json")]
+    drawn = [path.relative_to(root).as_posix() for path in root.glob("*/figures/*.png")]
+    content = [[path.relative_to(root).as_posix(), _file(path)] for path in sorted(files) if path.is_file()]
+    return digest([content, sorted(below), sorted(drawn), [_folder(RUNNER / room) for room in ROOMS]])
 
 
 def _code(experiment: Experiment) -> str:
@@ -44,7 +57,7 @@ def _code(experiment: Experiment) -> str:
 
 @cache
 def _folder(path: Path) -> str:
-    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in CODE)
     return digest([[file.name, _file(file)] for file in files])
 
 

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.analysis import Figures
 from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.contract.experiment import Experiment, SettingError
-from runner.report import compare, figures
+from runner.report import compare
 from runner.report.departures import said_of
+from runner.report.draw import draw
 from runner.report.findings import Failures, Findings, ask
 from runner.report.in_words import findings_text
-from runner.report.provenance import plain, stamp, warnings_of
+from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
+from runner.report.sources import start_made_from
 from runner.store import tables
 from runner.store.outputs import MARKER
 
@@ -86,18 +87,18 @@ def write_report(
     found = ask(experiment, tables_by_name, reference, reason, failures)
 
     directory.mkdir(parents=True, exist_ok=True)
-    earlier = _artifacts(directory / "manifest.json")
+    earlier = _earlier(directory / "manifest.json")
     trust = _certificates(experiment, manifest, tables_by_name)
     written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found, trust)
     warnings = warnings_of(manifest, missing)
     makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
     if only_figure and not makers:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
-    drawn = _draw(directory / "figures", makers, stamp(name, manifest, warnings), failures, pdf, say)
+    drawn, captions = draw(directory / "figures", makers, found, manifest, warnings, failures, pdf=pdf, say=say)
     if only_figure:
-        drawn = sorted({*drawn, *(directory / str(item) for item in earlier if str(item).startswith("figures/"))})
+        drawn = sorted({*drawn, *(directory / item for item in earlier["artifacts"] if item.startswith("figures/"))})
     artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
-    _remove_stale(directory, earlier, artifacts)
+    _remove_stale(directory, earlier["artifacts"], artifacts)
     counts = Counter(found.claims["verdict"])
     summary = ReportSummary(
         name=name,
@@ -117,7 +118,8 @@ def write_report(
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,
-        "captions": {key: caption_of(maker) for key, maker in found.figures.items()},
+        "captions": _of_figures(earlier["captions"], {key: made.text for key, made in captions.items()}, found),
+        "alts": _of_figures(earlier["alts"], {key: made.alt for key, made in captions.items()}, found),
         "artifacts": [*artifacts, "index.html"],
     }
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
@@ -155,11 +157,17 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 
 
 def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them."""
+    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them.
+
+    It says what it was made from, and is left alone while that is the same.
+    """
+    origin, page = start_made_from(root), root / "index.html"
+    if page.is_file() and origin.encode() in page.read_bytes():
+        return page
     compare.write_rates(root)
     entries = root / "paper_audit" / "errata.json"
     errata = json.loads(entries.read_text()) if entries.is_file() else []
-    return build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+    return build_start(root, not_run(root), errata if isinstance(errata, list) else [], origin)
 
 
 def not_run(root: Path) -> dict[str, str]:
@@ -175,61 +183,20 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
-def caption_of(maker: Any) -> str:
-    """What a figure shows: the first paragraph of the docstring of the function that draws it."""
-    text = getattr(_drawing(maker), "__doc__", None) or ""
-    return " ".join(text.strip().split("\n\n")[0].replace("`", "").split())
+def _of_figures(earlier: Mapping[str, str], now: Mapping[str, str], found: Findings) -> dict[str, str]:
+    """Texts of the figures that there are; those not drawn this time keep theirs."""
+    return {key: text for key, text in {**earlier, **now}.items() if key in found.figures}
 
 
-def _drawing(maker: Any) -> Any:
-    """The function behind a maker: itself, what a partial holds, or the first one that a lambda calls."""
-    function = getattr(maker, "func", maker)
-    if getattr(function, "__name__", "") != "<lambda>":
-        return function if callable(function) else None
-    found: Any = None
-    for name in function.__code__.co_names:
-        found = getattr(found, name, None) or function.__globals__.get(name)
-        if callable(found) and getattr(found, "__doc__", None):
-            return found
-    return None
-
-
-def _draw(
-    folder: Path,
-    makers: Figures,
-    origin: Mapping[str, Any],
-    failures: Failures,
-    pdf: bool,
-    say: Callable[[str], None],
-) -> list[Path]:
-    """Draw and save every figure, one at a time."""
-    written: list[Path] = []
-    for figure_name, maker in makers.items():
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", figure_name):
-            failures.add("figure", ValueError("expected a name of letters, digits and _.=-"), figure_name)
-            continue
-        say(f"figure {figure_name}")
-        figure = failures.guard("figure", maker, None, figure_name) if callable(maker) else maker
-        if figure is None:
-            continue
-        folder.mkdir(exist_ok=True)
-        try:
-            written += figures.save(figure, folder / figure_name, {**origin, "figure": figure_name}, pdf=pdf)
-        except OSError:  # a full disk is no fault of the figure
-            raise
-        except Exception as error:  # text that cannot be typeset, data that cannot be shown
-            failures.add("figure", error, figure_name)
-        figure.clear()
-    return written
-
-
-def _artifacts(manifest: Path) -> list[str]:
-    """Files listed by an earlier report; none when there is no readable one."""
+def _earlier(manifest: Path) -> dict[str, Any]:
+    """Files and captions that an earlier report lists; none where there is no readable one."""
+    nothing: dict[str, Any] = {"artifacts": [], "captions": {}, "alts": {}}
     try:
-        listed = json.loads(manifest.read_text()).get("artifacts", [])
+        record = json.loads(manifest.read_text())
+        listed = {key: record.get(key, empty) for key, empty in nothing.items()}
     except (OSError, ValueError, AttributeError):
-        return []
-    return [str(item) for item in listed] if isinstance(listed, list) else []
+        return nothing
+    return {key: value if isinstance(value, type(nothing[key])) else nothing[key] for key, value in listed.items()}
 
 
 def _remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -> None:

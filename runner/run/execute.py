@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from runner.run.loop import NoSpace, Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
-from runner.run.pool import run_parallel
+from runner.run.pool import dismiss, run_parallel
 from runner.run.progress import open_progress
 from runner.store.job import Job
 
-__all__ = ["NoSpace", "Outcome", "end_on_sigterm", "run", "was_terminated"]
+__all__ = ["NoSpace", "Outcome", "dismiss", "end_on_sigterm", "run", "was_terminated"]
+
+
+_CLEANED: set[Path] = set()
+"""Stores that this process has swept: a sweep of a thousand jobs need not look through all cells for each."""
 
 
 def run(job: Job) -> Outcome:
     """Measure every cell of the job that is not stored yet. Raises NoSpace when the disk is full."""
     store = job.store
-    store.prepare()
+    store.prepare(clean=store.root not in _CLEANED)
+    _CLEANED.add(store.root)
     log = open_log(store, job)
     try:
         if job.jobs > 1:

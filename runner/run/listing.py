@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,30 +20,49 @@ def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 3.6e6 else f"{seconds / 3.156e7:.3g} years"
+
+
+TAKEN_UP = 3.0
+"""How much longer than a stored cell an experiment may say before the cell counts as one whose training was
+taken from a checkpoint; for cells stored before that was recorded."""
 
 
 class Costs:
-    """Predicted cost of cells: the median of stored cells with the same parameters, else what the experiment says.
+    """Predicted cost of cells: the median of stored cells with the same parameters that trained, else the longest of
+    the stored ones or what the experiment says.
 
     Processor time, not wall time: it hardly depends on what else the machine was doing.
     """
 
     def __init__(self, stored: Sequence[Stored]) -> None:
-        self._seen: dict[str, list[tuple[float, float]]] = {}
+        self._seen: dict[str, list[Mapping[str, Any]]] = {}
         self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
-            cost = (cell.meta["cpu_seconds"], cell.meta["peak_memory_mib"] / 1024)
-            self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cost)
+            self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cell.meta)
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
         key = _params_key(cell.params)
         if key not in self._known:
-            seen = self._seen.get(key)
-            measured = seen and (statistics.median(s for s, _ in seen), max(m for _, m in seen))
-            self._known[key] = measured or (cell.seconds, cell.memory_gib)
+            self._known[key] = self._cost(cell, self._seen.get(key, []))
         return self._known[key]
+
+    def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+        if not seen:
+            return cell.seconds, cell.memory_gib
+        memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
+        trained = [_seconds(meta) for meta in seen if meta.get("resumed") is False]
+        if trained:
+            return statistics.median(trained), memory
+        longest = max(map(_seconds, seen))
+        return (cell.seconds if cell.seconds > TAKEN_UP * longest else longest), memory
+
+
+def _seconds(meta: Mapping[str, Any]) -> float:
+    return float(meta.get("cpu_seconds", meta["wall_seconds"]))
 
 
 def _params_key(params: object) -> str:
@@ -95,9 +114,12 @@ class _Shelf:
 
     def costs(self, key: str) -> Costs:
         """Costs of cells with these settings."""
-        if key not in self._costs:
-            self._costs[key] = Costs([cell for cell in self.stored if cell.meta["settings_key"] == key])
-        return self._costs[key]
+        if not self._costs:
+            kin: dict[str, list[Stored]] = {}
+            for cell in self.stored:
+                kin.setdefault(cell.meta["settings_key"], []).append(cell)
+            self._costs = {name: Costs(cells) for name, cells in kin.items()}
+        return self._costs.setdefault(key, Costs([]))
 
 
 def plan(jobs: Sequence[Job]) -> list[str]:
@@ -134,26 +156,32 @@ def plan(jobs: Sequence[Job]) -> list[str]:
 
 def announce(jobs: Sequence[Job]) -> list[str]:
     """What a run is about to do, one line an experiment: cells, stored ones apart, predicted time and memory."""
+    return survey(jobs)[0]
+
+
+def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
+    """The lines of `announce`, and the jobs that have a cell to measure; stored cells are examined, sums included."""
     lines: list[str] = []
+    open_jobs: list[Job] = []
     for place, members in _by_place(jobs).items():
         outputs, name = place
-        shelf = _Shelf(list(members[0].store.all(tables=False)), {})
+        shelf = _Shelf(list(members[0].store.all()), {})
         seconds, peak, count, known = 0.0, 0.0, 0, 0
         for job in members:
             costs = shelf.costs(job.identity.key)
-            for cell_id, cell in job.cells():
-                count += 1
-                known += cell_id in shelf.ids and not job.force
-                if job.force or cell_id not in shelf.ids:
-                    took, memory = costs(cell)
-                    seconds, peak = seconds + took, max(peak, memory * job.jobs)
+            cells = job.cells()
+            missing = [cell for cell_id, cell in cells if job.force or cell_id not in shelf.ids]
+            count, known = count + len(cells), known + len(cells) - len(missing)
+            open_jobs += [job] if missing else []
+            for took, memory in map(costs, missing):
+                seconds, peak = seconds + took, max(peak, memory * job.jobs)
         jobs_each = members[0].jobs
         text = f"{name}: {known} of {count} cells are stored"
         if count > known:
             shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
             text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
         lines.append(f"{text}; then the report, below {outputs / name}")
-    return lines
+    return lines, open_jobs
 
 
 def _by_place(jobs: Sequence[Job]) -> dict[tuple[Path, str], list[Job]]:

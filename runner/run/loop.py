@@ -13,12 +13,14 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract.experiment import Cell, Context
 from runner.run.progress import Progress
 from runner.store import tables as csv
+from runner.store.checkpoints import DiskCheckpoints
 from runner.store.job import Job
 from runner.store.store import Store
 from runner.store.version import software
@@ -108,13 +110,19 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
     import torch
 
     torch.set_num_threads(job.threads)
+    opened: list[DiskCheckpoints] = []
+
+    def checkpoints(key: Mapping[str, Any]) -> DiskCheckpoints:
+        opened.append(store.checkpoints(key))
+        return opened[-1]
+
     context = Context(
         seed=job.seed,
         device=job.device,
         threads=job.threads,
         progress=progress.inside,
         log=log.info,
-        open_checkpoints=store.checkpoints,
+        open_checkpoints=checkpoints,
     )
     wall, cpu = time.perf_counter(), time.process_time()
     columns = job.experiment.measure(cell, context)
@@ -134,6 +142,7 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
         "device": job.device,
         "wall_seconds": round(wall, 4),
         "cpu_seconds": round(cpu, 4),
+        "resumed": any(states.loaded for states in opened),
         "peak_memory_mib": round(peak_memory_mib(), 1),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),

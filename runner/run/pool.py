@@ -1,11 +1,18 @@
-"""The loop in several processes of this machine, over one store (`jobs=N`)."""
+"""The loop in several processes of this machine, over one store (`jobs=N`).
+
+The processes outlive a job: a sweep starts them once, not once a seed. Each has a pipe of its own, so that one that is
+killed in the middle of a word holds up no other.
+"""
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from runner.run.loop import NoSpace, Outcome, close_log, loop, open_log
@@ -27,18 +34,92 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _worker(job: Job, results: Any, parent: int) -> None:
-    """One of several processes that run the loop on the same store."""
+def _serve(pipe: Any, parent: int) -> None:
+    """A worker process: the loop of every job that comes through the pipe, until None or an interruption."""
     _end_with(parent)
+    with suppress(KeyboardInterrupt):
+        while (job := _next(pipe)) is not None:
+            kind, content = _loop(job)
+            with suppress(OSError):  # nobody listens any more; what was measured is stored
+                pipe.send((kind, content))
+            if kind == "done" and content.interrupted:
+                return
+
+
+def _next(pipe: Any) -> Job | None:
+    """The next job, None when there is none to come."""
+    try:
+        return pipe.recv()  # type: ignore[no-any-return]
+    except (EOFError, OSError):
+        return None
+
+
+def _loop(job: Job) -> tuple[str, Any]:
     store = job.store
     log = open_log(store, job)
     try:
-        outcome = loop(job, store, log, Progress())
-        results.put(("done", outcome))
+        return "done", loop(job, store, log, Progress())
     except NoSpace as error:
-        results.put(("no space", str(error)))
+        return "no space", str(error)
     finally:
         close_log(log)
+
+
+@dataclass
+class Worker:
+    """A worker process and this side of its pipe. busy: it has a job whose outcome has not come back."""
+
+    process: Any
+    pipe: Any
+    busy: bool = False
+
+    def give(self, job: Job) -> None:
+        with suppress(OSError):  # it has died: its cells are for the others
+            self.pipe.send(job)
+            self.busy = True
+
+    def outcome(self) -> tuple[str, Any] | None:
+        """(kind, content) where it has come; a worker that has died is busy no more."""
+        alive = self.process.is_alive()  # before the look into the pipe, which may hold its last word
+        try:
+            if self.pipe.poll():
+                self.busy = False
+                return self.pipe.recv()
+        except (EOFError, OSError):
+            alive = False
+        self.busy = self.busy and alive
+        return None
+
+
+_WORKERS: list[Worker] = []
+
+
+def _workers(count: int) -> list[Worker]:
+    """So many idle workers; those of earlier jobs that live are used again."""
+    _WORKERS[:] = [worker for worker in _WORKERS if worker.process.is_alive()]
+    idle = [worker for worker in _WORKERS if not worker.busy]
+    context = multiprocessing.get_context("spawn")
+    if len(idle) < count:
+        atexit.unregister(dismiss)  # registered last, it runs before multiprocessing waits for its children
+        atexit.register(dismiss)
+    while len(idle) < count:
+        ours, theirs = context.Pipe()
+        worker = Worker(context.Process(target=_serve, args=(theirs, os.getpid())), ours)
+        _WORKERS.append(worker)
+        idle.append(worker)
+        worker.process.start()
+        theirs.close()
+    return idle[:count]
+
+
+def dismiss() -> None:
+    """End all workers: the jobs are done, and what they hold is wanted elsewhere."""
+    for worker in _WORKERS:
+        with suppress(OSError):
+            worker.pipe.send(None)
+            worker.pipe.close()
+    _stop([worker.process for worker in _WORKERS])
+    _WORKERS.clear()
 
 
 def run_parallel(job: Job, store: Store) -> Outcome:
@@ -47,34 +128,32 @@ def run_parallel(job: Job, store: Store) -> Outcome:
     before = {cell_id for cell_id, _ in total if store.has(cell_id, job.since)}
     if len(before) == len(total):
         return Outcome(stored=[cell_id for cell_id, _ in total])
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    count = min(job.jobs, len(total) - len(before))
-    processes = [context.Process(target=_worker, args=(job, results, os.getpid())) for _ in range(count)]
     progress = open_progress(f"{job.name} seed={job.seed}", [cell for _, cell in total])
     for cell_id, cell in total:
         if cell_id in before:
             progress.advance("stored", cell)
     messages: list[tuple[str, Any]] = []
+    workers: list[Worker] = []
     interrupted = False
     try:
-        for process in processes:
-            process.start()
-        _watch(job, store, before, processes, results, messages, progress)
+        workers = _workers(min(job.jobs, len(total) - len(before)))
+        for worker in workers:
+            worker.give(job)
+        _watch(job, store, before, workers, messages, progress)
     except KeyboardInterrupt:
         interrupted = True
-        _stop(processes)
+        _stop([worker.process for worker in _WORKERS])
+        _WORKERS.clear()
     finally:
         progress.close()
-    return _collect(job, store, before, messages, interrupted, [p.exitcode for p in processes])
+    return _collect(job, store, before, messages, interrupted, [worker.process.exitcode for worker in workers])
 
 
 def _watch(
     job: Job,
     store: Store,
     before: set[str],
-    processes: list,
-    results: Any,
+    workers: list[Worker],
     messages: list[tuple[str, Any]],
     progress: Progress,
 ) -> None:
@@ -82,15 +161,14 @@ def _watch(
     open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id not in before}
     running = True
     while running:
-        running = any(process.is_alive() for process in processes)
+        messages += [found for worker in workers if worker.busy and (found := worker.outcome())]
+        running = any(worker.busy for worker in workers)
         for cell_id in [i for i in open_cells if store.written(i, job.since)]:
             cell = open_cells.pop(cell_id)
             progress.start(cell.label)
             progress.advance("measured", cell, store.get(cell_id).meta["wall_seconds"])
-        while not results.empty():
-            messages.append(results.get())
         if running:
-            time.sleep(0.2)
+            time.sleep(0.1)
 
 
 def _stop(processes: list) -> None:
@@ -102,6 +180,7 @@ def _stop(processes: list) -> None:
     for process in started:
         if process.is_alive():
             process.kill()
+            process.join()
 
 
 def _collect(

@@ -26,7 +26,7 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run show NAME                             what an experiment can be set to: fields, defaults, groups, kinds
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
-  hess-run why FILE[:LINE]                       which cells, commits, CPU and command a figure or a row came from
+  hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
   hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
   hess-run store check                           is everything that is stored whole
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
@@ -53,14 +53,15 @@ hess-run demo [outputs=PATH]
 Measures one cell of ws_bound at the paper's protocol (a few seconds, no data set), draws its figure into PATH (default
 outputs/demo) and prints what the paper says beside what came out. A second call only draws.""",
     "why": """\
-hess-run why FILE[:LINE] [outputs=PATH]
+hess-run why FILE[:LINE] | ANCHOR [outputs=PATH]
 
 Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came from: cells with their
 parameters and seeds, commits, processors, times, and the commands that measure and draw it again. A figure that was
 copied elsewhere is looked up below PATH (default outputs) by what it says of itself.
 
   hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
-  hess-run why outputs/ws_bound/scorecard.csv:4""",
+  hess-run why outputs/ws_bound/scorecard.csv:4
+  hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)""",
     "list": """\
 hess-run list [outputs=PATH]
 

@@ -15,6 +15,8 @@ from runner.contract.schema import GROUPS, SettingError
 
 CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[2] / "conf")
 """The project's configuration folder, or the one that HESS_CONF names."""
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user asked for tracebacks; runs set the variable for Hydra, later."""
 _ADDED: list[Path] = []
 OPTIONS = (*GROUPS, "experiment", "profile")
 """Everything that has a folder of choices."""

@@ -1,10 +1,14 @@
-"""`hess-run why FILE`: which cells, commits, processors and command a figure, a table, a row or a cell came from."""
+"""`hess-run why FILE`: which cells, commits, processors and command a figure, a table, a row or a cell came from.
+
+`hess-run why ANCHOR` says the same of a published number or a statement, by its anchor in the pages.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.schema import SettingError
+from runner.report.site.model import PAPERS, Page
+from runner.run.sources import nearest, short
 
 SHOWN_CELLS = 12
+ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
+"""A row of the pages: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for a statement."""
 Record = Mapping[str, Any]
 
 
@@ -21,8 +29,11 @@ def why(argv: Sequence[str]) -> list[str]:
     """Lines of the command. Raises SettingError for a file that nothing of hess-run stands behind."""
     words = [word for word in argv if not word.startswith("outputs=")]
     if len(words) != 1:
-        raise SettingError(f"why: expected one FILE or FILE:LINE, found {' '.join(words) or 'none'}")
+        raise SettingError(f"why: expected one FILE, FILE:LINE or anchor of a row, found {' '.join(words) or 'none'}")
     outputs = Path(next((word.partition("=")[2] for word in argv if word.startswith("outputs=")), "outputs"))
+    anchor = words[0].rpartition("#")[2]
+    if ANCHOR.fullmatch(anchor) and not Path(words[0]).exists():
+        return _anchor_lines(anchor, outputs)
     path, line = _place(words[0])
     cell = next((folder for folder in (path, *path.parents) if (folder / "cell.json").is_file()), None)
     if cell is not None:
@@ -111,6 +122,58 @@ def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list
     return [*lines, *_commands(folder, record, cells, said.get("figure", ""))]
 
 
+def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
+    """The evidence of one row: what is printed, what was measured, the verdict, and the cells behind it."""
+    known: list[str] = []
+    for folder in sorted(path.parent for path in outputs.glob("*/manifest.json")):
+        page = Page.read(folder)
+        if page is None or PAPERS.get(page.paper, "") not in ("", anchor.partition(".")[0]):
+            continue
+        for row in (*page.scores, *page.claims):
+            if row["id"] == anchor:
+                return [f"{anchor}: {page.name}, {page.title}", *_row_lines(row), *_behind(folder, page, row)]
+            known.append(row["id"])
+    if not known:
+        raise SettingError(
+            f"why: no report below {short(outputs)} has rows of this paper; make them with hess-run report"
+        )
+    raise SettingError(f"why: no row has the anchor {short(anchor)}{nearest(anchor, known)}; the pages link to each")
+
+
+def _row_lines(row: Record) -> list[str]:
+    """A published number or a statement, one line for each thing that is known of it."""
+    said = {
+        "statement": row.get("statement"),
+        "printed": f"{_shown(row.get('paper_mean', row.get('upper_bound')))}{_spread(row.get('paper_std'))}",
+        "ours": f"{_shown(row.get('measured_mean'))}{_spread(row.get('measured_std'))}",
+        "seeds": ", ".join(f"{seed}: {_shown(value)}" for seed, value in row.get("values", [])),
+        "measured": row.get("statistic"),
+        "against": row.get("threshold"),
+        "place": row.get("source", row.get("where")),
+        "verdict": ": ".join(str(text) for text in (row.get("verdict"), row.get("reason")) if text),
+        "detail": row.get("detail"),
+    }
+    return [f"  {name:9s} {text}" for name, text in said.items() if text]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else ""
+
+
+def _spread(value: Any) -> str:
+    return f" ± {value:.2g}" if isinstance(value, int | float) else ""
+
+
+def _behind(folder: Path, page: Page, row: Record) -> list[str]:
+    """The cells whose parameters a row names, and the command that measures them again."""
+    record = page.manifest
+    cells = [cell for cell in record.get("cells", []) if _matches(cell, row.get("keys", {}))]
+    files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
+    named = {key: cells[0]["params"][key] for key in row.get("keys", {}) if cells and key in cells[0]["params"]}
+    words = [f"{key}={value}" for key, value in named.items()]
+    return [*_cells_lines(cells, files), *_commands(folder, record, cells, "", words)]
+
+
 def _matches(cell: Record, row: Record) -> bool:
     """Whether a row can have come from a cell: every column that is a parameter of the cell, or its seed, agrees."""
     own = {**cell["params"], "seed": cell["seed"]}
@@ -160,8 +223,10 @@ def _near(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _commands(folder: Path, record: Record, cells: Sequence[Record], figure: str) -> list[str]:
-    """What measures these cells, and what draws the figure again."""
+def _commands(
+    folder: Path, record: Record, cells: Sequence[Record], figure: str, part: Sequence[str] = ()
+) -> list[str]:
+    """What measures these cells, and what draws the figure again. part: words that choose a part of the grid."""
     name = str(record.get("experiment"))
     root = folder if folder.name == name else folder.parent
     words = [f"experiment={name}"]
@@ -172,7 +237,7 @@ def _commands(folder: Path, record: Record, cells: Sequence[Record], figure: str
     seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
     many = ["-m"] if len(seeds) > 1 else []
     words = [word for word in words if word != "outputs=outputs"]
-    lines = [f"  command   {shlex.join(['hess-run', *many, *words, *seed])}"]
+    lines = [f"  command   {shlex.join(['hess-run', *many, *words, *part, *seed])}"]
     if figure:
         lines.append(f"  redraw    {shlex.join(['hess-run', 'report', *words, f'figure={figure}'])}")
     return lines

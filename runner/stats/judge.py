@@ -114,6 +114,8 @@ def bound(
     over: what varies, in words.
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
+    if not says.decidable:
+        return _without_limits(says, group)
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
@@ -130,12 +132,17 @@ def number(
     group: str = "",
     where: str = "",
     statement: str = "",
+    same: Mapping[str, float] | None = None,
 ) -> Claim:
     """The mean over seeds is the printed number in every part: the equivalence test of the scorecard.
 
     what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
+    same: part -> the paper's own statistic on its own networks and images; where that has every printed digit, the
+    part is confirmed as *identical* rows of a scorecard are, whatever the spread over seeds.
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
+    if math.isnan(says.number):
+        return _without_limits(says, group)
     theirs = Sample.printed(says.number, says.std, says.n)
     margin = margin_of(says.number, says.rounding, says.margin)
     samples = _samples(parts)
@@ -145,7 +152,13 @@ def number(
         compared = equal(sample, theirs, margin)
         few = sample.n < known
         found[name] = ("no power", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
-    return _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+    identical = [n for n, v in (same or {}).items() if n in found and digits_agree(v, says.number, says.rounding)]
+    found |= {name: ("confirmed", NAN) for name in identical}
+    made = _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+    if not identical:
+        return made
+    text = "every printed digit on the published networks and images" + f": {', '.join(identical)}" * (len(found) > 1)
+    return replace(made, detail=f"{text}; {made.detail}")
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:
@@ -157,6 +170,8 @@ def _samples(parts: Parts) -> dict[str, Sample]:
 
 def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *, group: str = "") -> Claim:
     """A quantity without chance keeps the limits in every part; NaN is a part with nothing to test."""
+    if not statement.decidable:
+        return _without_limits(statement, group)
     if not math.isnan(statement.number):
         statement = replace(
             statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
@@ -170,6 +185,11 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *,
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
     return claim(statement, verdict, value, detail, group=group, variants=marks)
+
+
+def _without_limits(statement: Statement, group: str) -> Claim:
+    """Nothing could fail: neither the print nor a reading says what the quantity is held to."""
+    return claim(statement, "empty", detail="no limit and no number to hold it to", group=group)
 
 
 def constructed(statement: Statement, why: str, value: float = NAN, group: str = "") -> Claim:

@@ -19,6 +19,8 @@ class DiskCheckpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.loaded = False
+        """Whether a state has been taken up: the training is then not part of a cell's time."""
 
     def load(self, name: str) -> Any | None:
         import torch
@@ -27,11 +29,13 @@ class DiskCheckpoints:
         if not path.is_file():
             return None
         try:
-            return torch.load(io.BytesIO(_checked(path.read_bytes())), weights_only=True)
+            state = torch.load(io.BytesIO(_checked(path.read_bytes())), weights_only=True)
         except (Damaged, OSError, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
             path.rename(path.with_suffix(".damaged"))
             logging.getLogger("hess_run").warning("checkpoint %s is damaged (%s); set aside", path, error)
             return None
+        self.loaded = True
+        return state
 
     def save(self, name: str, state: Any) -> None:
         import torch

@@ -65,13 +65,16 @@ class Store:
         """Name in cells/ -> why it cannot be used: what this object has come across and not moved away."""
         self._whole: dict[str, int] = {}
 
-    def prepare(self) -> None:
-        """Make the folders and remove what killed writers left behind. Raises SettingError for a file in the way."""
+    def prepare(self, *, clean: bool = True) -> None:
+        """Make the folders; clean: and remove what killed writers left behind. Raises SettingError for a file in the
+        way."""
         for folder in (self.cells, self.failures, self.logs, self.locks):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError as error:
                 raise SettingError(f"outputs: expected a folder, found the file {folder}; move it away") from error
+        if not clean:
+            return
         sweep(self.root)
         for scratch in self._scratch():
             with self.lock(scratch.name.split("-")[1]) as mine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,4 +61,18 @@ def software() -> dict[str, Any]:
         "cpu": cpu_model(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",
+        "scipy": version("scipy"),
+        "openblas": openblas_kernel(),
     }
+
+
+@cache
+def openblas_kernel() -> str:
+    """Kernel that NumPy's OpenBLAS chose for this processor, such as Haswell or SkylakeX; '' where it is another BLAS.
+
+    SciPy's optimisers and solvers run on the same kind: their last digits follow the kernel, not torch's instructions.
+    """
+    from threadpoolctl import threadpool_info
+
+    found = (library.get("architecture") for library in threadpool_info() if library["internal_api"] == "openblas")
+    return str(next(found, None) or "")

@@ -20,7 +20,8 @@ from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.backprop import gradient_function, loss_value
-from runner.training.order import Order, StreamOrder, shift_and_flip
+from runner.training.order import Order, StreamOrder
+from runner.training.steps import Steps, StreamAugment, steps_of
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor], Tensor]
@@ -109,11 +110,12 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
+    steps = steps_of(train_split, parameters, run, gradient, batch, clip)
     while run.epoch < epochs and run.training.status == "ok":
         started = time.perf_counter()
         step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
-        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
+        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip, steps)
         run.epoch += 1
         scores = evaluate(network, test_split, loss)
         run.record(step_rate, mean_loss, scores)
@@ -188,9 +190,7 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
 
 def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
     """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
-    top, left = torch.randint(2 * padding + 1, (2, len(pixels)), generator=generator)
-    flip = torch.randint(2, (len(pixels), 1, 1, 1), generator=generator).flatten() == 1
-    return shift_and_flip(pixels, top, left, flip, padding)
+    return StreamAugment(generator, padding)(pixels)
 
 
 def _optimizer(
@@ -210,20 +210,25 @@ def _epoch(
     gradient: Callable[[Tensor, Tensor], Tensor],
     batch: int,
     clip: float,
+    steps: Steps | None,
 ) -> float:
-    """One pass over the split; mean loss per example."""
+    """One pass over the split; mean loss per example. steps: on CUDA, the same steps as graphs (steps.py)."""
     run.network.train()
     device = split.inputs.device
-    permutation = run.order.permutation(len(split)).to(device)
+    permutation = run.order.permutation(len(split))
+    if steps is not None:
+        return steps.epoch(permutation, run.optimizer.param_groups[0]["lr"])
+    permutation = permutation.to(device)
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
-    augment = run.augment
-    transform = (lambda pixels: crop_and_flip(pixels, augment)) if isinstance(augment, torch.Generator) else augment
+    transform = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
-        vector.grad.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
+        scale = (clip / (norm + 1e-6)).clamp_(max=1.0)
+        if device.type != "cpu" or float(scale) != 1:  # times one changes no bit, and is a pass over all gradients
+            vector.grad.mul_(scale)
         run.optimizer.step()
     return float(total) / len(split)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -69,10 +69,16 @@ class Trace:
 
 
 def minimise(
-    objective: Objective, start: Tensor, step: Step = "line search", max_steps: int = 50, tolerance: float = 1e-12
+    objective: Objective,
+    start: Tensor,
+    step: Step = "line search",
+    max_steps: int = 50,
+    tolerance: float = 1e-12,
+    decrease: float = 0.0,
 ) -> Trace:
     """Newton's method from start (S, N) until |gradient| <= tolerance, a stall, an overflow, or max_steps.
 
+    decrease: where positive, a start also ends (STALLED) once a step lowers f by less than this share of it.
     Raises ValueError for an unknown step or a start that is not (S, N).
     """
     if step not in STEPS:
@@ -92,7 +98,11 @@ def minimise(
         if step != "full":
             length, status = _backtrack(objective, x[index], f[index], g[index], direction, status)
         x[index] = x[index] + length.unsqueeze(-1) * direction
+        before = f[index].clone()
         f[index], g[index] = objective.value(x[index]), objective.gradient(x[index])
+        if decrease > 0:
+            fall = before - f[index]
+            status = torch.where((fall >= 0) & (fall <= decrease * before), STALLED, status)
         status = torch.where(torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1), status, NOT_FINITE)
         steps[index] += 1
         rows.append((x.clone(), f.clone(), g.norm(dim=-1)))
@@ -213,13 +223,26 @@ def _backtrack(
     return length, torch.where(open_, STALLED, status)
 
 
+WINDOW = 20  # iterations of L-BFGS over which its decrease is judged: single ones vary
+
+
 def lbfgs(
-    objective: Objective, start: Tensor, max_steps: int = 500, tolerance: float = 1e-12, memory: int = 10
+    objective: Objective,
+    start: Tensor,
+    max_steps: int = 500,
+    tolerance: float = 1e-12,
+    memory: int = 10,
+    decrease: float = 0.0,
 ) -> Trace:
     """SciPy's L-BFGS-B without bounds, one start after the other, in the form of a Newton trace.
 
     Stops on the gradient only (its own test on the decrease of f is switched off), or where its line search fails
-    (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f.
+    (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f. decrease: where
+    positive, also once WINDOW iterations lower f by less than this share of it each, on average.
+
+    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor (OPENBLAS_CORETYPE; cell.json
+    names it), even where torch's are the same: cells of attention_newton measured under SkylakeX and under Haswell
+    differed in the rows of this method alone, and repeat to the byte under either.
     """
     from scipy.optimize import minimize as scipy_minimise
     from threadpoolctl import threadpool_limits
@@ -235,16 +258,28 @@ def lbfgs(
             point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
             return objective.value(point).item(), objective.gradient(point)[0].numpy()
 
-        def keep(flat, path=path):  # type: ignore[no-untyped-def]
-            path.append(torch.as_tensor(flat, dtype=path[0].dtype).clone())
-
         options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0, "gtol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
         with threadpool_limits(1):  # more BLAS threads only wait for each other on vectors this short
-            result = scipy_minimise(evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=keep, options=options)
+            result = scipy_minimise(
+                evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=_recorder(path, decrease), options=options
+            )
         paths.append(path)
         evaluations.append(float(result.nfev))
     return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began)
+
+
+def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
+    """SciPy's callback, known to it by the name of its argument: keeps the iterates, and ends a run that creeps."""
+    values: list[float] = []
+
+    def keep(intermediate_result: Any) -> None:
+        path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
+        values.append(float(intermediate_result.fun))
+        if decrease > 0 and len(values) > WINDOW and values[-1] >= (1 - WINDOW * decrease) * values[-1 - WINDOW]:
+            raise StopIteration
+
+    return keep
 
 
 def _lbfgs_trace(

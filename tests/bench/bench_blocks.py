@@ -14,14 +14,13 @@ Run: python -m tests.bench.bench_blocks [--quick]
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from runner.curvature import Dag, split_blocks
+from tests.bench.machine import operations, seconds, share
 
 WIDTH, BATCH, CLASSES = 64, 32, 10
 
@@ -66,17 +65,6 @@ def columns(values: Tensor, argument: Tensor) -> Tensor:
     return torch.stack(rows, 1)
 
 
-def seconds(function: Callable[[], object], repeats: int) -> float:
-    """Smallest CPU time of `repeats` calls after one to warm up."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -87,10 +75,12 @@ def main() -> None:
         error = max(float((found[p] - expected[p]).norm() / expected[p].norm()) for p in expected)
         ours = seconds(lambda d=dag, n=names: split_blocks(d, x, y, n), 9)
         theirs = seconds(lambda d=dag, n=names: column_by_column(d, x, y, n), 1)
+        count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
         print(
             f"exact blocks and GN split, L = {depth}: ours {1e3 * ours:.1f} ms, "
             f"column by column {1e3 * theirs:.0f} ms, ratio {theirs / ours:.0f} "
             f"(largest relative difference {error:.1e})"
+            f"; ours {share(count, ours)}"
         )
     depths = (4, 8, 16, 32) if "--quick" in sys.argv else (4, 8, 16, 32, 64)
     times = []

@@ -11,7 +11,6 @@ CPU time, one thread. Run: python -m tests.bench.bench_parameters [--quick] (B =
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 
 import torch
@@ -20,17 +19,7 @@ from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator, top_eigenpairs
 from runner.models.resnet import resnet18
-
-
-def seconds(function: Callable[[], object], repeats: int) -> float:
-    """Smallest CPU time of `repeats` calls after one to warm up."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
+from tests.bench.machine import operations, seconds, share
 
 
 def saved_bytes(function: Callable[[], object]) -> int:
@@ -67,18 +56,19 @@ def products(batch: int, repeats: int) -> None:
         return torch.autograd.grad(loss(module(x), y), parameters)
 
     unit = seconds(gradient, repeats)
-    print(f"ResNet-18, B = {batch}: gradient {unit:.2f} s")
+    print(f"ResNet-18, B = {batch}: gradient {unit:.2f} s, {share(operations(gradient), unit)}", flush=True)
     theirs = curvlinops_operators(module, loss, [(x, y)])
     for part in ("hessian", "gauss_newton"):
         lines = []
         for how, budget in (("graph kept", 1 << 34), ("graph not kept", 1 << 28)):
             operator = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=budget, check=False)  # type: ignore[arg-type]
             v = torch.randn(operator.shape[0], generator=generator)
-            lines.append(f"{how} {seconds(lambda o=operator, v=v: o @ v, repeats) / unit:.2f}")
+            took = seconds(lambda o=operator, v=v: o @ v, repeats)
+            lines.append(f"{how} {took / unit:.2f} ({share(operations(lambda o=operator, v=v: o @ v), took)})")
             del operator
         if part in theirs:
             lines.append(f"curvlinops {seconds(lambda o=theirs[part], v=v: o @ v, repeats) / unit:.2f}")  # type: ignore[operator]
-        print(f"  {part} product, in gradients: " + ", ".join(lines))
+        print(f"  {part} product, in gradients: " + ", ".join(lines), flush=True)
     operator = ParameterOperator(module, loss, [(x, y)], memory_budget=1 << 34, check=False)
     one = saved_bytes(gradient)
     kept = saved_bytes(lambda: operator @ torch.ones(operator.shape[0]))

@@ -3,7 +3,7 @@
 Each step runs in a process of its own; wall and processor time, and its peak memory. Promised for each: at most 60 s
 of processor time and 2 GB. Then the speed-up of two processes over one on a sweep of 36 cells of half a second.
 
-    python -m tests.bench.bench_store [SEEDS]
+    python -m tests.bench.bench_store [SEEDS [STEP ...]]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 
@@ -61,16 +62,27 @@ def jobs(outputs: Path, seeds: int) -> list[Job]:
 
 
 def list_stored(outputs: Path, seeds: int) -> None:
-    """What `hess-run list` and the line before a run do with one experiment."""
-    assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in listing.announce(jobs(outputs, seeds))[0]
+    """What `hess-run list` does with one experiment."""
+    store = Store(outputs, "toy")
+    assert len({cell.meta["seed"] for cell in store.all(tables=False)}) == seeds
+
+
+def plan(outputs: Path, seeds: int) -> None:
+    """`hess-run plan` of every seed."""
     assert len(listing.plan(jobs(outputs, seeds))) > seeds
 
 
 def resume(outputs: Path, seeds: int) -> None:
-    """What a sweep does before its first cell, and all that it does when every cell is stored."""
-    for job in jobs(outputs, seeds):
+    """What a sweep does before its first cell, and all that it does before its report when every cell is stored."""
+    lines, left = listing.survey(jobs(outputs, seeds))
+    assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in lines[0] and not left
+
+
+def loops(outputs: Path, seeds: int) -> None:
+    """The loop over the stored cells of every seed: what a sweep with one new cell a seed adds to that."""
+    for number, job in enumerate(jobs(outputs, seeds)):
         store = job.store
-        store.prepare()
+        store.prepare(clean=number == 0)
         assert all(store.has(cell_id) for cell_id, _ in job.cells())
 
 
@@ -81,6 +93,15 @@ def collect(outputs: Path, seeds: int) -> None:
     found = report.collect(jobs(outputs, seeds), lambda name, profile: TOY)
     assert len(found.cells) == seeds * CELLS
     assert len(merge(found.cells)["numbers"]) == 5 * seeds * CELLS
+
+
+def write(outputs: Path, seeds: int) -> None:
+    """The whole report, merged tables, manifest and page among it."""
+    from runner.report import collect as report
+
+    _, lines = report.report(jobs(outputs, seeds), lambda name, profile: TOY)
+    assert f"{seeds * CELLS} cells" in lines[0]
+    assert (outputs / "toy" / "index.html").stat().st_size < 400_000
 
 
 def timed(step: str, outputs: Path, seeds: int, results: object) -> None:
@@ -102,14 +123,17 @@ def speed_up(outputs: Path) -> None:
     print(f"36 cells of 0.5 s: one process {took[1]:.1f} s, two {took[2]:.1f} s, ratio {took[1] / took[2]:.2f}")
 
 
-def main(seeds: int = SEEDS) -> None:
+STEPS = ("list_stored", "plan", "resume", "loops", "collect", "write")
+
+
+def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         outputs = Path(name) / "many"
         begin = time.perf_counter()
         simulate(outputs, seeds)
         print(f"{seeds * CELLS} cells simulated in {time.perf_counter() - begin:.0f} s", flush=True)
-        for step in ("list_stored", "resume", "collect"):
+        for step in steps:
             results = context.Queue()
             process = context.Process(target=timed, args=(step, outputs, seeds, results))
             process.start()
@@ -120,8 +144,9 @@ def main(seeds: int = SEEDS) -> None:
             wall, cpu, peak = results.get()
             kept = "kept" if cpu <= LIMIT_SECONDS and peak <= LIMIT_GIB else "NOT KEPT"
             print(f"{step}: {wall:.1f} s, {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}", flush=True)
-        speed_up(Path(name))
+        if steps == STEPS:
+            speed_up(Path(name))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS, tuple(sys.argv[2:]) or STEPS)

@@ -12,8 +12,8 @@ import time
 
 import torch
 
+from experiments.hsr.gradient import double_sum
 from runner.curvature.closed_form import three_layer as tl
-from tests.curvature import three_layer_double_sum as double_sum
 
 
 def instance(samples, inputs, hidden, seed=0):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from runner.curvature import Dag, exact_blocks
-from runner.curvature.graph.checks import MEMORY_BUDGET, plan_chunk
+from runner.curvature import Dag, exact_blocks, split_blocks
+from runner.curvature.graph.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from tests.curvature.cases import make, relative_error
 
 MIB = 1 << 20
@@ -51,6 +52,41 @@ def test_peaks_stay_within_the_budget():
         assert 0.2 * budget < used <= 1.2 * budget, (used, budget)
 
 
+PRODUCTS = """
+import sys
+import torch
+from torch import nn
+from runner.curvature import CurvatureOperator, Dag
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+def status(name):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
+
+conv = nn.Sequential(
+    nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 3, 1, 1), nn.SiLU(), nn.Flatten(),
+    nn.Linear(1024, 10),
+).eval()
+dag = Dag.from_sequential(conv, group=[3, 2, 1, 1])
+x, y = torch.randn(32, 3, 16, 16), torch.randint(10, (32,))
+operator = CurvatureOperator(dag, x, y, part=sys.argv[1], memory_budget=96 << 20)
+CurvatureOperator(dag, x[:1], y[:1], part=sys.argv[1]).apply({dag.order[0]: torch.randn(1, 1024)})
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+operator.apply({dag.order[0]: torch.randn(50, 1024)})
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
+@pytest.mark.parametrize("part", ["total", "tensor"])
+def test_peaks_of_products_stay_within_the_budget(part):
+    """Before the gradients under way were counted, 1.37 times the budget."""
+    run = subprocess.run([sys.executable, "-c", PRODUCTS, part], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert 0.3 * 96 < float(run.stdout) <= 1.2 * 96
+
+
 @pytest.mark.parametrize(("kept", "least"), [(1, 8), (2, 4)])
 def test_a_deep_wide_network_is_streamed_within_the_default_budget(kept, least):
     """L = 50, width 256, B = 32, float32: a matrix of 656 MB whose halves are kept."""
@@ -61,11 +97,32 @@ def test_a_deep_wide_network_is_streamed_within_the_default_budget(kept, least):
 
 
 def test_what_does_not_fit_says_what_it_needs():
-    """The same network with the split: 656 MB three times by half, and one example."""
+    """The same network with twice its blocks and their sums: 656 MB three times by half, and one example."""
     dag = Dag.from_sequential([torch.tanh] * 51)
     sizes = {"input": 256, **{v: 256 for v in dag.order}, dag.output: 10}
     with pytest.raises(ValueError, match=r"need 1\.01 GiB, over the budget of 1 GiB"):
         plan_chunk(dag, sizes, dag.order, 32, 4, MEMORY_BUDGET)
+
+
+def test_the_split_keeps_two_sets_where_three_do_not_fit():
+    """Its total is added up when it is asked for."""
+    torch.manual_seed(0)
+    dag = Dag.from_sequential([nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)]).to(torch.float64)
+    x, y = torch.randn(4, 16, dtype=torch.float64), torch.randint(16, (4,))
+    sizes = dict.fromkeys(("input", *dag.order), 16)
+    working, result = exact_elements(dag, sizes, dag.order, kept=2)
+    budget = 8 * (result + 2 * working)
+    with pytest.raises(ValueError, match="over the budget"):
+        plan_chunk(dag, sizes, dag.order, 4, 8, 8 * (result + working), kept=3)
+    whole, cut = (split_blocks(dag, x, y, memory_budget=b) for b in (MEMORY_BUDGET, budget))
+    for part in ("total", "gauss_newton", "tensor"):
+        assert relative_error(getattr(cut, part), getattr(whole, part)) < 1e-12
+    v, w = dag.order[3], dag.order[7]
+    assert torch.equal(cut.total[v, w], cut.gauss_newton[v, w] + cut.tensor[v, w])
+    assert torch.equal(cut.total[v, w], cut.total[w, v].mT)
+    assert len(cut.total) == 400
+    with pytest.raises(KeyError):
+        cut.total[v, "nowhere"]
 
 
 @pytest.mark.parametrize("graph", ["attention", "convolution", "nested_branches"])

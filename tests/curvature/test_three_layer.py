@@ -216,3 +216,21 @@ def test_mistakes_name_what_was_expected():
         tl.trace_vv_bound(0, 3)
     with pytest.raises(ValueError, match="bias first"):
         tl.join(torch.zeros(3, 3), torch.zeros(3))
+
+
+@pytest.mark.parametrize("bias", [-350.0, -380.0, -700.0, 380.0])
+def test_bounds_hold_at_every_scale(bias):
+    """A saturated output takes H far below the least number whose square is a float64."""
+    theta, x, q = instance((2, 3, 9), batch=(5,))
+    theta[:, 9] = bias
+    q = torch.full_like(q, float(bias > 0))
+    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, x, q))
+    upper, lower = tl.upper_bound(theta, x, q), tl.lower_bound(theta, x, q)
+    assert bool((spectrum[:, -1] > 0).all())
+    assert bool((upper >= spectrum[:, -1]).all()) and bool((lower <= spectrum[:, 0]).all())
+    scale = spectrum.abs().amax()
+    exact = (spectrum / scale).mean(-1) + math.sqrt(12) * (spectrum / scale).std(-1, correction=0)
+    assert relative_error(upper / scale, exact) < TOLERANCE
+    assert torch.equal(tl.upper_bound(theta[2], x, q), upper[2])
+    mixed = torch.stack([theta[0], instance((2, 3, 9))[0]])
+    assert relative_error(tl.upper_bound(mixed, x, q), torch.stack([tl.upper_bound(t, x, q) for t in mixed])) < 1e-13

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from experiments.hsr.gradient import double_sum
 from runner.curvature.closed_form import three_layer as tl
-from tests.curvature import three_layer_double_sum as double_sum
 from tests.curvature.three_layer_oracle import ACTIVATIONS, SIZES, instance, relative_error
 from tests.curvature.three_layer_oracle import hessian as oracle_hessian
 

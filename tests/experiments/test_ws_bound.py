@@ -11,7 +11,9 @@ from sklearn.metrics import f1_score
 from experiments.printed import statements
 from experiments.ws_bound import WsBound
 from experiments.ws_bound.analysis import split_low_high, variants
-from experiments.ws_bound.measure import macro_f1, measure, run_search
+from experiments.ws_bound.draws import over_draws
+from experiments.ws_bound.exact_claims import INEQUALITIES
+from experiments.ws_bound.measure import macro_f1, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
@@ -33,6 +35,7 @@ SMALL = (
     "experiment.line_points=11",
     "experiment.boundary_step=2.0",
     "dataset.test=[10,100]",
+    "experiment.draws=1",
 )
 WANTED = {
     "converged",
@@ -69,7 +72,7 @@ def merged(experiment: WsBound, seeds: tuple[int, ...]) -> dict[str, pd.DataFram
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
         for seed in seeds:
-            for name, table in measure(experiment, cell, Context(seed=seed)).items():
+            for name, table in experiment.measure(cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
 
@@ -91,8 +94,9 @@ def cell_of(experiment: WsBound, **params: object) -> Cell:
 
 def test_grid_of_the_paper_protocol() -> None:
     cells = list(build().cells())
-    assert len(cells) == 5 * 2 + 6 * 2
-    assert [c.label for c in build("protocol=printed", "hidden=3").cells()] == [
+    assert len([c for c in cells if "part" not in c.params]) == 5 * 2 + 6 * 2
+    assert [c.params["part"] for c in cells if "part" in c.params] == ["polish"] * (2 + 4 + 2) + ["draws"]
+    assert [c.label for c in build("protocol=printed", "hidden=3", "part=search").cells()] == [
         f"protocol=printed activation=sigmoid hidden=3 rate={rate:g}" for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
     ]
 
@@ -161,7 +165,8 @@ def test_curvature_agrees_with_automatic_differentiation(experiment: WsBound, ta
 
 
 def test_protocols_and_activations_share_data_and_starts(experiment: WsBound) -> None:
-    searches = [run_search(experiment, c, Context(seed=42)) for c in experiment.cells() if c.params["hidden"] == 3]
+    plain = [c for c in experiment.cells() if "part" not in c.params and c.params["hidden"] == 3]
+    searches = [run_search(experiment, c, Context(seed=42)) for c in plain]
     for other in searches[1:]:
         assert torch.equal(other.x, searches[0].x) and torch.equal(other.starts, searches[0].starts)
     elsewhere = run_search(experiment, next(iter(experiment.cells())), Context(seed=43))
@@ -177,6 +182,7 @@ def test_diverged_starts_are_rows_with_a_reason() -> None:
         "experiment.activation=linear",
         "experiment.hidden=3",
         "experiment.protocol=fitted",
+        "experiment.part=search",
         "experiment.fitted_rate=1e200",
     )
     table = merged(wild, (42,))
@@ -218,12 +224,47 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, ta
     exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
     for name in [*exact, "Hessian agrees with differences", "traces agree"]:
         assert every[name].verdict == alone[name].verdict == "confirmed", name
-        assert marks(every[name]) == dict.fromkeys(("fitted", "printed", "fitted tanh"), "confirmed")
+        searched = {k: v for k, v in marks(every[name]).items() if not k.endswith("polished")}
+        assert searched == dict.fromkeys(("fitted", "printed", "fitted tanh"), "confirmed")
+        polished = {k for k in marks(every[name]) if k.endswith("polished")}
+        assert polished == ({"fitted polished", "printed polished"} if name in INEQUALITIES else set())
     assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
     for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
         assert alone[name].verdict == "no power"
-    assert "fitted" in marks(every["low bound generalises better"])
+    assert {"fitted", "fitted seed by seed", "fitted polished"} <= set(marks(every["low bound generalises better"]))
     assert every["published counts"].verdict == "not comparable"
+
+
+def test_polished_points_are_where_the_ends_lead(tables: dict[str, pd.DataFrame]) -> None:
+    """One row for each unique end of a polished search, downhill of it, and the gradient of every start."""
+    keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
+    before = tables["critical_points"].merge(tables["polished"], on=keys, suffixes=("", "_after"))
+    unique = before[(before["status"] == "ok") & (before["duplicate"] == 0)]
+    assert len(unique) == len(tables["polished"]) > 0
+    assert (before["loss_after"] <= before["loss"] * (1 + 1e-4)).all()
+    still = before["kind"].isin(["minimum", "saddle", "degenerate"])
+    assert (before.loc[still, "gradient"] <= 1e-9).all()
+    left = tables["gradients"].merge(tables["critical_points"], on=keys)
+    met = left[left["status"] == "ok"]
+    limit = met["protocol"].map({"fitted": 0.05, "printed": 0.1})
+    assert (met["gradient_ratio"] <= limit * (1 + 1e-4)).all()
+    assert len(tables["gradients"].groupby(keys)) == len(tables["gradients"])
+
+
+def test_critical_points_are_claimed_by_what_they_lead_to(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    for kind, verdict in (("minimum", "confirmed"), ("infinity", "refuted")):
+        table = tables["polished"].assign(kind=kind, nearest_kind=kind)
+        found = {c.name: c for c in experiment.analyse({**tables, "polished": table}).claims()}
+        assert found["critical points"].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "verdict"),
+    [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "refuted"), (0.01, 0.5, "no power")],
+)
+def test_draws_decide_by_their_interval(shift: float, spread: float, verdict: str) -> None:
+    values = (shift + spread * np.random.default_rng(0).standard_normal(30)).tolist()
+    assert over_draws(statements("ws_bound")["low bound generalises better"], values, 0.01, "F1").verdict == verdict
 
 
 def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
@@ -293,7 +334,8 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
     drawn = {name: draw() for name, draw in experiment.analyse(tables).figures().items()}
     numbers = {name[:5] for name in drawn if name.startswith("fig")}
     assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
-    assert {"scan_of_the_rate", "slack_and_limit", "beyond_activations"} <= set(drawn)
+    extra = {"scan_of_the_rate", "slack_and_limit", "beyond_activations", "critical_points", "fig07_draws"}
+    assert extra <= set(drawn)
     for name, figure in drawn.items():
         figure.canvas.draw()
         for ax in figure.axes:
@@ -312,7 +354,8 @@ def test_a_search_with_one_point_has_no_flattest(experiment: WsBound, tables: di
 def test_partial_store_gives_a_partial_report(
     experiment: WsBound, tables: dict[str, pd.DataFrame], part: dict[str, object]
 ) -> None:
-    some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in tables.items()}
+    searched = {name: t for name, t in tables.items() if "protocol" in t}
+    some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in searched.items()}
     some = {name: table for name, table in some.items() if len(table)}
     assert len(variants(experiment, some)) >= 1
     assert experiment.analyse(some).claims() and experiment.analyse(some).notes() is not None

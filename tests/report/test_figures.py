@@ -13,7 +13,7 @@ from experiments.dag.protocol import looks as dag
 from experiments.hsr import looks as hsr
 from experiments.ws_bound import looks as ws_bound
 from runner import stats
-from runner.report import figures
+from runner.report import figures, saving
 from runner.report.looks import COLOURS, Looks
 
 
@@ -131,8 +131,8 @@ def draw():
 
 def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
     stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
-    first = figures.save(draw(), tmp_path / "v1.5", stamp, pdf=True)
-    again = figures.save(draw(), tmp_path / "again", stamp, pdf=True)
+    first = saving.save(draw(), tmp_path / "v1.5", stamp, pdf=True)
+    again = saving.save(draw(), tmp_path / "again", stamp, pdf=True)
     assert [p.name for p in first] == ["v1.5.png", "v1.5.pdf"]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
     image = Image.open(first[0])
@@ -144,17 +144,17 @@ def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
 
 def test_surrogate_data_are_named_below_the_figure(tmp_path):
     figure = draw()
-    plain = figures.save(figure, tmp_path / "plain", {"experiment": "demo"})[0]
-    marked = figures.save(figure, tmp_path / "marked", {"experiment": "demo", "warning": "surrogate data " * 20})[0]
+    plain = saving.save(figure, tmp_path / "plain", {"experiment": "demo"})[0]
+    marked = saving.save(figure, tmp_path / "marked", {"experiment": "demo", "warning": "surrogate data " * 20})[0]
     assert Image.open(marked).height > Image.open(plain).height + 10
     assert Image.open(marked).width < 1.2 * Image.open(plain).width
-    assert figures.save(figure, tmp_path / "plain2", {"experiment": "demo"})[0].read_bytes() == plain.read_bytes()
+    assert saving.save(figure, tmp_path / "plain2", {"experiment": "demo"})[0].read_bytes() == plain.read_bytes()
 
 
 def test_a_shared_legend_stays_above_the_footer(tmp_path):
     figure = draw()
     figures.shared_legend(figure)
-    saved = figures.save(figure, tmp_path / "footed", {"warning": "surrogate data"})[0]
+    saved = saving.save(figure, tmp_path / "footed", {"warning": "surrogate data"})[0]
     red, _, blue = np.moveaxis(np.asarray(Image.open(saved).convert("RGB"), dtype=int), -1, 0)
     line_rows = np.flatnonzero((blue > red + 60).any(axis=1))  # the blue line and its legend entry
     footer_rows = np.flatnonzero((red > blue + 60).any(axis=1))

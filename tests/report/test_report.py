@@ -14,7 +14,8 @@ from runner import stats
 from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, Experiment, SettingError
 from runner.report import compare, figures
-from runner.report.write import caption_of, write_overview, write_report
+from runner.report.draw import caption_of
+from runner.report.write import write_overview, write_report
 from runner.store import tables
 
 
@@ -291,7 +292,7 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runner.report.figures.write_bytes", full)
+    monkeypatch.setattr("runner.report.saving.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
     assert (tmp_path / "demo" / "ratios.csv").exists()

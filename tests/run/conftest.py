@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.run import config, reading, sources
+from runner.run import composing, reading, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
@@ -51,7 +51,7 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def forget() -> None:
     """Files are read once a process; tests change them."""
-    for read in (reading.load, reading.experiment_file, reading.preview, config._composition):
+    for read in (reading.load, reading.experiment_file, reading.preview, composing._composition):
         read.cache_clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -11,7 +12,8 @@ import time
 import pytest
 
 from runner import cli
-from runner.run import config, sources
+from runner.contract.schema import SettingError
+from runner.run import composing, config, sources
 from runner.run.command_line import expand, parse
 from runner.run.listing import plan
 from tests.run.conftest import ROOT
@@ -122,9 +124,9 @@ def test_names_can_be_swept_by_a_pattern():
 
 def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     composed = []
-    compose = config.compose
-    monkeypatch.setattr(config, "compose", lambda words: composed.append(words) or compose(words))
-    config._composition.cache_clear()
+    compose = composing.compose
+    monkeypatch.setattr(composing, "compose", lambda words: composed.append(words) or compose(words))
+    composing._composition.cache_clear()
     jobs = config.build_jobs(parse(["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]))
     assert [job.seed for job in jobs] == list(range(200)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
@@ -196,3 +198,34 @@ def test_the_module_is_the_command(toy_conf):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "runner", "--version"]
     assert subprocess.run(command, env=env, text=True, capture_output=True, timeout=60).stdout.startswith("hess-run ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "seed=range(0,1e8)"], "seed: expected a sweep of at most 100,000 jobs, found 100,000,000"),
+        (["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"], "at most 100,000 jobs, found 1,000,000"),
+        (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
+        (["jobs=1000000"], "jobs: expected at most 1,024, found 1,000,000"),
+        (["threads=99999"], "threads: expected at most 1,024"),
+        (["seed=1e30"], "seed: expected a whole number"),
+    ],
+)
+def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made(words, said):
+    with pytest.raises(SettingError, match=said):
+        config.read_command(["experiment=ws_bound", *words])
+
+
+def test_windows_is_refused_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["list"])
+    assert "WSL 2" in capsys.readouterr().err
+
+
+def test_the_job_of_a_report_of_everything_is_the_composed_one():
+    words = ["threads=2", "outputs=some/where", "seed=7"]
+    for name in ("ws_bound", "exp4_diamond", "paper_audit"):
+        plain, composed = config.main_job(name, words), config.build_job([f"experiment={name}", *words])
+        assert plain == dataclasses.replace(composed, started=plain.started) and plain.identity == composed.identity
+    assert config.main_job("ws_bound", ["seed=1,2"]) is None and config.main_job("ws_bound", ["hidden=3"]) is None

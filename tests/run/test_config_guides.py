@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner import cli
-from runner.run import sources
+from runner.run import reports, sources
 from runner.store.store import Store
 from tests.run.conftest import forget
 
@@ -73,7 +73,7 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
     assert refused == 2 and "HESS_MODULES=lab" in capsys.readouterr().err and "lab" not in sys.modules
     monkeypatch.setenv("HESS_MODULES", exported["HESS_MODULES"])
     monkeypatch.setattr(sys, "argv", ["hess-run"])
-    monkeypatch.setattr(cli, "report_jobs", lambda jobs: True)  # its figures take longer than everything else
+    monkeypatch.setattr(reports, "report_jobs", lambda jobs: True)  # its figures take longer than everything else
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err

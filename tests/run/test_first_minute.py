@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
+from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.data.gaussian import GaussianData
 from runner.run import demo as demo_module
+from runner.run.command_line import Arguments
 from runner.run.demo import demo
 from runner.run.execute import run
-from runner.run.listing import announce
+from runner.run.handover import without_stored
+from runner.run.listing import Costs, announce, survey
 from runner.run.why import figure_record, why
 from runner.store.job import Job
+from runner.store.store import Stored
+from tests.report.test_site import report
 from tests.run.toy import Toy
 
 
@@ -98,6 +104,50 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     both = [Job("toy", toy, seed, tmp_path, jobs=2) for seed in (42, 43)]
     line = announce(both)[0]
     assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
+    assert survey(both)[1] == [both[1]]
     assert announce([Job("toy", toy, 42, tmp_path)]) == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "predicted"),
+    [
+        ([(4.0, False), (6.0, False), (0.1, True)], 5.0),  # those that trained
+        ([(0.1, True), (0.2, True)], 60.0),  # none trained: what the experiment says
+        ([(4.2, None), (4.3, None), (78.0, None)], 78.0),  # not recorded: the longest
+        ([(4.2, None), (4.3, None)], 60.0),  # far below what the experiment says: taken from a checkpoint
+        ([], 60.0),
+    ],
+)
+def test_costs_are_those_of_cells_that_trained(seen, predicted):
+    about = {"params": {"depth": 8}, "peak_memory_mib": 512.0, "wall_seconds": 1.0}
+    cells = [
+        Stored(Path("x"), about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}))
+        for seconds, resumed in seen
+    ]
+    assert Costs(cells)(Cell({"depth": 8}, seconds=60.0))[0] == predicted
+
+
+def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
+    sweep = Arguments(("experiment=toy", "seed=range(0,5)", "samples=3,4"), multirun=True)
+    left = [Job("toy", Toy(width=[1], shape=["round"], dataset=GaussianData()), seed, tmp_path) for seed in (4, 2, 4)]
+    assert without_stored(sweep, left).overrides == ("experiment=toy", "seed=2,4", "samples=3,4")
+
+
+def test_why_opens_a_row_by_its_anchor(tmp_path):
+    report(tmp_path)
+    text = "\n".join(why([f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", f"outputs={tmp_path}"]))
+    for found in (
+        "printed   1 ± 0.1",
+        "seeds     42: 1, 43: 1",
+        "cells     1",
+        "activation=relu seed=42",
+        "reproduced",
+    ):
+        assert found in text
+    assert "R falls with d" in "\n".join(why(["dag.exp3.falls", f"outputs={tmp_path}"]))
+    with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
+        why(["dag.T5.relu.final.0.gab", f"outputs={tmp_path}"])
+    with pytest.raises(SettingError, match="no report below"):
+        why(["hsr.T5.relu", f"outputs={tmp_path}"])

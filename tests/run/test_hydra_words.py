@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from runner.contract.schema import SettingError
-from runner.run import config, hydra_words
+from runner.run import composing, hydra_words
 
 
 def said(*words: str) -> str:
     """What Hydra says when these overrides are composed."""
     import hydra
 
-    with config.session(), pytest.raises(Exception) as error:
+    with composing.session(), pytest.raises(Exception) as error:
         hydra.compose("config", overrides=list(words), return_hydra_config=True)
     return str(error.value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,30 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path):
     assert path.with_suffix(".damaged").exists() and not path.exists()
     path.write_bytes(b"")
     assert checkpoints.load("last") is None
+    assert not checkpoints.loaded
+    checkpoints.save("last", {"epoch": 4})
+    assert checkpoints.load("last") == {"epoch": 4} and checkpoints.loaded
+
+
+class Evil:
+    """What a foreign pickle may hold: a call, made when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_cannot_execute_anything(tmp_path):
+    import torch
+
+    checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
+    checkpoints.folder.mkdir(parents=True)
+    torch.save({"state": Evil(tmp_path / "executed")}, checkpoints.folder / "last.pt")
+    (checkpoints.folder / "first.pt").write_bytes(pickle.dumps(Evil(tmp_path / "executed"), protocol=2))
+    assert checkpoints.load("last") is None and checkpoints.load("first") is None
+    assert not (tmp_path / "executed").exists() and len(list(checkpoints.folder.glob("*.damaged"))) == 2
 
 
 def test_verify_measures_again_and_names_the_first_field_that_differs(outputs, capsys):

@@ -1,20 +1,20 @@
-"""Attention, Theorem J.1: recovery of the input of softmax attention from its output by Newton's method.
+"""Recovery of the input of softmax attention from its output (Theorem J.1), as somebody would want it who has no X.
 
-A cell is one size, regularisation and noise. In it, all methods start from the same points at controlled distances of
-the minimiser; cells at the base regularisation also follow the minimiser over gamma, cells at the base regularisation
-and noise hold Theorem J.1 against numbers and count what one step costs.
+A cell is a study at a size: `contest` of all methods from blind and near starts; `certify`, Newton-Kantorovich in place
+of the theorem; `theorem`, the theorem itself and the minimiser over gamma; `identify`, what makes J singular and how
+much noise protects X; `layer` and `transformer`, trained targets, whose sizes are their own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from experiments.printed import Judged
 from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    Experiment,
     SettingError,
     Table,
     Tables,
@@ -24,108 +24,145 @@ from runner.contract.experiment import (
     not_empty,
     one_of,
     positive,
+    since,
 )
+from runner.data.attention import AttentionData
+from runner.models.kinds.attention import AttentionModel
+from runner.training.kinds.minibatch import MinibatchTraining
 
-METHODS = ("full", "line search", "truncated CG", "l-bfgs")
+NEWTON = ("full", "line search", "truncated CG")
+KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
+METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
+STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer")
+SIZED = STUDIES[:3]
+AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
+TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionNewton(Experiment):
+class AttentionNewton(Judged):
     """Settings, each explained in conf/experiment/attention_newton.yaml."""
 
-    version: ClassVar[int] = 1
-    title: ClassVar[str] = "Recovery of the attention input by Newton's method"
+    version: ClassVar[int] = 2
+    title: ClassVar[str] = "Recovery of the attention input"
     paper: ClassVar[str] = "Attention"
-    reproduces: ClassVar[str] = "Theorem J.1; basin, order and cost of Newton's method against L-BFGS"
+    claimed: ClassVar[str] = "attention_newton"
+    reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, identifiability, trained targets"
+    uncertified: ClassVar[str] = "they step with the closed forms that the cells of attention_hessian certify"
 
-    tokens: list[int] = grid()
-    width: list[int] = grid()
-    gamma: list[float] = grid()
-    noise: list[float] = grid()
-    base_tokens: int
-    base_width: int
-    base_gamma: float
-    base_noise: float
-    method: list[str]
-    distance: list[float]
+    study: list[str] = grid()
+    size: list[str] = grid()
     score_scale: float
     problems: int = free()
-    starts: int = free()
-    steps: int
-    lbfgs_starts: int = free()
-    lbfgs_steps: int
-    tolerance: float
-    reached: float
     recovered: float
-    shown: list[float] = free()
+    method: list[str]
+    blind_starts: int = free()
+    distance: list[float]
+    near_starts: int = free()
+    steps: dict[str, int]
+    tolerance: float
+    decrease: float = since(1e-4)
+    lbfgs_memory: int = since(30)
+    lbfgs_starts: int = since(4, free=True)
+    ladder: list[float]
+    rung_steps: int
+    multiple: list[float]
+    sphere_starts: int = free()
+    certified_steps: int
     scan: list[float] = free()
-    repeats: int = free()
+    identify_base: dict[str, float]
+    identify: dict[str, list[float]]
+    noisy_axes: list[str] = free()
+    noise: list[float]
+    noise_draws: int = free()
+    sequences: int = free()
+    target_starts: int = free()
+    target_steps: int
+    transformer: dict[str, float]
+    reading_noise: list[float] = free()
+    dataset: AttentionData
+    model: AttentionModel
+    training: MinibatchTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("experiment.study", self.study, STUDIES)
         one_of("experiment.method", self.method, METHODS)
-        for name in ("method", "distance", "scan"):
+        one_of("experiment.steps", list(self.steps), KINDS)
+        one_of("experiment.identify", list(self.identify), AXES)
+        one_of("experiment.noisy_axes", self.noisy_axes, list(self.identify))
+        for name, wanted in (("identify_base", AXES), ("transformer", TRANSFORMER)):
+            found = getattr(self, name)
+            if set(found) != set(wanted):
+                raise SettingError(
+                    f"experiment.{name}: expected the keys {', '.join(wanted)}, found {', '.join(found)}"
+                )
+        for name in ("method", "distance", "scan", "multiple", "noise", "ladder"):
             not_empty(f"experiment.{name}", getattr(self, name))
+            positive(f"experiment.{name}", 1 if name == "method" else getattr(self, name))
+        counts = ("problems", "blind_starts", "near_starts", "rung_steps", "sphere_starts", "certified_steps")
         for name in (
-            "tokens",
-            "width",
-            "base_tokens",
-            "base_width",
-            "distance",
+            *counts,
+            "noise_draws",
+            "sequences",
+            "target_starts",
+            "target_steps",
             "score_scale",
-            "problems",
-            "starts",
-            "steps",
-            "lbfgs_starts",
-            "lbfgs_steps",
-            "tolerance",
-            "reached",
             "recovered",
-            "scan",
+            "tolerance",
         ):
             positive(f"experiment.{name}", getattr(self, name))
-        for name in ("gamma", "noise", "base_gamma", "base_noise", "repeats"):
-            non_negative(f"experiment.{name}", getattr(self, name))
-        one_of("experiment.shown", self.shown, self.distance)
-        if self.scan != sorted(self.scan):
-            raise SettingError(f"experiment.scan: expected rising values, found {self.scan}")
-        if not self.cells():
-            raise SettingError(
-                "experiment: expected at least one cell, found none; a cell differs from the base point "
-                f"(tokens {self.base_tokens}, width {self.base_width}, gamma {self.base_gamma:g}, noise "
-                f"{self.base_noise:g}) along one axis only"
-            )
+        non_negative("experiment.reading_noise", self.reading_noise)
+        for name, values in (("scan", self.scan), ("ladder", self.ladder[::-1]), ("multiple", self.multiple)):
+            if values != sorted(values):
+                way = "falling" if name == "ladder" else "rising"
+                raise SettingError(f"experiment.{name}: expected {way} values, found {getattr(self, name)}")
+        for size in self.size:
+            self.sizes(size)
+
+    def sizes(self, size: str) -> tuple[int, int]:
+        """n and d of a size written "4x3". Raises SettingError for another form."""
+        n, _, d = size.partition("x")
+        if not (n.isdigit() and d.isdigit() and int(n) > 0 and int(d) > 0):
+            raise SettingError(f"experiment.size: expected tokens x width such as '4x3', found {size!r}")
+        return int(n), int(d)
 
     def cells(self) -> list[Cell]:
-        """Combinations that leave the base point along one axis: the size, gamma, or noise."""
+        """Every study of a size at every size; the others once, under the size "own"."""
         found = []
-        for params in self.combinations():
-            size = params["tokens"] == self.base_tokens and params["width"] == self.base_width
-            gamma, noise = params["gamma"] == self.base_gamma, params["noise"] == self.base_noise
-            if (size and (gamma or noise)) or (gamma and noise):
-                entries = int(params["tokens"]) * int(params["width"])
-                found.append(Cell(params, self._seconds(entries), 0.4))
+        for study in self.study:
+            for size in self.size if study in SIZED else ["own"]:
+                found.append(Cell({"study": study, "size": size}, self._seconds(study, size), 0.5))
         return found
 
-    def _seconds(self, entries: int) -> float:
-        newton = 0.0015 * self.steps * entries
-        lbfgs = 3e-4 * self.lbfgs_steps * self.lbfgs_starts * len(self.distance)
-        return round(0.2 + self.problems * (newton + lbfgs), 2)
-
-    def follows(self, cell: Cell) -> bool:
-        """Whether the minimiser is followed over gamma in this cell."""
-        return bool(cell.params["gamma"] == self.base_gamma)
-
-    def tests_theorem(self, cell: Cell) -> bool:
-        """Whether Theorem J.1 and the cost of a step are measured in this cell."""
-        return self.follows(cell) and bool(cell.params["noise"] == self.base_noise)
+    def _seconds(self, study: str, size: str) -> float:
+        per_problem = {"contest": 12.0, "certify": 1.0, "theorem": 0.5, "identify": 8.0}
+        if study in per_problem:
+            return round(per_problem[study] * self.problems, 1)
+        return 2.0 * self.sequences * self.target_starts
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.attention.newton.measure import measure
+        from experiments.attention.newton import certify, contest, identify, regularised, targets
 
-        return measure(self, cell, ctx)
+        study = str(cell.params["study"])
+        if study == "identify":
+            return _tables(identify.identify_rows(self, ctx))
+        if study == "layer":
+            return _tables({"targets": targets.layer_rows(self, ctx)})
+        if study == "transformer":
+            return _tables(targets.transformer_rows(self, ctx))
+        n, d = self.sizes(str(cell.params["size"]))
+        if study == "contest":
+            return _tables(contest.contest_rows(self, n, d, ctx))
+        if study == "certify":
+            return _tables({"balls": certify.certificate_rows(self, n, d, ctx)})
+        return _tables(regularised.theorem_tables(self, n, d, ctx))
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.attention.newton.report import AttentionNewtonAnalysis
 
         return AttentionNewtonAnalysis(self, tables)
+
+
+def _tables(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Table]:
+    return {name: {key: [row[key] for row in found] for key in found[0]} for name, found in rows.items() if found}

@@ -1,4 +1,4 @@
-"""Theorem J.1 in numbers, the basin of each method, the gamma that recovers, and what a solution costs."""
+"""Theorem J.1 in numbers, and what holds beyond it: blind recovery, wrong solutions, certificates, noise, targets."""
 
 from __future__ import annotations
 
@@ -6,170 +6,139 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from experiments.printed import statements
+from experiments.attention.newton import readings
 from runner.contract.claim import Claim, Statement
-from runner.stats import judge, spearman, summary
+from runner.stats import judge
 
 if TYPE_CHECKING:
     from experiments.attention.newton import AttentionNewton
-    from runner.stats import Statistic
 
 Tables = Mapping[str, pd.DataFrame]
-FEWEST = 10  # values below which an order or a correlation says nothing
-HALF = 0.5  # share of starts that must reach X* for a distance to lie in the basin
-
-
-def at_base(setup: AttentionNewton, table: pd.DataFrame, *axes: str) -> pd.DataFrame:
-    """Rows at the base point, free along the cell parameters named."""
-    base = {
-        "tokens": setup.base_tokens,
-        "width": setup.base_width,
-        "gamma": setup.base_gamma,
-        "noise": setup.base_noise,
-    }
-    for name, value in base.items():
-        if name not in axes:
-            table = table[table[name] == value]
-    return table
+FEWEST = 10  # problems below which an order says nothing
+CAPPED = 0.1  # share of starts at a cap above which a failure says nothing
+BEYOND = "beyond the paper"
 
 
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
-    """The parts of Theorem J.1, and the order of the full step."""
-    says, found = statements("attention_newton"), []
-    theorem = tables["theorem"] if "theorem" in tables else pd.DataFrame()
-    good = theorem[theorem["status"] == "ok"] if len(theorem) else theorem
-    count = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
-    if len(good):
-        share = float((good["convexity"] / (2 * good["admissible_gamma"])).min())
-        close = replace(says["recovery"], high=setup.recovered)
-        small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
-        found += [
-            judge.exact(says["convexity"], {"": share}, count),
-            judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
-            judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
-        ]
-    if "basin" in tables:
-        found += recoveries(setup, tables["basin"], says)
-        orders = near_orders(tables["basin"], "full")
-        median = float(orders.median()) if len(orders) else float("nan")
-        detail = f"{len(orders)} problems from the smallest distance"
-        few = len(orders) < FEWEST
-        found.append(
-            judge.claim(says["order"], "no power", median, f"{detail}; at least {FEWEST} needed")
-            if few
-            else judge.exact(says["order"], {"": median}, detail)
-        )
+    """One row for each statement whose tables are there."""
+    says, found = setup.says, []
+    if "theorem" in tables:
+        found += theorem_claims(setup, tables["theorem"], says)
+    if "balls" in tables:
+        found += certificate_claims(tables, says)
+    if "contest" in tables:
+        found += contest_claims(setup, tables, says)
+    if "noise" in tables:
+        found += noise_claims(tables["noise"], says)
+    if "targets" in tables:
+        found += target_claims(setup, tables, says)
     return found
 
 
-def recoveries(setup: AttentionNewton, basin: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """Share of the starts of a seed that end at the data, by method, at two distances (base point)."""
-    rows = at_base(setup, basin[basin["status"] == "ok"])
-    found = []
-    for name, distance in (("recovery from a tenth", 0.1), ("recovery from afar", 1.0)):
-        part = rows[rows["distance"] == distance]
-        sums = part.groupby(["method", "seed"], sort=False)[["recovered", "starts"]].sum()
-        shares = (sums["recovered"] / sums["starts"]).groupby("method", sort=False)
-        by = judge.bound(says[name], {str(method): list(values) for method, values in shares})
-        found.append(replace(by, group="beyond the paper"))
-    return found
-
-
-def near_orders(basin: pd.DataFrame, method: str) -> pd.Series:
-    """Observed orders (medians per problem) of the runs from the smallest distance."""
-    rows = basin[(basin["method"] == method) & (basin["distance"] == basin["distance"].min())]
-    return rows["order"].dropna()
-
-
-def basin_radius(basin: pd.DataFrame) -> pd.DataFrame:
-    """Largest distance from which half of the starts reach X*, per problem and method; 0 where none does."""
-    usable = basin[basin["status"] == "ok"].assign(inside=lambda t: t["minimiser"] >= HALF * t["starts"])
-    keys = ["tokens", "width", "gamma", "noise", "seed", "problem", "method"]
-    rows = usable.assign(radius=usable["distance"].where(usable["inside"], 0.0))
-    return rows.groupby(keys, sort=False)["radius"].max().reset_index()
-
-
-def statistics(setup: AttentionNewton, tables: Tables) -> list[Statistic]:
-    """Order by method, and rank correlation of the basin with the size, gamma and the noise."""
-    if "basin" not in tables:
+def theorem_claims(setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Convexity, convergence and recovery at the theorem's gamma."""
+    good = theorem[theorem["status"] == "ok"]
+    if good.empty:
         return []
-    basin = tables["basin"]
+    count = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
+    small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
+    close = replace(says["recovery"], high=setup.recovered)
+    return [
+        judge.exact(says["convexity"], {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())}, count),
+        judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
+        judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
+    ]
+
+
+def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+    """Order within the ball, convergence of what is certified, and the size of the ball."""
+    table = tables["balls"]
+    inside = table[table["multiple"] < 1]
+    orders = inside["order"].dropna()
+    detail = f"{len(orders)} spheres in the certified balls"
     found = [
-        summary(near_orders(basin, method).to_numpy(), name=f"order, {method}", figure="order", label_a=method)
-        for method in setup.method
+        judge.exact(says["order"], {"": float(orders.median())}, detail)
+        if len(orders) >= FEWEST
+        else judge.claim(says["order"], "no power", detail=f"{detail}; at least {FEWEST} needed")
     ]
-    radii = basin_radius(basin)
-    for method in setup.method:
-        for axes in (("tokens", "width"), ("gamma",), ("noise",)):
-            rows = at_base(setup, radii[radii["method"] == method], *axes)
-            x = rows["tokens"] * rows["width"] if len(axes) == 2 else rows[axes[0]]
-            name = "n d" if len(axes) == 2 else axes[0]
-            if len(rows) >= FEWEST and x.nunique() > 1:
-                found.append(
-                    spearman(
-                        x.to_numpy(),
-                        rows["radius"].to_numpy(),
-                        name=f"basin against {name}, {method}",
-                        figure="basin",
-                        label_a=name,
-                        label_b="basin radius",
-                    )
-                )
-    return found
+    sure = table[table["certified"] > 0]
+    shares = {
+        "in the ball": float((inside["converged"] / inside["starts"]).min()) if len(inside) else float("nan"),
+        "certified itself": float((sure["certified_solved"] / sure["certified"]).min()) if len(sure) else float("nan"),
+    }
+    counted = f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify themselves"
+    found.append(judge.exact(says["certified"], shares, counted, group=BEYOND))
+    if "theorem" in tables:
+        ratios = readings.ball_ratios(table, tables["theorem"])
+        found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size", group=BEYOND))
+    far = table[table["multiple"] == 100]
+    return [*found, judge.bound(says["tight ball"], readings.by_size(far, "converged", "starts"), group=BEYOND)]
 
 
-def measured(tables: Tables) -> pd.DataFrame | None:
-    """The two numbers of Theorem J.1 that a reference row holds, one value per seed (the worst problem)."""
-    if "theorem" not in tables:
-        return None
-    good = tables["theorem"][tables["theorem"]["status"] == "ok"]
-    rows = [
-        good.groupby("seed")[column].max().reset_index(name="value").assign(metric=metric)
-        for metric, column in (("error_over_epsilon", "excess"), ("recovery_error", "recovery_error"))
+def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+    """What blind starts find, at what cost, and how often it is something else."""
+    contest, solutions = tables["contest"], tables["solutions"]
+    blind = contest[contest["origin"] == "blind"]
+    leader = blind[blind["method"] == readings.OURS]
+    solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
+    capped = contest.groupby(["method", "seed"], sort=False)[["capped", "starts"]].sum()
+    shares = (capped["capped"] / capped["starts"]).groupby("method", sort=False)
+    found = [
+        judge.bound(says["blind recovery"], readings.by_size(solved, "solved", "problems")),
+        judge.bound(says["equal work"], readings.lead(blind)),
+        judge.bound(says["caps"], {str(name): list(values) for name, values in shares}),
+        judge.bound(says["unique"], readings.by_size(blind[blind["exact"] > 0], "wrong", "exact")),
+        judge.bound(says["symmetry"], readings.by_size(solutions, "wrong_by_symmetry", "wrong")),
+        judge.bound(says["proven"], readings.by_size(solutions, "wrong_certified", "wrong")),
     ]
-    return pd.concat(rows, ignore_index=True).assign(extreme=True)
+    return [replace(claim, group=BEYOND) for claim in found]
 
 
-def recovering_gamma(setup: AttentionNewton, scan: pd.DataFrame) -> pd.Series:
-    """Largest scanned gamma at which a problem is recovered (0 if none), by size, noise, seed and problem."""
-    worked = (scan["status"] == "ok") & (scan["error_data"] <= setup.recovered)
-    keys = ["tokens", "width", "noise", "seed", "problem"]
-    return scan.assign(works=scan["scanned_gamma"].where(worked, 0.0)).groupby(keys)["works"].max()
+def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Predictions of the error under noise, and whether 1 % of noise protects."""
+    local = noise[(noise["estimator"] == "least squares") & (noise["predicted"] <= 1e-2)]
+    prior = noise[noise["estimator"] == "with prior"]
+    level = noise[np.isclose(noise["noise"], 1e-2)].assign(
+        name=lambda t: t["axis"] + " " + t["value"].map("{:g}".format)
+    )
+    least = (
+        level.groupby(["name", "seed", "problem"], sort=False)["error"]
+        .min()
+        .groupby(["name", "seed"], sort=False)
+        .min()
+    )
+    found = [
+        judge.bound(says["noise law"], readings.ratio_by_axis(local, "predicted")),
+        judge.bound(says["flattest"], readings.ratio_by_axis(local, "flattest")),
+        judge.bound(says["prior law"], readings.ratio_by_axis(prior, "with_prior")),
+        judge.bound(says["protection"], {str(name): list(part) for name, part in least.groupby("name", sort=False)}),
+    ]
+    return [replace(claim, group=BEYOND) for claim in found]
 
 
-def notes(setup: AttentionNewton, tables: Tables) -> list[str]:
-    """What Theorem J.1 means for recovery, and which method solves the problem from how far."""
-    found = []
-    if "scan" in tables and len(tables["scan"]):
-        scan = tables["scan"]
-        clean = at_base(setup, scan, "tokens", "width")
-        limit = recovering_gamma(setup, clean)
-        admissible = clean.loc[clean["admissible"], "scanned_gamma"]
-        works = limit[limit > 0]
-        if len(works):
-            found.append(
-                f"Without noise the data are recovered to {setup.recovered:.0%} up to gamma between {works.min():.0e} "
-                f"and {works.max():.0e} ({len(limit) - len(works)} of {len(limit)} problems at no scanned gamma); "
-                f"Theorem J.1 asks for {admissible.min():.1e} to {admissible.max():.1e}, where the objective is nearly "
-                "gamma |vec X|^2 and its minimiser close to zero. The theorem's convergence is to that point, not to "
-                "the data."
-            )
-        noisy = scan[(scan["noise"] > 0) & (scan["status"] == "ok")]
-        for noise, rows in noisy.groupby("noise"):
-            best = rows.groupby(["seed", "problem"])["error_data"].min()
-            found.append(
-                f"With noise {noise:g} in B the best scanned gamma leaves a median error of {best.median():.2g}."
-            )
-    if "basin" in tables and len(tables["basin"]):
-        radii = at_base(setup, basin_radius(tables["basin"]))
-        text = ", ".join(f"{m} {radii.loc[radii['method'] == m, 'radius'].median():g}" for m in setup.method)
-        found.append(
-            f"Median distance (relative to |X_true|) from which half of the starts reach X*, base point: {text}."
-        )
-        base = at_base(setup, tables["basin"])
-        shares = base.groupby("method")[["indefinite_share", "singular_share"]].mean()
-        text = ", ".join(f"{method} {share:.0%}" for method, share in shares["indefinite_share"].items())
-        found.append(f"Steps with an indefinite Hessian or a direction of negative curvature, base point: {text}.")
+def target_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+    """The trained layer, the transformer, and its characters."""
+    targets, found = tables["targets"], []
+    for name, target, view in (
+        ("trained layer", "regression layer", "final"),
+        ("transformer", "character transformer", "causal"),
+    ):
+        rows = targets[(targets["target"] == target) & (targets["view"] == view)]
+        if rows.empty:
+            continue
+        shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
+        capped = float(rows["capped"].sum() / rows["starts"].sum())
+        decided = judge.bound(says[name], list(shares))
+        if capped > CAPPED and decided.verdict == "refuted":
+            note = f"{capped:.0%} of the starts were stopped by the cap of {setup.target_steps} trials"
+            decided = replace(decided, verdict="no power", detail=f"{note}; {decided.detail}")
+        found.append(replace(decided, group=BEYOND))
+    if "reading" in tables:
+        rows = tables["reading"]
+        rows = rows[(rows["view"] == "causal") & np.isclose(rows["noise"], 0.1)]
+        read = rows.groupby("seed")["read"].mean()
+        found.append(judge.bound(says["characters"], list(read), group=BEYOND))
     return found

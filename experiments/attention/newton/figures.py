@@ -1,14 +1,13 @@
-"""Figures of the recovery: iterates, basins, outcomes, the minimiser over gamma, order and cost."""
+"""Figures of the recovery: who recovers, for what work, what else is found, certificates, noise, trained targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.attention.newton.claims import at_base, near_orders
+from experiments.attention.newton import readings
 from runner.report.figures import letter, log_axis, new_figure, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
@@ -18,212 +17,218 @@ if TYPE_CHECKING:
 
     from experiments.attention.newton import AttentionNewton
 
-Tables = Mapping[str, pd.DataFrame]
-OUTCOMES = {
-    "minimiser": ("reached X*", ""),
-    "equal_minimum": ("same loss elsewhere", "//"),
-    "other_minimum": ("other minimum", ".."),
-    "saddle": ("saddle", "xx"),
-    "stalled": ("stalled", "++"),
-    "not_finite": ("not finite", "oo"),
-    "not_converged": ("not converged", "\\\\"),
-}
+OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
 
 
 def _look(i: int) -> dict[str, Any]:
-    shift = 3 * (i // 8)  # a ninth line differs from the first in marker and dashes
-    return {"color": COLOURS[i % 8], "marker": MARKERS[(i + shift) % 8], "linestyle": DASHES[(i + shift) % 8]}
+    return {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 8]}
 
 
-def iterates(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Relative error to X* by step at the base point: one start of the first seed, a panel for each distance."""
-    rows = at_base(setup, table)
-    rows = rows[rows["seed"] == rows["seed"].min()]
-    distances = sorted(rows["distance"].unique())
-    figure, axes = new_figure(1, len(distances), width=1.0 + 3.7 * len(distances), height=3.9, sharey=True)
-    for ax, distance in zip(axes[0], distances, strict=True):
-        for i, method in enumerate(setup.method):
-            path = rows[(rows["distance"] == distance) & (rows["method"] == method)].sort_values("step")
-            ax.plot(path["step"] + 1, path["error"], label=method, markevery=max(1, len(path) // 15), **_look(i))
-            bad = path[path["status"].isin(["indefinite", "singular"])]
-            ax.plot(
-                bad["step"] + 1,
-                bad["error"],
-                linestyle="",
-                marker="o",
-                markersize=9,
-                markerfacecolor="none",
-                markeredgecolor="black",
-                label="indefinite or singular",
+def _method_look(methods: list[str], method: str) -> dict[str, Any]:
+    """One colour and marker for a method; its continued variant dashed and hollow."""
+    base = method.removesuffix(", continued")
+    plain = list(dict.fromkeys(name.removesuffix(", continued") for name in methods))
+    i = plain.index(base)
+    look: dict[str, Any] = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": "-"}
+    return look | ({"linestyle": "--", "markerfacecolor": "none"} if base != method else {})
+
+
+def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
+    """Share of starts that end within 1 % of the data, polished, against where they began; a panel for each size."""
+    found = readings.sizes(table)
+    figure, axes = new_figure(1, len(found), width=1.2 + 2.9 * len(found), height=3.9, sharey=True)
+    origins = [*(f"{d:g}" for d in sorted(setup.distance)), "blind"]
+    for ax, size in zip(axes[0], found, strict=True):
+        for method in setup.method:
+            rows = table[(table["size"] == size) & (table["method"] == method)].assign(
+                origin=lambda t: t["origin"].astype(str)
             )
-        log_axis(ax, "both")
-        ax.set_xlabel("step + 1")
-    axes[0, 0].set_ylabel("|X − X*| / |X*|")
-    letter(axes, [f"start at distance {d:g}" for d in distances])
-    shared_legend(figure)
+            sums = rows.groupby("origin")[["recovered", "starts"]].sum().reindex(origins)
+            share = sums["recovered"] / sums["starts"]
+            ax.plot(range(len(origins)), share, label=method, **_method_look(setup.method, method))
+        ax.set_xticks(range(len(origins)), origins)
+        ax.set_xlabel("start: |X0 − X_true| / |X_true|, or blind")
+        ax.set_ylim(-0.03, 1.03)
+    axes[0, 0].set_ylabel(f"share of starts recovered to {setup.recovered:.0%}")
+    letter(axes, [f"n x d = {size}" for size in found])
+    shared_legend(figure, columns=3)
     return figure
 
 
-def _share(ax: Axes, rows: pd.DataFrame, label: str, i: int) -> None:
-    total = rows.groupby("distance")[["minimiser", "starts"]].sum()
-    if len(total):
-        ax.plot(total.index, total["minimiser"] / total["starts"], label=label, **_look(i))
-
-
-def basin(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Share of starts that reach X* against distance: by method, and for the line search by size, gamma, noise."""
-    usable = table[table["status"] == "ok"]
-    figure, axes = new_figure(2, 2, width=8.8, height=6.4, sharey=True)
-    for i, method in enumerate(setup.method):
-        _share(axes[0, 0], at_base(setup, usable[usable["method"] == method]), method, i)
-    shown = "line search" if "line search" in setup.method else setup.method[0]
-    rows = usable[usable["method"] == shown]
-    sizes = at_base(setup, rows, "tokens", "width")
-    pairs = sorted(set(zip(sizes["tokens"], sizes["width"], strict=True)), key=lambda s: (s[0] * s[1], s))
-    for i, (n, d) in enumerate(pairs):
-        _share(axes[0, 1], sizes[(sizes["tokens"] == n) & (sizes["width"] == d)], f"n = {n}, d = {d}", i)
-    for ax, axis, sign in ((axes[1, 0], "gamma", "γ"), (axes[1, 1], "noise", "noise")):
-        varied = at_base(setup, rows, axis)
-        for i, value in enumerate(sorted(varied[axis].unique())):
-            _share(ax, varied[varied[axis] == value], f"{sign} = {value:g}", i)
-    for ax in axes.ravel():
+def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
+    """Expected share of problems recovered from blind starts, against the multiply-adds spent on them."""
+    found = readings.sizes(table)
+    figure, axes = new_figure(1, len(found), width=1.2 + 2.9 * len(found), height=3.9, sharey=True)
+    blind = table[table["origin"].astype(str) == "blind"]
+    for ax, size in zip(axes[0], found, strict=True):
+        rows = blind[blind["size"] == size]
+        mean = (rows["work"] / rows["starts"]).median()
+        budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
+        for method in setup.method:
+            part = rows[rows["method"] == method]
+            share = [readings.solved_by(part, budget).mean() for budget in budgets]
+            ax.plot(budgets, share, label=method, markevery=12, **_method_look(setup.method, method))
         log_axis(ax, "x")
-        ax.set_ylim(-0.05, 1.05)
-        ax.set_xlabel("|X0 − X*| / |X_true|")
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("share of starts reaching X*")
-    letter(axes, ["by method", f"{shown}, by size", f"{shown}, by γ", f"{shown}, by noise in B"])
+        ax.set_ylim(-0.03, 1.03)
+        ax.set_xlabel("multiply-adds on blind starts")
+    axes[0, 0].set_ylabel("expected share of problems recovered")
+    letter(axes, [f"n x d = {size}" for size in found])
+    shared_legend(figure, columns=3)
     return figure
 
 
 def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Where the starts of each method end, by distance, at the base point."""
-    rows = at_base(setup, table[table["status"] == "ok"])
-    figure, axes = new_figure(1, len(setup.method), width=0.8 + 2.3 * len(setup.method), height=3.6, sharey=True)
-    for ax, method in zip(axes[0], setup.method, strict=True):
-        total = rows[rows["method"] == method].groupby("distance")[[*OUTCOMES, "starts"]].sum()
-        below = np.zeros(len(total))
-        for i, (name, (text, hatch)) in enumerate(OUTCOMES.items()):
+    """Where blind starts end after polishing: the data, another X with the same output, or no solution."""
+    found = readings.sizes(table)
+    blind = table[table["origin"].astype(str) == "blind"]
+    figure, axes = new_figure(1, len(found), width=2.4 + 2.6 * len(found), height=4.2, sharey=True)
+    for ax, size in zip(axes[0], found, strict=True):
+        rows = blind[blind["size"] == size]
+        total = rows.groupby("method")[["recovered", "wrong", "starts"]].sum().reindex(setup.method[::-1])
+        total["none"] = total["starts"] - total["recovered"] - total["wrong"]
+        left = np.zeros(len(total))
+        for i, (name, text) in enumerate(OUTCOMES.items()):
             share = (total[name] / total["starts"]).to_numpy()
-            fill = "0.8" if name == "not_converged" else COLOURS[i]
-            ax.bar(
-                range(len(total)),
-                share,
-                bottom=below,
-                color=fill,
-                hatch=hatch,
-                edgecolor="white",
-                linewidth=0.5,
-                label=text,
-            )
-            below = below + share
-        ax.set_xticks(range(len(total)), [f"{d:g}" for d in total.index], rotation=45)
-        ax.set_xlabel("|X0 − X*| / |X_true|")
+            fill = ("0.85" if name == "none" else COLOURS[i]), ("", "//", "")[i]
+            ax.barh(range(len(total)), share, left=left, color=fill[0], hatch=fill[1], edgecolor="white", label=text)
+            left = left + share
+        ax.set_yticks(range(len(total)), list(total.index))
+        ax.set_xlabel("share of blind starts")
         ax.grid(False)
-    axes[0, 0].set_ylabel("share of starts")
-    letter(axes, list(setup.method))
-    shared_legend(figure, columns=4)
+    letter(axes, [f"n x d = {size}" for size in found])
+    shared_legend(figure, columns=3)
     return figure
 
 
-def _scan_lines(ax: Axes, rows: pd.DataFrame, by: list[tuple[str, pd.DataFrame]]) -> None:
-    for i, (label, part) in enumerate(by):
-        usable = part[(part["status"] == "ok") & ~part["admissible"]]
+def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFrame) -> Figure:
+    """Convergence of Newton's method around the data, and the radii: certified, and Theorem J.1's around its own X*."""
+    figure, axes = new_figure(1, 2, width=8.4, height=3.9)
+    found = readings.sizes(table)
+    for i, size in enumerate(found):
+        sums = table[table["size"] == size].groupby("multiple")[["converged", "certified", "starts"]].sum()
+        axes[0, 0].plot(sums.index, sums["converged"] / sums["starts"], label=size, **_look(i))
+    axes[0, 0].axvspan(min(setup.multiple) / 2, 1, color="0.6", alpha=0.3, label="certified")
+    log_axis(axes[0, 0], "x")
+    axes[0, 0].set_xlabel("|X0 − X_true| over the certified radius")
+    axes[0, 0].set_ylabel("share of starts that reach X_true")
+    axes[0, 0].legend(title="n x d", loc="lower left")
+    first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
+    parts = [("Newton–Kantorovich, around the data", first)]
+    if len(theorem):
+        parts.append(("Theorem J.1, around its X*", theorem.set_index(["size", "seed", "problem"])["admitted_share"]))
+    for i, (label, values) in enumerate(parts):
+        for at, size in enumerate(found):
+            y = values.xs(size, level="size").to_numpy()
+            x = at + np.linspace(-0.2, 0.2, len(y))
+            look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "", "alpha": 0.6}
+            axes[0, 1].plot(x, y, label=label if at == 0 else None, **look)
+    log_axis(axes[0, 1], "y")
+    axes[0, 1].set_xticks(range(len(found)), found)
+    axes[0, 1].set_xlabel("n x d")
+    axes[0, 1].set_ylabel("admitted radius / |X_true|")
+    axes[0, 1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    letter(axes, ["Newton from spheres around X_true", "radii"])
+    return figure
+
+
+def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
+    """Noise that keeps X 1 % away, first order, along each axis: problems are points, medians lines.
+
+    A singular J, which protects X without any noise, is drawn at 1e-18.
+    """
+    found = [axis for axis in setup.identify if axis in set(table["axis"])]
+    columns = 4
+    rows = -(-len(found) // columns)
+    figure, axes = new_figure(rows, columns, width=9.6, height=2.7 * rows, sharey=True)
+    for ax, axis in zip(axes.ravel(), found, strict=False):
+        part = table[table["axis"] == axis]
+        values = sorted(part["value"].unique())
+        for at, value in enumerate(values):
+            rows_here = part[part["value"] == value]
+            y = rows_here["protecting_noise"].replace(0.0, 1e-18).to_numpy()
+            jitter = np.linspace(-0.15, 0.15, len(y))
+            ax.plot(at + jitter, y, linestyle="", marker="o", markersize=3.5, color=COLOURS[0], alpha=0.6)
+            ax.plot([at - 0.3, at + 0.3], [np.median(y)] * 2, color="black", linewidth=1.6)
+        log_axis(ax, "y")
+        ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        ax.set_xlabel(axis.replace("_", " "))
+    for ax in axes.ravel()[len(found) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("noise / spread of B\nfor an error of 1 %")
+    letter(axes, [axis.replace("_", " ") for axis in found] + [""] * (axes.size - len(found)))
+    return figure
+
+
+def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
+    """Error of the solution next to the data under noise in B, against the predictions made from J at the data."""
+    figure, axes = new_figure(1, 2, width=8.4, height=4.2)
+    pairs = (("least squares", "predicted", "s |J⁻¹|_F / |X|"), ("with prior", "with_prior", "(mean s²/(s² + σ²))^½"))
+    for ax, (estimator, predicted, text) in zip(axes[0], pairs, strict=True):
+        rows = table[table["estimator"] == estimator]
+        for i, (axis, part) in enumerate(rows.groupby("axis", sort=False)):
+            look = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": "", "alpha": 0.5, "markersize": 4}
+            ax.plot(part[predicted], part["error"], label=str(axis).replace("_", " "), **look)
+        ends = [rows["error"].min(), 10.0]
+        ax.plot(ends, ends, color="black", linewidth=1)
+        log_axis(ax, "both")
+        ax.set_xlabel(f"predicted: {text}")
+    axes[0, 0].set_ylabel("|X − X_true| / |X_true|, measured")
+    letter(axes, [f"{estimator}" for estimator, _, _ in pairs])
+    shared_legend(figure, columns=5)
+    return figure
+
+
+def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
+    """Error of the minimiser followed from the data against gamma: medians and quartiles by size, and the theorem's."""
+    figure, axes = new_figure(1, 1, width=6.2, height=4.4)
+    ax = axes[0, 0]
+    for i, size in enumerate(readings.sizes(scan)):
+        usable = scan[(scan["size"] == size) & (scan["status"] == "ok") & ~scan["admissible"]]
         spread = usable.groupby("scanned_gamma")["error_data"].quantile([0.25, 0.5, 0.75]).unstack()
         if spread.empty:
             continue
         look = _look(i)
-        ax.plot(spread.index, spread[0.5], label=label, **look)
+        ax.plot(spread.index, spread[0.5], label=f"n x d = {size}", **look)
         ax.fill_between(spread.index, spread[0.25], spread[0.75], color=look["color"], alpha=0.15, linewidth=0)
-    admissible = rows.loc[rows["admissible"], "scanned_gamma"]
-    if len(admissible):
-        ax.axvspan(admissible.min(), admissible.max(), color="0.6", alpha=0.5, label="γ of Theorem J.1")
-
-
-def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
-    """Error of the minimiser against gamma: by noise at the base size, by size without noise; medians and quartiles."""
-    figure, axes = new_figure(1, 2, width=8.8, height=4.4, sharey=True)
-    noisy = at_base(setup, scan, "noise")
-    groups = [(f"noise {value:g}", noisy[noisy["noise"] == value]) for value in sorted(noisy["noise"].unique())]
-    _scan_lines(axes[0, 0], noisy, groups)
-    base = at_base(setup, scan)
-    first = base[~base["admissible"]].groupby("scanned_gamma")["predicted"].median()
-    axes[0, 0].plot(
-        first.index, first, color="black", linewidth=1.0, linestyle=(0, (1, 1)), label="first order, no noise"
-    )
-    sizes = at_base(setup, scan, "tokens", "width")
-    pairs = sorted(set(zip(sizes["tokens"], sizes["width"], strict=True)), key=lambda s: (s[0] * s[1], s))
-    groups = [(f"n = {n}, d = {d}", sizes[(sizes["tokens"] == n) & (sizes["width"] == d)]) for n, d in pairs]
-    _scan_lines(axes[0, 1], sizes, groups)
-    for ax in axes[0]:
-        ax.axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2, label="recovered below")
-        log_axis(ax, "both")
-        ax.set_xlabel("γ")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    axes[0, 0].set_ylabel("|X*(γ) − X_true| / |X_true|")
-    letter(axes, [f"n = {setup.base_tokens}, d = {setup.base_width}, by noise", "by size, without noise"])
+    admissible = scan.loc[scan["admissible"], "scanned_gamma"]
+    ax.axvspan(admissible.min(), admissible.max(), color="0.6", alpha=0.5, label="γ of Theorem J.1")
+    ax.axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2, label="recovered below")
+    log_axis(ax, "both")
+    ax.set_xlabel("γ")
+    ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
 
 
-def order(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Observed order of convergence by method, every problem a point, from the smallest distance."""
-    figure, axes = new_figure(1, 1, width=5.2, height=3.6)
-    ax = axes[0, 0]
-    ticks = []
-    for i, method in enumerate(setup.method):
-        orders = np.sort(near_orders(table, method).to_numpy())
-        spread = 0.3 * (np.mod(np.arange(orders.size) * 0.618034, 1) - 0.5)
+def targets(setup: AttentionNewton, table: pd.DataFrame, reading: pd.DataFrame) -> Figure:
+    """Trained targets: error of the best blind end on each input, and characters read by enumeration under noise."""
+    figure, axes = new_figure(1, 2, width=8.4, height=4.0)
+    names = list(dict.fromkeys(zip(table["target"], table["view"], strict=True)))
+    for at, (target, view) in enumerate(names):
+        rows = table[(table["target"] == target) & (table["view"] == view)]
+        _strip(axes[0, 0], at, rows["best_error"].to_numpy())
+    axes[0, 0].axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2)
+    log_axis(axes[0, 0], "y")
+    texts = [f"{target}\n{view}" for target, view in names]
+    axes[0, 0].set_xticks(range(len(names)), texts, rotation=40, ha="right")
+    axes[0, 0].set_ylabel("|X − X_true| / |X_true|, least residual")
+    for i, (view, rows) in enumerate(reading.groupby("view", sort=False) if len(reading) else []):
+        mean = rows.groupby("noise")["read"].agg(["mean", "min", "max"])
+        x = np.maximum(mean.index.to_numpy(), 1e-3)
         look = _look(i)
-        ax.plot(
-            i + spread, np.clip(orders, -0.5, 4), linestyle="", marker=look["marker"], color=look["color"], alpha=0.5
-        )
-        if orders.size:
-            ax.plot([i - 0.3, i + 0.3], [np.median(orders)] * 2, color="black", linewidth=2)
-        ticks.append(f"{method}\nn = {orders.size}")
-    for value, text in ((1, "linear"), (1.5, "order 3/2"), (2, "quadratic")):
-        ax.axhline(value, color="0.5", linestyle=":", linewidth=1)
-        ax.text(len(ticks) - 0.45, value + 0.02, text, va="bottom", fontsize=8)
-    ax.set_xticks(range(len(ticks)), ticks)
-    ax.set_xlim(-0.6, len(ticks) + 0.15)
-    ax.set_ylabel(f"observed order (start at {table['distance'].min():g})")
+        axes[0, 1].plot(x, mean["mean"], label=str(view), **look)
+        axes[0, 1].fill_between(x, mean["min"], mean["max"], color=look["color"], alpha=0.15, linewidth=0)
+    log_axis(axes[0, 1], "x")
+    axes[0, 1].set_ylim(-0.03, 1.03)
+    axes[0, 1].set_xlabel("noise / spread of B (0 drawn at 0.001)")
+    axes[0, 1].set_ylabel("share of characters read (mean, range)")
+    if len(reading):
+        axes[0, 1].legend(loc="lower left")
+    letter(axes, ["Levenberg–Marquardt from blind starts", "enumeration, position by position"])
     return figure
 
 
-def work_per_run(rows: pd.DataFrame, counts: pd.Series, method: str) -> pd.Series:
-    """Multiply-adds of one run: steps and products or evaluations of `basin` times the counts of `cost`."""
-    if method == "l-bfgs":
-        return rows["work"] * (counts["value"] + counts["gradient"])
-    per_step = counts["gradient"] + counts["value"]
-    if method == "truncated CG":
-        return rows["steps"] * per_step + rows["work"] * counts["product"]
-    return rows["steps"] * (per_step + counts["hessian"] + counts["cholesky"])
-
-
-def cost(setup: AttentionNewton, table: pd.DataFrame, parts: pd.DataFrame) -> Figure:
-    """Steps, and multiply-adds to X*, against the number of variables, from the second-smallest distance."""
-    figure, axes = new_figure(1, 2, width=8.0, height=3.9)
-    distance = sorted(table["distance"].unique())[min(1, table["distance"].nunique() - 1)]
-    rows = at_base(setup, table[table["distance"] == distance], "tokens", "width").dropna(subset=["steps"])
-    for i, method in enumerate(setup.method):
-        steps: dict[int, Any] = {}
-        work: dict[int, Any] = {}
-        for (n, d), part in rows[rows["method"] == method].groupby(["tokens", "width"]):
-            found = parts[(parts["tokens"] == n) & (parts["width"] == d)]
-            if len(found):
-                counts = found.groupby("part")["multiply_adds"].first()
-                steps.setdefault(n * d, []).extend(part["steps"])
-                work.setdefault(n * d, []).extend(work_per_run(part, counts, method))
-        for ax, values in zip(axes[0], (steps, work), strict=True):
-            sizes = sorted(values)
-            ax.plot(sizes, [np.median(values[size]) for size in sizes], label=method, **_look(i))
-    for ax, text in zip(axes[0], ("median steps to X*", "median multiply-adds to X*"), strict=True):
-        log_axis(ax, "both")
-        sizes = sorted(set(rows["tokens"] * rows["width"]))
-        ax.set_xticks(sizes, [str(size) for size in sizes], rotation=45)
-        ax.minorticks_off()
-        ax.set_xlabel("number of variables n d")
-        ax.set_ylabel(text)
-    letter(axes, [f"steps, from distance {distance:g}", "direct solves not counting eigenvalues"])
-    shared_legend(figure)
-    return figure
+def _strip(ax: Axes, at: int, values: np.ndarray) -> None:
+    jitter = np.linspace(-0.2, 0.2, len(values))
+    ax.plot(at + jitter, values, linestyle="", marker="o", color=COLOURS[at % 8], alpha=0.6)

@@ -1,4 +1,4 @@
-"""One recovery problem: data, weights and target, and the minimiser that belongs to the data."""
+"""One recovery problem: data, weights and target; when an end of a method counts as the data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from torch import Tensor
 
 from runner.contract.experiment import Context
 from runner.curvature.closed_form import attention as att
+from runner.curvature.closed_form.attention.heads import Heads
+from runner.training.levenberg_marquardt import LeastSquares, polished
 from runner.training.newton import Objective, minimise
 from runner.training.recovery import recovery_objective
 
 POLISH_STEPS = 80
 POLISHED = 1e-10  # gradient norm below which a followed point counts as stationary
+EXACT = 1e-10  # |attention(X) - B| / |B| below which X solves the equations
+SAME = 1e-4  # relative distance below which two solutions are one
+FAR = 1e6  # of the data's norm: an end beyond is off to infinity
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Problem:
     def data(self) -> Tensor:
         """vec X."""
         return att.vec(self.x)
+
+    @property
+    def layer(self) -> Heads:
+        return Heads(self.w.unsqueeze(0), self.v.unsqueeze(0))
 
     def objective(self, gamma: float) -> Objective:
         return recovery_objective(self.w, self.v, self.b, gamma)
@@ -66,3 +75,78 @@ def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
     if not float(trace.gradient_norm[-1, 0]) <= POLISHED:
         return point, smallest, "not converged"
     return point, smallest, "ok" if smallest > 0 else "not a minimum"
+
+
+def equations(layer: Heads, b: Tensor) -> LeastSquares:
+    """layer(X) - B as a function of vec X, B (n, H k)."""
+    d = layer.width
+    return LeastSquares(
+        lambda flat: (layer.outputs(att.unvec(flat, d)) - b).flatten(-2),
+        lambda flat: layer.jacobian(att.unvec(flat, d)).flatten(-3, -2),
+    )
+
+
+def invariances(layer: Heads, n: int) -> Tensor:
+    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W and V do not see them.
+
+    All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a row's scores by one
+    constant); a single token by u where also W_h^T u = 0. No column where W or V is regular. At W = 0, where every
+    output is the mean token, there are more, and so they are wherever there are fewer outputs than unknowns.
+    """
+    d = layer.width
+    rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
+    together, alone = _null(rows), _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
+    ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
+    moves = torch.cat([torch.kron(torch.eye(n, dtype=rows.dtype), alone), torch.kron(ones, together)], dim=1)
+    if moves.shape[1] == 0:
+        return moves.new_zeros(n * d, 0)
+    vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
+    return vectors[:, values > 1e-8]
+
+
+def _null(matrix: Tensor) -> Tensor:
+    """Orthonormal basis (N, k) of the null space."""
+    _, values, vectors = torch.linalg.svd(matrix)
+    rank = int((values > 1e-10 * values[0].clamp_min(1e-300)).sum())
+    return vectors[rank:].mT
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Polished ends of S starts: points (S, N); error (S,): |X - X_true| / |X_true|; exact (S,): the equations hold."""
+
+    points: Tensor
+    error: Tensor
+    exact: Tensor
+
+
+def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
+    """Polish every end by Newton's method on the equations; one off to infinity solves nothing: error inf."""
+    kept = torch.isfinite(ends).all(-1) & (ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm())
+    points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
+    error = torch.where(kept, (points - data).norm(dim=-1) / data.norm(), torch.inf)
+    exact = kept & (problem.value(points).norm(dim=-1) <= EXACT * b.norm())
+    return Ended(points, error, exact)
+
+
+def distinct(points: Tensor) -> Tensor:
+    """One of each group of points (S, N) that agree to SAME of their norm."""
+    found: list[Tensor] = []
+    for point in points:
+        if all((point - other).norm() > SAME * other.norm() for other in found):
+            found.append(point)
+    return torch.stack(found) if found else points[:0]
+
+
+def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tensor:
+    """|X - X_true| / |X_true| (S,) up to the invariances and the order of the tokens."""
+    from scipy.optimize import linear_sum_assignment
+
+    reduced = points - (points @ basis) @ basis.mT
+    truth = (data - basis @ (basis.mT @ data)).unflatten(-1, (-1, d))
+    errors = []
+    for point in reduced:
+        costs = torch.cdist(point.unflatten(-1, (-1, d)), truth).square()
+        row, column = linear_sum_assignment(costs.numpy())
+        errors.append(costs[row, column].sum().sqrt() / data.norm())
+    return torch.stack(errors) if errors else points.new_zeros(0)

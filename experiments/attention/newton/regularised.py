@@ -1,18 +1,21 @@
-"""The minimiser against gamma, Theorem J.1 in numbers, and what the parts of a step cost."""
+"""The minimiser against gamma, and Theorem J.1 in numbers."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from experiments.attention.newton.problem import Problem, follow
+from experiments.attention.newton.problem import Problem, draw, follow
+from runner.contract.experiment import Context
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.training.newton import minimise, spectral_step
+from runner.training.newton import minimise
+
+if TYPE_CHECKING:
+    from experiments.attention.newton import AttentionNewton
 
 Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|
@@ -29,6 +32,17 @@ def admissible_gamma(problem: Problem) -> float:
     """gamma = 42 n d R^8 (Theorem J.1 with the constant of Lemma I.3)."""
     d, n = problem.x.shape
     return BOUNDS["I.3"].printed(n, d, theorem_radius(problem))
+
+
+def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
+    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma; B without noise."""
+    theorem: list[Row] = []
+    scan: list[Row] = []
+    for index in range(setup.problems):
+        problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
+        theorem.append(theorem_row(problem, index))
+        scan += scan_rows(problem, setup.scan, index)
+    return {"theorem": theorem, "scan": scan}
 
 
 def scan_rows(problem: Problem, gammas: Sequence[float], index: int) -> list[Row]:
@@ -99,40 +113,3 @@ def follow_scaled(problem: Problem, gamma: float) -> tuple[Tensor, float, str]:
     smallest = float(torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))[0, 0])
     small = float(trace.gradient_norm[-1, 0]) <= 1e-12 * gamma * float(problem.data.norm())
     return point, smallest, "ok" if small and smallest > 0 else "not converged"
-
-
-def cost_rows(problem: Problem, gamma: float, repeats: int) -> list[Row]:
-    """Multiply-adds (leading order, as derived in curvature.closed_form.attention) and time of each part of a step."""
-    d, n = problem.x.shape
-    size = n * d
-    objective = problem.objective(gamma)
-    point = problem.data.unsqueeze(0)
-    hessian, gradient = objective.hessian(point), objective.gradient(point)
-    shifted = hessian + 2 * hessian.abs().sum() * torch.eye(size, dtype=hessian.dtype)
-    parts: dict[str, tuple[float, Callable[[], object]]] = {
-        "value": (2 * n * n * d + 2 * n * d * d, lambda: objective.value(point)),
-        "gradient": (5 * n * n * d + 5 * n * d * d, lambda: objective.gradient(point)),
-        "hessian": (n * size**2 + size**3, lambda: objective.hessian(point)),
-        "product": (15 * n * n * d + 10 * n * d * d, lambda: objective.product(point, gradient)),
-        "cholesky": (
-            size**3 / 6 + size**2,
-            lambda: torch.cholesky_solve(gradient.mT, torch.linalg.cholesky(shifted[0])),
-        ),
-        "eigenvalues": (9 * size**3, lambda: spectral_step(hessian, gradient, absolute=True)),
-    }
-    return [
-        {"part": name, "multiply_adds": float(count), "milliseconds": _milliseconds(call, repeats)}
-        for name, (count, call) in parts.items()
-    ]
-
-
-def _milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """Median wall time; NaN for no repeats."""
-    if repeats == 0:
-        return math.nan
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return 1e3 * sorted(times)[len(times) // 2]

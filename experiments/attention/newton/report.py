@@ -1,16 +1,17 @@
-"""The report of the recovery by Newton's method."""
+"""The report of the recovery."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from experiments.attention.newton import claims
+import pandas as pd
+
+from experiments.attention.newton import claims, notes
 from experiments.attention.newton import figures as draw
 from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from experiments.attention.newton import AttentionNewton
@@ -19,33 +20,39 @@ if TYPE_CHECKING:
 
 
 class AttentionNewtonAnalysis(Analysis):
-    """Readings of `theorem`, `basin`, `scan`, `iterates` and `cost`, as far as they are stored."""
+    """Readings of the studies' tables, as far as they are stored."""
 
     experiment: AttentionNewton
+    bars: ClassVar[str] = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         setup, tables = self.experiment, self.tables
         drawn: dict[str, Callable[[], Figure]] = {}
-        if "iterates" in tables and len(claims.at_base(setup, tables["iterates"])):
-            drawn["iterates"] = lambda: draw.iterates(setup, tables["iterates"])
-        if "basin" in tables:
-            drawn["basin"] = lambda: draw.basin(setup, tables["basin"])
-            drawn["outcomes"] = lambda: draw.outcomes(setup, tables["basin"])
-            drawn["order"] = lambda: draw.order(setup, tables["basin"])
+        if "contest" in tables:
+            drawn["contest"] = lambda: draw.contest(setup, tables["contest"])
+            drawn["cost"] = lambda: draw.cost(setup, tables["contest"])
+            drawn["outcomes"] = lambda: draw.outcomes(setup, tables["contest"])
+        if "balls" in tables:
+            theorem = tables.get("theorem", pd.DataFrame())
+            drawn["certificate"] = lambda: draw.certificate(setup, tables["balls"], theorem)
+        if "identify" in tables:
+            drawn["identifiability"] = lambda: draw.identifiability(setup, tables["identify"])
+        if "noise" in tables:
+            drawn["noise"] = lambda: draw.noise(setup, tables["noise"])
         if "scan" in tables:
             drawn["recovery"] = lambda: draw.recovery(setup, tables["scan"])
-        if "basin" in tables and "cost" in tables:
-            drawn["cost"] = lambda: draw.cost(setup, tables["basin"], tables["cost"])
+        if "targets" in tables:
+            drawn["targets"] = lambda: draw.targets(setup, tables["targets"], tables.get("reading", pd.DataFrame()))
         return drawn
 
     def statistics(self) -> list[Statistic]:
-        return claims.statistics(self.experiment, self.tables)
+        return notes.statistics(self.tables)
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.experiment, self.tables)
 
     def measured(self) -> pd.DataFrame | None:
-        return claims.measured(self.tables)
+        return notes.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.experiment, self.tables)
+        return notes.notes(self.experiment, self.tables)

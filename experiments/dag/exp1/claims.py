@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.comparisons import seed_fits
-from experiments.dag.protocol.scores import fit_of_means, scored
-from experiments.dag.protocol.summary import first, groups, seed_values, variance_components
-from experiments.printed import statements
+from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
+from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -23,52 +22,139 @@ CHAIN = 8
 DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
 """Metric of Table 2 -> column of `networks`."""
 Parts = dict[str, list[float]]
+Networks = Mapping[tuple[int, str, str], "pd.DataFrame"]
+"""(depth, arch, checkpoint) -> rows by distance and seed."""
 
 
-def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
-    says = statements("exp1_resonance")
     distances, networks = first(tables["distances"]), first(tables["networks"])
     parts = {keys: rows for keys, rows in groups(distances, VARIANT) if keys[2] in ENDS}
     plain = {k: rows for k, rows in parts.items() if k[1] == "plain"}
     residual = {k: rows for k, rows in parts.items() if k[1] == "residual"}
-    found = [
+    same = published_start(tables, arch="plain")
+    return [
+        *resonance(plain, residual, says),
+        *coupling(plain, residual, says, same),
+        *scales(plain, says),
+        *chain(networks, says, same),
+        *after_training(networks, plain, says),
+    ]
+
+
+def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+    """How R falls with distance."""
+    return [
         judge.bound(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}),
         judge.number(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}),
         judge.bound(says["residual slower than plain"], slower(plain, residual)),
         judge.bound(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}),
-        judge.bound(says["norms at L=32"], {text(k): tail(p, k[0]) for k, p in plain.items() if k[0] == 32}),
-        judge.number(
-            says["plain C at the largest distance"],
-            {text(k): list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")},
-        ),
-        judge.bound(
-            says["residual C"],
-            {text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()},
-        ),
     ]
+
+
+def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+    """How C falls with distance: at init, after training (a mark) and from one to the other; same: see `on_own`."""
+    far = {k: list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")}
+    falls = {
+        checkpoint: judge.bound(
+            says["plain C monotone"], {text(k): largest_step(p, "C") for k, p in plain.items() if k[2] == checkpoint}
+        )
+        for checkpoint in ENDS
+    }
+    smallest = {text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()}
+    return [
+        on_own(says["plain C at the largest distance"], {text(k): v for k, v in far.items()}, same),
+        judge.together(falls, main="init"),
+        judge.bound(says["residual C"], smallest),
+        judge.bound(says["C shifts upward"], shifts({**plain, **residual})),
+    ]
+
+
+def scales(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+    """Order of magnitude of R(0)."""
+    found = []
     for name, checkpoint in (("scale of R at init", "init"), ("scale of R at the end", "final")):
         scale = {text(k): logs(values_at(p, "R", 0)) for k, p in plain.items() if k[2] == checkpoint}
         found.append(judge.bound(says[name], scale))
-    return found + chain(networks, says)
+    return found
 
 
-def chain(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def on_own(statement: Statement, parts: Parts, same: bool) -> Claim:
+    """A printed mean over untrained networks; same: whether these are the paper's own, on its own images."""
+    return judge.number(statement, parts, same={k: sum(v) / len(v) for k, v in parts.items() if v} if same else None)
+
+
+def chain(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
     """Statements about the Jacobians of plain networks at init."""
     init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
     part = init[init["depth"] == CHAIN]
+    skips = networks[(networks["arch"] == "residual") & networks["checkpoint"].isin(ENDS)]
     depths = {f"L={k[0]}": list(seed_values(p, "rho").values()) for k, p in groups(init, ["depth"])}
     norms = [math.exp(CHAIN * v) for v in seed_values(part, "lyapunov_log_norm").values()]
     exponent = says["Lyapunov exponent"]
     readings = {
-        name: judge.number(exponent, {f"L={CHAIN}": list(seed_values(part, column).values())})
+        name: on_own(exponent, {f"L={CHAIN}": list(seed_values(part, column).values())}, same)
         for name, column in (("QR", "lyapunov_1"), ("Eq. 8", "lyapunov_log_norm"))
     }
     return [
-        judge.number(says["rho at init"], depths),
-        judge.number(says["norm of the chain"], {f"L={CHAIN} init": norms}),
+        on_own(says["rho at init"], depths, same),
+        judge.bound(says["rho of residual networks"], by_variant(skips, "rho")),
+        on_own(says["norm of the chain"], {f"L={CHAIN} init": norms}, same),
         judge.together(readings, main="QR"),
     ]
+
+
+def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+    """Section 7: the decay is guaranteed at init by λ₁ < 0 and persists after training, where λ₁ > 0."""
+    init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
+    readings = {
+        name: judge.bound(says["negative exponent at init"], by_variant(init, column))
+        for name, column in (("QR", "lyapunov_1"), ("Eq. 8", "lyapunov_log_norm"))
+    }
+    final = networks[networks["checkpoint"] == "final"]
+    trained = {text(k): rates(p) for k, p in plain.items() if k[2] == "final"}
+    return [
+        judge.together(readings, main="QR"),
+        judge.bound(says["positive exponent after training"], by_variant(final, "lyapunov_1")),
+        judge.bound(says["decay after training"], trained),
+        judge.bound(says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items()}),
+    ]
+
+
+def by_variant(networks: pd.DataFrame, column: str) -> Parts:
+    """'L=8 plain init' -> values over seeds."""
+    found = groups(networks, VARIANT)
+    return {f"L={k[0]} {k[1]} {k[2]}": list(seed_values(p, column).values()) for k, p in found}
+
+
+def cancellation(part: pd.DataFrame, depth: int) -> list[float]:
+    """log10 of how much more the mean block's norm falls from d = 0 to L − 1 than the mean norm of the images' own."""
+    means, own = (part.pivot(index="seed", columns="distance", values=name) for name in ("R", "R_examples"))
+    return [float(v) for v in (fall_of(means, depth) - fall_of(own, depth)).dropna()]
+
+
+def fall_of(wide: pd.DataFrame, depth: int) -> pd.Series[float]:
+    """log10 of the value at d = 0 over that at d = L − 1, by seed."""
+    import numpy as np
+
+    return np.log10(wide[0] / wide[depth - 1])
+
+
+def shifts(parts: Networks) -> Parts:
+    """Mean of C(d) over d >= 1, final less init, paired by seed."""
+    found: Parts = {}
+    for (depth, arch, checkpoint), part in parts.items():
+        other = parts.get((depth, arch, "final"))
+        if checkpoint == "init" and other is not None:
+            before, later = (p[p["distance"] > 0].groupby("seed")["C"].mean() for p in (part, other))
+            found[f"L={depth} {arch}"] = list((later - before).dropna())
+    return found
+
+
+def largest_step(part: pd.DataFrame, value: str) -> list[float]:
+    """Pseudovalues over seeds of the largest step d → d + 1 of the mean over seeds."""
+    wide = part.pivot(index="seed", columns="distance", values=value).dropna()
+    return jackknife(wide, lambda t: float(t.mean().diff().max()))
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -103,11 +189,6 @@ def logs(values: Mapping[int, float]) -> list[float]:
     return [math.log10(v) for v in values.values() if v > 0]
 
 
-def tail(part: pd.DataFrame, depth: int) -> list[float]:
-    """log10 R(L−1) of each seed."""
-    return logs(values_at(part, "R", depth - 1))
-
-
 def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:
     """seed -> value at one distance."""
     return seed_values(part[part["distance"] == distance], value)
@@ -117,59 +198,3 @@ def decades(part: pd.DataFrame, depth: int) -> list[float]:
     """log10 R(0)/R(L−1) of each seed."""
     start, end = values_at(part, "R", 0), values_at(part, "R", depth - 1)
     return [math.log10(start[s] / end[s]) for s in start if end.get(s)]
-
-
-def notes(tables: Mapping[str, pd.DataFrame], plain_name: str) -> list[str]:
-    """Findings in plain words."""
-    found = [power_note(tables["distances"])]
-    found += spread_note(tables["distances"])
-    found += examples_note(tables["distances"], plain_name)
-    networks = first(tables["networks"])
-    part = networks[(networks["arch"] == plain_name) & (networks["checkpoint"] == "init")]
-    for (depth,), rows in groups(part, ["depth"]):
-        qr, log_norm = rows["lyapunov_1"].mean(), rows["lyapunov_log_norm"].mean()
-        found.append(
-            f"λ₁ at L = {depth}, {plain_name}, init: {qr:.3f} by QR from Q = I (what the paper's tables hold), "
-            f"{log_norm:.3f} by Eq. 8, (1/L) log ‖J_L … J_1‖₂."
-        )
-    return [note for note in found if note]
-
-
-def power_note(distances: pd.DataFrame) -> str:
-    """What the tests per distance can show at this number of seeds."""
-    n = distances["seed"].nunique()
-    smallest = 2 / math.comb(2 * n, n)
-    if n < 2:
-        return "One seed: no test between architectures or checkpoints."
-    return (
-        f"With {n} seeds the smallest p is {smallest:.2g} (Mann–Whitney) and {2.0 ** (1 - n):.2g} (Wilcoxon): "
-        "after Holm's correction over the distances of a figure no single distance can reach 0.05; read the effect "
-        "sizes (±1: the two groups do not overlap)."
-    )
-
-
-def spread_note(distances: pd.DataFrame) -> list[str]:
-    """How the two sources of variance compare at distance 0."""
-    found = []
-    for (depth, arch, checkpoint), part in groups(distances[distances["distance"] == 0], VARIANT):
-        c = variance_components(part, "R")
-        if checkpoint in ENDS and c.seeds > 0:
-            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.within / c.seeds):.1f}")
-    text = "Std of R(0) between sets of images of one network over that between training seeds: "
-    return [text + "; ".join(found) + "."] if found else []
-
-
-def examples_note(distances: pd.DataFrame, plain_name: str) -> list[str]:
-    """The norm of the mean block beside the mean norm of the images' own blocks (Remark 38)."""
-    found = []
-    table = first(distances)[lambda t: t["arch"] == plain_name]
-    for (depth, checkpoint), part in groups(table, ["depth", "checkpoint"]):
-        if checkpoint in ENDS:
-            means = part.groupby("distance")[["R", "R_examples"]].mean()
-            near, far = means.loc[0], means.loc[depth - 1]
-            found.append(
-                f"{plain_name}, L = {depth}, {checkpoint}: the mean block has norm {near['R']:.3g} at d = 0 and "
-                f"{far['R']:.3g} at d = {depth - 1}; the images' own blocks have {near['R_examples']:.3g} and "
-                f"{far['R_examples']:.3g} on average. The tables hold the first, Remark 38 writes the second."
-            )
-    return found

@@ -16,6 +16,7 @@ class Exp1Deep(Exp1Resonance):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"
+    claimed: ClassVar[str] = "exp1_deep"
 
     probes: int = 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.figures import error_line
+from experiments.dag.protocol.figures import BARS, error_line
 from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
@@ -35,6 +35,7 @@ def u_shape(distances: pd.DataFrame) -> Figure:
     axes[0, 0].set_ylabel(r"resonance $R(d) = \|H\|_F$")
     figures.letter(axes, [f"$L={d}$" for d in depths])
     figures.shared_legend(figure)
+    figures.note(figure, BARS)
     return figure
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from experiments.dag.exp1 import claims, deep_claims, deep_figures, spectral_norm_claims
+from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.printed import mark, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.contract.analysis import Analysis
+from runner.report import figures as drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,34 +27,70 @@ DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapuno
 """Columns of `networks` that Table 2 holds, and the second reading of λ₁."""
 
 
+PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
+"""Of them, those that the tables print -> metric of the reference file."""
+TITLES = ("largest block Jacobian", "exponent by QR, as printed", "exponent by Eq. 8")
+
+
 class ResonanceAnalysis(Analysis):
     """Exp. 1; plain: the architecture that stands against the residual one."""
 
     experiment: Exp1Resonance
 
     plain: ClassVar[str] = "plain"
+    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (("C", 12, 11, "plain C at the largest distance"),)
+    """Printed in words: (value, depth, distance, statement)."""
     resonance_figure: ClassVar[str] = "fig3_resonance"
     coupling_figure: ClassVar[str] = "fig2_coupling"
     dynamics_figure: ClassVar[str] = "table2_dynamics"
+    bars: ClassVar[str] = "± sample standard deviation over seeds"
+
+    def captions(self) -> Mapping[str, str]:
+        each = "a panel per depth L, a line per architecture and checkpoint"
+        return {
+            self.coupling_figure: f"Coupling C between two activations against their distance in the network: {each}",
+            self.resonance_figure: f"Resonance R against distance, with the decay of the fit to the means: {each}",
+            "remark38_examples": f"The mean over images of the norms of single images, beside R of the mean: {each}",
+            "stable_rank": f"Stable rank D of the block against distance: {each}",
+            self.dynamics_figure: "Spectral radius and Lyapunov exponents of the Jacobian chain against depth L",
+            "spread": "Standard deviation of R relative to its mean, between trainings and between image sets of one",
+            "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
+            "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
+        }
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         distances, networks, pairs = self.tables["distances"], self.tables["networks"], self.tables["pairs"]
         deepest = pairs[pairs["depth"] == pairs["depth"].max()]
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
         return {
-            self.coupling_figure: lambda: figures.decay(distances, "C", **of),
-            self.resonance_figure: lambda: figures.decay(
-                distances, "R", log=True, fits=self._fit_texts(distances), **of
+            self.coupling_figure: lambda: self._with_points(figures.decay(distances, "C", **of), "C"),
+            self.resonance_figure: lambda: self._with_points(
+                figures.decay(distances, "R", log=True, fits=self._fit_texts(distances), **of), "R"
             ),
             "remark38_examples": lambda: figures.decay(distances, "R_examples", log=True, **of),
             "stable_rank": lambda: figures.decay(distances, "D", **of),
             self.dynamics_figure: lambda: figures.against(
-                networks, DYNAMICS, x="depth", variant="arch", text="depth $L$"
+                networks,
+                DYNAMICS,
+                x="depth",
+                variant="arch",
+                text="depth $L$",
+                titles=TITLES,
+                paper=figures.Paper(printed(self.experiment.claimed), PRINTED),
             ),
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
             "spread": lambda: figures.spread(distances, "R", checkpoint="final", **of),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
         }
+
+    def _with_points(self, figure: Figure, value: str) -> Figure:
+        """The figure with the single values that the paper prints of it in words (`points`)."""
+        depths = list(dict.fromkeys(first(self.tables["distances"])["depth"]))
+        for of, depth, distance, name in self.points:
+            if of == value and depth in depths:
+                mark(figure.axes[depths.index(depth)], distance, self.experiment.says[name].number, self.plain)
+                drawing.note(figure, "black hollow marks: printed in the paper's words")
+        return figure
 
     def _fit_texts(self, distances: pd.DataFrame) -> dict[tuple[Any, ...], str]:
         """Decay rate and R² of the fit to the means, by depth, architecture and checkpoint."""
@@ -80,25 +118,26 @@ class ResonanceAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables)
+        return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables, self.plain)
+        return notes.notes(self.tables, self.plain)
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same readings of spectrally normalised networks, and claims of its own."""
 
     plain: ClassVar[str] = "plain_sn"
+    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(("R", 8, d, "plateau of R") for d in (0, 7))
     resonance_figure: ClassVar[str] = "figN1_resonance"
     coupling_figure: ClassVar[str] = "coupling"
     dynamics_figure: ClassVar[str] = "tableN2_dynamics"
 
     def claims(self) -> list[Claim]:
-        return spectral_norm_claims.claims(self.tables)
+        return spectral_norm_claims.claims(self.tables, self.experiment.says)
 
 
 class DeepAnalysis(ResonanceAnalysis):
@@ -106,6 +145,12 @@ class DeepAnalysis(ResonanceAnalysis):
 
     experiment: Exp1Deep
 
+    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
+        ("C", 32, 31, "coupling of the ends"),
+        ("R", 32, 0, "start of the U"),
+        ("R", 32, 14, "bottom of the U"),
+        ("R", 32, 31, "end of the U"),
+    )
     resonance_figure: ClassVar[str] = "tableN3_resonance"
     coupling_figure: ClassVar[str] = "tableN3_coupling"
     dynamics_figure: ClassVar[str] = "tableN3_dynamics"
@@ -119,7 +164,7 @@ class DeepAnalysis(ResonanceAnalysis):
         }
 
     def claims(self) -> list[Claim]:
-        return deep_claims.claims(self.tables)
+        return deep_claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return deep_claims.measured(self.tables)

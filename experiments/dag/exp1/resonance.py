@@ -19,6 +19,7 @@ class Exp1Resonance(InterLayer):
     title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
+    claimed: ClassVar[str] = "exp1_resonance"
 
     depth: list[int] = grid()
     arch: list[str] = grid()

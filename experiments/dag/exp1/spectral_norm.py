@@ -16,6 +16,7 @@ class Exp1bSpectralNorm(Exp1Resonance):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
+    claimed: ClassVar[str] = "exp1b_spectral_norm"
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp1.report import SpectralNormAnalysis

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp1.claims import ENDS, decades, text, values_at
 from experiments.dag.protocol.scores import fit_of_means
 from experiments.dag.protocol.summary import first, groups, seed_values
-from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -21,10 +20,30 @@ SHALLOW, DEEP = 8, 16
 """The least depth, at which rho reaches 1 in training, and the one whose decay Fig. N.1 puts into orders."""
 
 
-def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
-    says = statements("exp1b_spectral_norm")
-    return [*dynamics(first(tables["networks"]), says), *decay(first(tables["distances"]), says)]
+    networks = first(tables["networks"])
+    return [*dynamics(networks, says), *decay(first(tables["distances"]), says), *accuracies(networks, says)]
+
+
+def accuracies(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Accuracy of the spectrally normalised networks by depth, and of the residual ones."""
+    plain = {k[0]: seed_values(rows, "test_accuracy") for k, rows in rows_of(networks, "final").items()}
+    start = plain.get(SHALLOW, {})
+    shares = {
+        f"L={depth}": [values[s] / start[s] for s in values if s in start]
+        for depth, values in plain.items()
+        if depth != SHALLOW
+    }
+    final = networks[(networks["arch"] == "residual") & (networks["checkpoint"] == "final")]
+    percent = {
+        f"L={k[0]}": [100 * v for v in seed_values(rows, "test_accuracy").values()]
+        for k, rows in groups(final, ["depth"])
+    }
+    return [
+        judge.bound(says["accuracy drops"], shares),
+        judge.number(says["accuracy of residual networks"], percent),
+    ]
 
 
 def rows_of(table: pd.DataFrame, checkpoint: str | None = None) -> dict[tuple[int, str, str], pd.DataFrame]:

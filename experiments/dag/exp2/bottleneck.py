@@ -18,7 +18,6 @@ from runner.contract.experiment import (
     grid,
     one_of,
     positive,
-    report_only,
 )
 from runner.models.kinds.chain import MlpModel
 from runner.models.kinds.initial import initial_setting
@@ -32,13 +31,13 @@ class Exp2Bottleneck(InterLayer):
     title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
+    claimed: ClassVar[str] = "exp2_bottleneck"
 
     depth: list[int] = grid()
     d_u: list[int] = grid()
     activation: str = "relu"
     probes: int = 100
     rank_examples: int = free(8)
-    constant: float = report_only(1.25)
     model: MlpModel
 
     def __post_init__(self) -> None:

@@ -6,130 +6,131 @@ compared; ranks are numerical ranks in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from experiments.dag.protocol.scores import paired
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner import stats
-from runner.contract.experiment import Claim
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT = "Section 5.2"
-APPENDIX = "Appendix N"
 ENDS = ("init", "final")
 KEYS = ["depth", "d_u", "checkpoint"]
+SHALLOW, DEEP = 6, 8
+"""The depths of Tables 3 and N.1."""
+NARROW, WIDE = 4, 256
+"""The widths between which Section 5.2 counts the suppression."""
+FROM = 64
+"""Least width of the statements on the deeper network."""
+Parts = dict[str, list[float]]
+Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
+"""(depth, checkpoint) -> rows seed, columns d_u."""
 
 
-def claims(tables: Mapping[str, pd.DataFrame], classes: int, constant: float) -> list[Claim]:
-    """One claim per statement, depth and checkpoint. constant: largest over smallest that still counts as constant."""
+def claims(tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, Statement]) -> list[Claim]:
+    """One claim per statement; depths, checkpoints and widths are its parts."""
     far = first(tables["far"])
     far = far[far["checkpoint"].isin(ENDS)]
-    found: list[Claim] = []
+    d, c, r = (wide(far, f"{name}_estimate") for name in ("D", "C", "R"))
+    return [
+        judge.number(says["suppression of D_far"], suppression(d)),
+        judge.bound(says["D_far monotone"], {text(k): smallest_steps(t) for k, t in d.items() if k[1] == "init"}),
+        judge.bound(says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}),
+        *ranks(tables["ranks"], classes, says),
+        judge.bound(says["range of C_far"], {text(k): ranges(t) for k, t in c.items()}),
+        judge.bound(says["C_far less sensitive"], {text(k): ratios(t, c[k]) for k, t in d.items() if k in c}),
+        judge.bound(says["R_far constant"], {text(k): ranges(t) for k, t in r.items() if k[1] == "init"}),
+        judge.bound(says["R_far falls"], {text(k): slopes(t) for k, t in r.items() if k[1] == "final"}),
+        *deeper(d, says),
+    ]
+
+
+def wide(far: pd.DataFrame, column: str) -> dict[tuple[int, str], pd.DataFrame]:
+    """Tables by depth and checkpoint, of at least two widths; seeds that lack a width are left out."""
+    found = {}
     for (depth, checkpoint), part in groups(far, ["depth", "checkpoint"]):
-        found += list(by_width(part, classes, f"L={depth} {checkpoint}"))
-        found += list(resonance(part, checkpoint, constant, f"L={depth} {checkpoint}"))
-        if (depth, checkpoint) == (6, "init"):
-            found += list(suppression(part))
-    found += list(depths(far))
-    found += list(ranks(tables["ranks"], classes))
+        table = part.pivot(index="seed", columns="d_u", values=column).sort_index(axis=1).dropna()
+        if len(table.columns) > 1 and len(table):
+            found[int(depth), str(checkpoint)] = table
     return found
 
 
-def wide(part: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Rows seed, columns d_u in order; seeds that lack a width are left out."""
-    return part.pivot(index="seed", columns="d_u", values=column).sort_index(axis=1).dropna()
+def text(keys: tuple[int, str]) -> str:
+    """'L=6 init'."""
+    return f"L={keys[0]} {keys[1]}"
 
 
-def suppression(part: pd.DataFrame) -> Iterator[Claim]:
-    """D_far of the widest narrow layer against the narrowest, L = 6, init."""
-    table = wide(part, "D_estimate")
-    if {4, 256} <= set(table.columns):
-        yield judge.number(
-            "suppression of D_far",
-            table[256] / table[4],
-            6.5,
-            0.05,
-            group="L=6 init",
-            where=TEXT,
-            statement="D_far falls about 6.5 times from d_u = 256 to d_u = 4",
-        )
+def suppression(stable_rank: Configurations) -> Parts:
+    """D_far of the widest narrow layer over that of the narrowest, by seed, L = 6, init."""
+    table = stable_rank.get((SHALLOW, "init"))
+    if table is None or not {NARROW, WIDE} <= set(table.columns):
+        return {}
+    return {f"L={SHALLOW} init": list(table[WIDE] / table[NARROW])}
 
 
-def by_width(part: pd.DataFrame, classes: int, group: str) -> Iterator[Claim]:
-    """D_far and C_far over the widths, at one depth and checkpoint."""
-    table, coupling = wide(part, "D_estimate"), wide(part, "C_estimate")
-    if len(table.columns) < 2:
-        return
-    if group.endswith("init"):
-        statement = "D_far rises monotonically with d_u at init: the smallest step between widths is above 0"
-        steps = table.diff(axis=1).iloc[:, 1:].min(axis=1)
-        yield judge.bound("D_far monotone", steps, low=0.0, group=group, where=TEXT, statement=statement)
-    shares = [table[d] / min(d, classes - 1) for d in table.columns]
-    largest = [max(float(s[seed]) for s in shares) for seed in table.index]
-    statement = "D_far <= min(d_u, K−1) in every configuration: the largest D_far/min(d_u, K−1) is at most 1"
-    yield judge.bound("D_far below the bound", largest, high=1.0, group=group, where=TEXT, statement=statement)
-    ratio = coupling.max(axis=1) / coupling.min(axis=1)
-    statement = "C_far varies about twofold over d_u: largest over smallest rounds to 2"
-    yield judge.bound("range of C_far", ratio, 1.5, 2.5, group=group, where=TEXT, statement=statement)
+def smallest_steps(table: pd.DataFrame) -> list[float]:
+    """The smallest step between neighbouring widths, by seed."""
+    return list(table.diff(axis=1).iloc[:, 1:].min(axis=1))
 
 
-def resonance(part: pd.DataFrame, checkpoint: str, constant: float, group: str) -> Iterator[Claim]:
-    """R_far over the widths: constant at init, falling after training."""
+def shares(table: pd.DataFrame, classes: int) -> list[float]:
+    """The largest D_far/min(d_u, K − 1) over the widths, by seed."""
+    return list(table.div([min(d, classes - 1) for d in table.columns], axis=1).max(axis=1))
+
+
+def ranges(table: pd.DataFrame) -> list[float]:
+    """Largest over smallest value of the widths, by seed."""
+    return list(table.max(axis=1) / table.min(axis=1))
+
+
+def ratios(stable_rank: pd.DataFrame, coupling: pd.DataFrame) -> list[float]:
+    """Range of D_far over that of C_far, by seed."""
+    both = sorted(set(stable_rank.index) & set(coupling.index))
+    pairs = zip(ranges(stable_rank.loc[both]), ranges(coupling.loc[both]), strict=True)
+    return [a / b for a, b in pairs]
+
+
+def slopes(table: pd.DataFrame) -> list[float]:
+    """Slope of the logarithm on log d_u, by seed."""
     import numpy as np
 
-    table = wide(part, "R_estimate")
-    if len(table.columns) < 2 or table.empty:
-        return
-    if checkpoint == "init":
-        statement = "R_far is about constant over d_u at init: largest over smallest"
-        ratio = table.max(axis=1) / table.min(axis=1)
-        yield judge.bound("R_far constant", ratio, high=constant, group=group, where=TEXT, statement=statement)
-    else:
-        slopes = [stats.linear(np.log(table.columns), np.log(row), name="").slope for _, row in table.iterrows()]
-        statement = "R_far falls with growing d_u after training: slope of log R_far on log d_u below 0"
-        yield judge.bound("R_far falls", slopes, high=0.0, group=group, where=TEXT, statement=statement)
+    return [stats.linear(np.log(table.columns), np.log(row), name="").slope for _, row in table.iterrows()]
 
 
-def depths(far: pd.DataFrame) -> Iterator[Claim]:
-    """D_far at L = 8 against L = 6, width by width, on means over the seeds as printed; values are seeds."""
-    both = far.pivot_table(index=["checkpoint", "d_u", "seed"], columns="depth", values="D_estimate").dropna()
-    if not {6, 8} <= set(both.columns):
-        return
-    lower = (100 * (1 - both[8] / both[6])).reset_index(name="percent")
-    for (checkpoint, d_u), part in groups(lower, ["checkpoint", "d_u"]):
-        about: dict[str, Any] = {"group": f"d_u={d_u} {checkpoint}", "where": f"{TEXT}, {APPENDIX}"}
-        if checkpoint == "init" and d_u >= 64:
-            statement = "D_far at L = 8 is 8 to 20 % below L = 6 at init for d_u >= 64"
-            yield judge.bound("D_far of the deeper net", part["percent"], 8.0, 20.0, statement=statement, **about)
-        elif checkpoint == "final":
-            statement = "D_far at L = 8 differs by less than 10 % from L = 6 after training, in percent below"
-            yield judge.bound("D_far after training", part["percent"], -10.0, 10.0, statement=statement, **about)
+def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[Claim]:
+    """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the widths."""
+    below: dict[str, pd.DataFrame] = {}
+    for checkpoint in ENDS:
+        shallow, deep = stable_rank.get((SHALLOW, checkpoint)), stable_rank.get((DEEP, checkpoint))
+        if shallow is not None and deep is not None:
+            below[checkpoint] = (100 * (1 - deep / shallow)).dropna(axis=1, how="all").dropna()
+    init, final = (
+        {f"d_u={d}": list(table[d]) for d in table.columns} if (table := below.get(c)) is not None else {} for c in ENDS
+    )
+    wide_ones = {name: values for name, values in init.items() if int(name.removeprefix("d_u=")) >= FROM}
+    average = {"": list(below["final"].mean(axis=1))} if "final" in below else {}
+    return [
+        judge.bound(says["D_far of the deeper net"], wide_ones),
+        judge.bound(says["D_far after training"], final),
+        judge.bound(says["no direction after training"], average),
+    ]
 
 
-def ranks(table: pd.DataFrame, classes: int) -> Iterator[Claim]:
-    """Proposition 31: the rank of a block across the narrow layer, by example and for the batch mean."""
+def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
+    """Proposition 31: the rank of a block across the narrow layer less its bound, by example and for the batch mean."""
     part = table[table["part"] == "gauss_newton"]
     own = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
-    texts = {
-        "example": "rank of H^GN of one example is at most min(d_u, K−1): largest rank minus the bound",
-        "mean": "the same for the mean over the batch, which the reported D_far is of",
-    }
-    for block, text in texts.items():
-        rows = own[own["block"] == block]
-        excess = rows.assign(excess=rows["rank"] - rows["d_u"].clip(upper=classes - 1))
-        for (depth, checkpoint), at in groups(excess, ["depth", "checkpoint"]):
-            yield judge.bound(
-                f"rank bound, {block}",
-                list(at.groupby("seed")["excess"].max()),
-                high=0.0,
-                known=1,
-                group=f"L={depth} {checkpoint}",
-                where="Proposition 31",
-                statement=text,
-            )
+    excess = own.assign(excess=own["rank"] - own["d_u"].clip(upper=classes - 1))
+    found = []
+    for block in ("example", "mean"):
+        by = groups(excess[excess["block"] == block], ["depth", "checkpoint"])
+        parts = {f"L={k[0]} {k[1]}": list(rows.groupby("seed")["excess"].max()) for k, rows in by}
+        found.append(judge.bound(says[f"rank bound, {block}"], parts, known=1))
+    return found
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -138,7 +139,9 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     far = long_format(first(tables["far"]), KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
-    return pd.concat([far, long_format(networks, KEYS, {"test_acc_percent": "percent"})], ignore_index=True)
+    accuracy = paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2])
+    found = pd.concat([far, accuracy], ignore_index=True)
+    return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes
 
 
 def notes(tables: Mapping[str, pd.DataFrame], classes: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.figures import error_line
+from experiments.dag.protocol.figures import BARS, error_line
 from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
@@ -27,6 +27,7 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
         ax.plot(widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$")
         figures.log_axis(ax)
     figures.shared_legend(figure)
+    figures.note(figure, BARS)
     return figure
 
 
@@ -46,6 +47,7 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
     axes[1, 0].set_ylabel(r"resonance $R_{\mathrm{far}}$")
     figures.letter(axes, [f"$L={d}$" for d in depths] * 2)
     figures.shared_legend(figure)
+    figures.note(figure, BARS)
     return figure
 
 

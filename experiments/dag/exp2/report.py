@@ -44,7 +44,7 @@ class BottleneckAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return exp2_claims.claims(self.tables, self.experiment.dataset.classes, self.experiment.constant)
+        return exp2_claims.claims(self.tables, self.experiment.dataset.classes, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return exp2_claims.measured(self.tables)

@@ -6,17 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, scored
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, published_start, scored
 from experiments.dag.protocol.summary import (
     first,
     gap,
     groups,
-    long_format,
     over_seeds,
     seed_values,
-    variance_components,
 )
-from experiments.printed import statements
 from runner import stats
 from runner.contract.claim import Claim, Statement, decide
 from runner.stats import judge
@@ -27,8 +24,7 @@ if TYPE_CHECKING:
 
 PIECEWISE_LINEAR = ("relu", "leaky_relu")
 SECTION = "Section 5.3"
-PAPER_PROBES = 100
-"""Probes behind the published Table N.6; its text says 30."""
+Parts = dict[str, list[float]]
 
 
 def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
@@ -53,30 +49,31 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
     return found
 
 
-def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of Exp. 3."""
-    says, networks = statements("exp3_gn_gap"), tables["networks"]
+    networks = tables["networks"]
     fits = {c: r2_of_means(gaps, networks, c) for c in CHECKPOINTS}
     later = {c: v for c, v in fits.items() if c != "init"}
     smooth = first(networks)[lambda t: (t["checkpoint"] == "final") & ~t["activation"].isin(PIECEWISE_LINEAR)]
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
     return [
         *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], fits["init"]),
+        judge.number(says["linear fit of the gap"], fits["init"], same=own_fit(gaps, tables)),
         judge.bound(says["R² above 0.9"], fits["init"]),
         rank_claim(says["rank correlation"], gaps, networks, ("init",)),
         p_of_ranking(says["p of the ranking"], gaps, networks),
         judge.bound(says["correlation persists"], later),
+        judge.bound(says["scaling of H^T"], {"init": power_of_curvature(gaps, networks, "init")}),
         judge.bound(says["decay of the parts"], decays(first(tables["distances"]))),
         judge.constructed(says["H^T at the largest distance"], "the recursion has no tensor term there"),
         judge.bound(says["accuracy of smooth activations"], percent),
-        *(estimator(tables["stochastic"], says) if "stochastic" in tables else ()),
+        judge.bound(says["gap stabilises"], late_changes(gaps)),
     ]
 
 
-def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of Exp. 3b."""
-    says, networks = statements("exp3b_layernorm"), tables["networks"]
+    networks = tables["networks"]
     final = {k: seed_values(p, "gap") for (k,), p in by_activation(first(gaps)[lambda t: t["checkpoint"] == "final"])}
     flat = {k: list(v.values()) for k, v in final.items() if k in PIECEWISE_LINEAR}
     relu = final.get("relu", {})
@@ -88,6 +85,7 @@ def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[Cl
         judge.number(says["gap of piecewise linear networks"], flat),
         judge.bound(says["smooth activations add"], added),
         judge.bound(says["accuracy"], percent),
+        judge.bound(says["gap stabilises"], late_changes(gaps)),
     ]
 
 
@@ -109,6 +107,37 @@ def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> 
     """Pseudovalues over seeds of R² of the linear fit of the mean gaps on the mean E[σ''²]."""
     gap, curvature = wide_points(gaps, networks, checkpoint)
     return jackknife(gap, lambda t: stats.linear(curvature.loc[t.index].mean(), t.mean(), name="").r2)
+
+
+def power_of_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
+    """Pseudovalues over seeds of the exponent: slope of log gap on log E[σ''²] over the smooth activations' means."""
+    import numpy as np
+
+    gap, curvature = wide_points(gaps, networks, checkpoint)
+    smooth = [a for a in gap.columns if a not in PIECEWISE_LINEAR]
+    if len(smooth) < 3:
+        return []
+    x = np.log(curvature[smooth])
+    return jackknife(gap[smooth], lambda t: stats.linear(x.loc[t.index].mean(), np.log(t.mean()), name="").slope)
+
+
+def late_changes(gaps: pd.DataFrame) -> Parts:
+    """Pseudovalues over seeds of the change of the mean gap from mid to final, as a share, where there is a gap."""
+    found: Parts = {}
+    for (activation,), part in by_activation(first(gaps)):
+        wide = part.pivot(index="seed", columns="checkpoint", values="gap")
+        if {"mid", "final"} <= set(wide.columns) and (wide["mid"] > 0).any():
+            wide = wide[["mid", "final"]].dropna()
+            found[activation] = jackknife(wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1))
+    return found
+
+
+def own_fit(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, float]:
+    """R² of the means themselves at init, where the networks and images are the published ones."""
+    if not published_start(tables):
+        return {}
+    gap, curvature = wide_points(gaps, tables["networks"], "init")
+    return {"": stats.linear(curvature.mean(), gap.mean(), name="").r2}
 
 
 def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
@@ -156,7 +185,8 @@ def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement
     """H^T = 0 without smooth nonlinearities: by products that know nothing of it, where they are stored."""
     norm, ratio = says["H^T of piecewise linear networks"], says["gap of piecewise linear networks"]
     pairs = tables["pairs"][lambda t: t["activation"].isin(PIECEWISE_LINEAR)]
-    why = "the engine routes the activation's second derivative, an exact zero of the code"
+    why = "the engine routes the activation's second derivative, an exact zero of the code; `hess-run audit "
+    why += "dag.zeros.exp3` has the block by automatic differentiation"
     if (pairs["frob_tensor"] == 0).all():
         zero = judge.constructed(norm, why)
     else:
@@ -180,40 +210,8 @@ def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     return found
 
 
-def estimator(stochastic: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:
-    """Statements about the stochastic estimate; draws of probes are what varies."""
-    kept = stochastic[(stochastic["status"] == "ok") & ~stochastic["activation"].isin(PIECEWISE_LINEAR)]
-    counts = sorted(set(kept["probes"]), key=lambda n: n != PAPER_PROBES)
-    for name, checkpoint in (("discrepancy at init", "init"), ("discrepancy at the end", "final")):
-        part = kept[kept["checkpoint"] == checkpoint]
-        by = {
-            f"{n} probes": judge.bound(says[name], of_means(part[part["probes"] == n]).abs().max(axis=1), over="draws")
-            for n in counts
-        }
-        yield judge.together(by, main=next(iter(by))) if by else judge.claim(says[name], "empty")
-    few = kept[kept["probes"] == min(counts, default=0)]
-    single = few.assign(size=few["discrepancy_percent"].abs())
-    ends = {c: list(p.groupby("draw")["size"].mean()) for (c,), p in groups(single, ["checkpoint"])}
-    yield judge.bound(says["stochastic estimates agree"], ends, over="draws")
-    over = {
-        f"{n} probes": judge.bound(
-            says["overestimation"],
-            {c: list(of_means(p).mean(axis=1)) for (c,), p in groups(kept[kept["probes"] == n], ["checkpoint"])},
-            over="draws",
-        )
-        for n in counts
-    }
-    yield judge.together(over, main=next(iter(over))) if over else judge.claim(says["overestimation"], "empty")
-
-
-def of_means(part: pd.DataFrame) -> pd.DataFrame:
-    """Discrepancy in percent of the means over seeds, Table N.6's: a row per draw, a column per activation."""
-    mean = part.groupby(["draw", "activation"])[["gap_exact", "gap_stochastic"]].mean()
-    return (100 * (mean["gap_stochastic"] / mean["gap_exact"] - 1)).unstack("activation")
-
-
 def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Values of Tables 4, 5, N.5 and N.6, one row per seed."""
+    """Values of Tables 4, 5 and N.5, one row per seed."""
     import pandas as pd
 
     keys, variant = ["activation", "checkpoint"], ["activation"]
@@ -226,9 +224,6 @@ def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataF
         scored(tables["distances"].assign(gap=gap), [*keys, "distance"], sums, tables, variant),
         paired(changes(first(gaps)), tables, variant),
     ]
-    if "stochastic" in tables:
-        probed = paired(stochastic_values(tables["stochastic"]), tables, variant)
-        parts.append(probed.assign(paired=probed["paired"] & (probed["metric"] == "gap_exact")))  # probes differ
     return pd.concat(parts, ignore_index=True)
 
 
@@ -238,34 +233,3 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     scale = wide.groupby("activation")["init"].transform("mean")
     wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
     return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
-
-
-def stochastic_values(stochastic: pd.DataFrame) -> pd.DataFrame:
-    """Table N.6 from the first draw of 100 probes: its discrepancies are of the means over seeds, without sign."""
-    part = stochastic[(stochastic["probes"] == PAPER_PROBES) & (stochastic["draw"] == 0)]
-    mean = part.groupby(["activation", "checkpoint"])[["gap_exact", "gap_stochastic"]].transform("mean")
-    sign = (mean["gap_stochastic"] >= mean["gap_exact"]).map({True: 1.0, False: -1.0})
-    shift = (part["gap_stochastic"] - part["gap_exact"]) / mean["gap_exact"].where(mean["gap_exact"] > 0)
-    names = {"gap_exact": "gap_exact", "gap_stochastic": "gap_stochastic", "abs_rel_discrepancy_percent": "percent"}
-    return long_format(part.assign(percent=100 * sign * shift), ["activation", "checkpoint"], names)
-
-
-def notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Findings in plain words."""
-    found = []
-    for (activation,), part in groups(gaps[gaps["checkpoint"] == "init"], ["activation"]):
-        own, c = first(part)["gap"].mean(), variance_components(part, "gap")
-        random = part[part["images"] != 0].groupby("images")["gap"].mean()
-        if own > 0 and not math.isnan(c.images):
-            found.append(
-                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
-                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    init = first(gaps)[lambda t: t["checkpoint"] == "init"]
-    for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):
-        found.append(
-            f"{activation}, init: ratio of sums {part['gap'].mean():.3g} (the tables'), mean of Eq. 4 over pairs "
-            f"{part['gap_of_pairs'].mean():.3g}."
-        )
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.dag.exp3.claims import gap_and_curvature as points_at
-from experiments.dag.protocol.figures import error_line, name
+from experiments.dag.protocol.figures import BARS, error_line, name
 from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.report import figures
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame) -> Figure:
-    """Gap against E[σ''²], one point per activation with ± std over seeds, and the linear fit, by checkpoint."""
+def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
+    """Gap against E[σ''²], one point per activation with ± std over seeds, and the linear fit, by checkpoint.
+
+    Hollow marks: printed gap at the printed E[σ''²], which the paper gives at init; leaky ReLU lies on ReLU.
+    """
     import numpy as np
 
     figure, axes = figures.new_figure(1, len(CHECKPOINTS))
@@ -35,8 +39,11 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame) -> Figure:
                 label=name(row.activation),
                 **LOOKS.point_style(row.activation),
                 linestyle="none",
-                markersize=6,
+                markersize=4 if row.activation == "leaky_relu" else 6,  # on top of ReLU, which stays visible
             )
+            own = chosen(paper, activation=row.activation, checkpoint=checkpoint, metric="gap_global")
+            at = chosen(paper, activation=row.activation, metric="E_sigma_pp_sq")
+            hollow(ax, list(at["mean"])[: len(own)], own, row.activation)
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
         x = np.array([0.0, points["curvature"].max()])
@@ -46,11 +53,15 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     axes[0, 0].set_ylabel(r"GN-gap $\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$")
     figures.letter(axes, titles)
     figures.shared_legend(figure)
+    figures.note(figure, BARS)
     return figure
 
 
-def parts(distances: pd.DataFrame) -> Figure:
-    """Σ‖H^GN‖_F and Σ‖H^T‖_F by distance, at init and final; parts that are exactly zero cannot be drawn."""
+def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
+    """Σ‖H^GN‖_F and Σ‖H^T‖_F by distance, at init and final, the printed ones at init as hollow marks.
+
+    Parts that are exactly zero cannot be drawn: H^T of piecewise linear networks and, at the largest distance, of all.
+    """
     table = first(distances)
     figure, axes = figures.new_figure(1, 2, sharey=True)
     for ax, value in zip(axes[0], ("gn", "tensor"), strict=True):
@@ -59,12 +70,18 @@ def parts(distances: pd.DataFrame) -> Figure:
             means = means[means["mean"] > 0]
             if checkpoint != "mid" and len(means):
                 error_line(ax, means, "distance", activation, checkpoint)
+        for activation in dict.fromkeys(table["activation"]):
+            metric = {"gn": "frob_gn_sum_over_pairs", "tensor": "frob_tensor_sum_over_pairs"}[value]
+            rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
+            if len(rows):  # Exp. 3b has no such table
+                hollow(ax, list(rows["distance"]), rows, activation)
         figures.log_axis(ax)
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("distance $d$ between layers")
     axes[0, 0].set_ylabel("sum of norms over the pairs at $d$")
-    figures.letter(axes, [r"$\Sigma\|H^{GN}\|_F$", r"$\Sigma\|H^T\|_F$ (zeros left out)"])
+    figures.letter(axes, [r"$\Sigma\|H^{GN}\|_F$", r"$\Sigma\|H^T\|_F$ (0 at $d = L-1$)"])
     figures.shared_legend(figure)
+    figures.note(figure, BARS)
     return figure
 
 

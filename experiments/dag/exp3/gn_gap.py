@@ -30,6 +30,7 @@ class Exp3GnGap(InterLayer):
     title: ClassVar[str] = "Gauss–Newton gap by activation, without LayerNorm"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 5; Tables 5, N.5, N.6"
+    claimed: ClassVar[str] = "exp3_gn_gap"
 
     activation: list[str] = grid()
     depth: int = 6

@@ -16,6 +16,7 @@ class Exp3bLayerNorm(Exp3GnGap):
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
     reproduces: ClassVar[str] = "Table 4"
+    claimed: ClassVar[str] = "exp3b_layernorm"
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp3.report import LayerNormAnalysis

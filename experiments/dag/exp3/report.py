@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from experiments.dag.exp3 import claims
+from experiments.dag.exp3 import claims, notes
 from experiments.dag.exp3 import figures as draw
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.printed import printed
 from experiments.dag.protocol.summary import global_gaps
 from runner.contract.analysis import Analysis
 
@@ -31,11 +32,16 @@ class GapAnalysis(Analysis):
         """GN-gap over all pairs by activation, seed, checkpoint and set of images."""
         return global_gaps(self.tables["distances"], ["activation"])
 
+    @cached_property
+    def paper(self) -> pd.DataFrame:
+        """The printed values."""
+        return printed(self.experiment.claimed)
+
     def figures(self) -> dict[str, Callable[[], Figure]]:
         tables = self.tables
         found: dict[str, Callable[[], Figure]] = {
-            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"]),
-            "tableN5_parts": lambda: draw.parts(tables["distances"]),
+            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"], self.paper),
+            "tableN5_parts": lambda: draw.parts(tables["distances"], self.paper),
             "image_sets": lambda: draw.image_sets(self.gaps),
             "training": lambda: figures.learning_curves(tables["history"], panel=None, variant="activation"),
         }
@@ -53,17 +59,17 @@ class GapAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return claims.without_norm(self.gaps, self.tables)
+        return claims.without_norm(self.gaps, self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.gaps, self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.gaps, self.tables)
+        return notes.notes(self.gaps, self.tables)
 
 
 class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
     def claims(self) -> list[Claim]:
-        return claims.with_norm(self.gaps, self.tables)
+        return claims.with_norm(self.gaps, self.tables, self.experiment.says)

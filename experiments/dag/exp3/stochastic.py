@@ -30,6 +30,7 @@ class Exp3Stochastic(InterLayer):
     title: ClassVar[str] = "Stochastic against exact Gauss–Newton gap"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table N.6"
+    claimed: ClassVar[str] = "exp3_stochastic"
 
     activation: list[str] = grid()
     depth: int = 6

@@ -19,7 +19,7 @@ NAME = "exp3_stochastic"
 
 
 def discrepancies(draws: pd.DataFrame) -> Figure:
-    """Size of the discrepancy of means over seeds, one dot a draw: a panel per checkpoint and number of probes.
+    """|stochastic/exact − 1| of the gap's means over seeds, a dot a draw: a panel per checkpoint and number of probes.
 
     Hollow marks: the one repetition that the paper prints (without sign).
     """
@@ -37,8 +37,9 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
                 rows = paper[(paper["activation"] == activation) & (paper["checkpoint"] == checkpoint)]
                 hollow(ax, [i] * len(rows), rows, "paper")
             titles.append(f"{probes} probes, {checkpoint}")
-        row[0].set_ylabel("|stochastic / exact − 1|, five-seed means (%)")
+        row[0].set_ylabel("discrepancy (%)")
     figures.letter(axes, titles)
+    figures.note(figure, "a dot: means over the seeds of one draw of probes; box: quartiles; hollow: printed")
     return figure
 
 
@@ -69,4 +70,5 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     axes[0, 0].set_ylabel("relative std of one estimate (%)")
     figures.letter(axes, ["init", "final"])
     figures.shared_legend(figure, columns=3)
+    figures.note(figure, "marks: mean over the networks of the std over the draws")
     return figure

@@ -39,10 +39,10 @@ class StochasticGapAnalysis(Analysis):
         return claims.rates(self.draws)
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.draws)
+        return claims.claims(self.draws, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.draws)
+        return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables)
+        return claims.notes(self.tables, self.experiment.says)

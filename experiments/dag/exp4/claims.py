@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.scores import jackknife, scored
 from experiments.dag.protocol.summary import first, groups, label, seed_values, variance_components
-from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -26,9 +25,8 @@ GROWING = (("sum", "relu"), ("cat", "relu"))
 Parts = dict[str, list[float]]
 
 
-def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
+def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; configurations and checkpoints are its parts."""
-    says = statements("exp4_diamond")
     distances, merge, networks = (first(tables[name]) for name in ("distances", "merge", "networks"))
     final = networks[networks["checkpoint"] == "final"]
     percent = {name(k): [100 * v for v in seed_values(p, "test_accuracy").values()] for k, p in groups(final, VARIANT)}
@@ -94,7 +92,28 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> l
         judge.bound(says["H4.2a ratio"], ratio),
         judge.bound(says["H4.2b"], growing),
         judge.bound(says["H4.2b growth"], shown),
+        judge.bound(says["weakened cancellation"], weakened(init, final)),
     ]
+
+
+def weakened(init: Mapping[Any, pd.DataFrame], final: Mapping[Any, pd.DataFrame]) -> Parts:
+    """How much the share of the images' own norm that survives averaging, R over its mean, grows in training.
+
+    At the largest distance, by seed, in the configurations of which H4.2b speaks.
+    """
+    found: Parts = {}
+    for keys, before in init.items():
+        after = final.get((*keys[:-1], "final"))
+        if after is not None and keys[1:3] in GROWING:
+            start, end = (survivals(part) for part in (before, after))
+            found[name(keys)] = [end[s] / start[s] for s in sorted(set(start) & set(end))]
+    return found
+
+
+def survivals(part: pd.DataFrame) -> dict[int, float]:
+    """seed -> norm of the mean block over the mean norm of the images' own blocks, at the largest distance."""
+    far = part[part["distance"] == part["distance"].max()]
+    return seed_values(far.assign(survival=far["R"] / far["R_examples"]), "survival")
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
@@ -122,7 +141,8 @@ def at_the_merge(merge: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator
     flat = merge[~curved]
     relu = flat[(flat["merge"] == "cat")]
     zero = "the engine routes the second derivative of the merge itself, an exact zero of the code here; the printed "
-    zero += "1e-8 to 1e-10 are what float32 leaves of H − H^GN"
+    zero += "1e-8 to 1e-10 are what float32 leaves of H − H^GN; `hess-run audit dag.zeros.exp4` has the block by "
+    zero += "automatic differentiation"
     for which, rows in (("H4.3 flat merge", flat), ("tensor part of cat+ReLU", relu), ("separation", flat)):
         if (rows["tensor"] == 0).all():
             yield judge.constructed(says[which], zero)

@@ -21,6 +21,7 @@ class Exp4Diamond(InterLayer):
     title: ClassVar[str] = "Tensor term at the merge of two branches"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 6, N.2; Tables 6, N.4"
+    claimed: ClassVar[str] = "exp4_diamond"
     architecture: ClassVar[str] = "diamond"
 
     branch_depth: list[int] = grid()

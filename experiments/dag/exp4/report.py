@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from experiments.dag.exp4 import claims
 from experiments.dag.exp4 import figures as draw
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.printed import printed
 from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ class DiamondAnalysis(Analysis):
     """Readings of `merge`, `distances` and `networks`."""
 
     experiment: Exp4Diamond
+    bars: ClassVar[str] = "± sample standard deviation over seeds"
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         tables = self.tables
         history = draw.variant(tables["history"])
         return {
-            "fig6_merge_gap": lambda: draw.merge_gap(tables["merge"]),
+            "fig6_merge_gap": lambda: draw.merge_gap(tables["merge"], printed(self.experiment.claimed)),
             "figN2_across_branches": lambda: draw.cross(tables["distances"]),
             "within_branches": lambda: draw.within(tables["distances"]),
             "rho": lambda: draw.jacobians(tables["networks"]),
@@ -69,7 +71,7 @@ class DiamondAnalysis(Analysis):
         return gap + norm
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables)
+        return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from experiments.printed import Judged
 from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
-    Experiment,
     SettingError,
     Table,
     Tables,
@@ -29,13 +29,14 @@ PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp5Attention(Experiment):
+class Exp5Attention(Judged):
     """Settings, each explained in conf/experiment/exp5_attention.yaml."""
 
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Tensor part of the query-key block of attention"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table 7; seven protocols"
+    claimed: ClassVar[str] = "exp5_attention"
 
     protocol: list[str] = grid()
     network: list[str] = grid()

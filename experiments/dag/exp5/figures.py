@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
 from runner.report.looks import COLOURS, MARKERS
@@ -26,8 +27,11 @@ def look(protocol: str, protocols: Sequence[str]) -> dict[str, Any]:
     return {"color": COLOURS[i], "marker": MARKERS[i]}
 
 
-def norms(blocks: pd.DataFrame) -> Figure:
-    """Norm of the block and of its parts by checkpoint, mean ± std over seeds; parts that are zero cannot be drawn."""
+def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
+    """Norm of the block and of its parts by checkpoint, mean ± std over seeds, printed ones as hollow marks.
+
+    Parts that are zero cannot be drawn: the printed 3e-8 of the ReLU network are rounding.
+    """
     table = first(blocks)
     networks = list(dict.fromkeys(table["network"]))
     figure, axes = figures.new_figure(1, len(networks), sharey=True)
@@ -46,17 +50,24 @@ def norms(blocks: pd.DataFrame) -> Figure:
                 label=text,
                 **LOOKS.style(part),
             )
+            rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
+            rows = rows.drop_duplicates("checkpoint")  # each printed value stands once for every protocol
+            hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, part)
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
         figures.log_axis(ax)
         titles.append(NAMES[network] + (f" ({', '.join(zero)} = 0)" if zero else ""))
     axes[0, 0].set_ylabel("norm of the block")
     figures.letter(axes, titles)
     figures.shared_legend(figure)
+    figures.note(figure, "marks and bars: mean ± sample std over the seeds")
     return figure
 
 
-def by_protocol(blocks: pd.DataFrame) -> Figure:
-    """The (Q, K) gap of every seed at every checkpoint, a panel per checkpoint, a group per protocol."""
+def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
+    """The (Q, K) gap of every seed at every checkpoint, a panel per checkpoint, a group per protocol.
+
+    Black bars: means; grey band: the printed mean ± std; dotted: 1, where the tensor part is as large as the other.
+    """
     table = first(blocks)
     table = table[table["network"] == "attention"]
     figure, axes = figures.new_figure(1, len(CHECKPOINTS), sharey=True)
@@ -67,10 +78,15 @@ def by_protocol(blocks: pd.DataFrame) -> Figure:
             ax.scatter([i] * len(part), part["gap"], s=14, **look(protocol, protocols))
             ax.plot([i - 0.3, i + 0.3], [part["gap"].mean()] * 2, color="black", linewidth=1.2)
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
+        for row in chosen(paper, network="attention", metric="gap", checkpoint=checkpoint).head(1).itertuples():
+            std = 0.0 if row.std != row.std else float(row.std)
+            ax.axhspan(row.mean - std, row.mean + std, color="0.75", alpha=0.5, zorder=0)
+            ax.axhline(row.mean, color="black", linewidth=0.9, linestyle="--", zorder=1)
         ax.set_xticks(range(len(protocols)), [p.replace("_", " ") for p in protocols], rotation=60, ha="right")
         figures.log_axis(ax)
     axes[0, 0].set_ylabel(GAP)
     figures.letter(axes, list(CHECKPOINTS))
+    figures.note(figure, "every seed a point; dashed line and band: printed mean ± std")
     return figure
 
 
@@ -118,7 +134,8 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
         start = table[table["checkpoint"] == "init"]
         x = np.geomspace(table["value_path"].min(), table["value_path"].max(), 20)
         y = start[value].mean() * (x / start["value_path"].mean()) ** slope
-        ax.plot(x, y, color="black", linewidth=1, linestyle=":", label="slope 2 (left), −1 (right), through init")
+        text = "slope 2 (left), −1 (right) through the mean at init: W_Q, W_K and residual as at init"
+        ax.plot(x, y, color="black", linewidth=1, linestyle=":", label=text)
         ax.set_xlabel(r"$\|W_V^\top w\|_2$")
         ax.set_ylabel(text)
         figures.log_axis(ax, "both")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5 import figures as draw
 from experiments.dag.protocol import comparisons
+from experiments.dag.protocol.printed import printed
 from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class AttentionAnalysis(Analysis):
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         blocks, networks = self.tables["blocks"], self.tables["networks"]
+        paper = printed(self.experiment.claimed)
         return {
-            "table7_norms": lambda: draw.norms(blocks[blocks["protocol"] == PRINTED]),
-            "gap_by_protocol": lambda: draw.by_protocol(blocks),
+            "table7_norms": lambda: draw.norms(blocks[blocks["protocol"] == PRINTED], paper),
+            "gap_by_protocol": lambda: draw.by_protocol(blocks, paper),
             "loss_by_protocol": lambda: draw.losses(self.tables["history"]),
             "value_path": lambda: draw.value_path(blocks, networks),
             "sample_sets": lambda: draw.sample_sets(blocks[blocks["protocol"] == PRINTED]),
@@ -50,7 +52,7 @@ class AttentionAnalysis(Analysis):
         return rows
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables)
+        return claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

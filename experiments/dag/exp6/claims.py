@@ -1,31 +1,36 @@
 """What the DAG paper says of Exp. 6 (Section 5.6, Remark 39, Appendix N.8), decided from the tables.
 
 Printed numbers are held against the paper's own kind of estimate (30 probes); statements about the networks against the
-engine's values, exact for ReLU.
+engine's values, exact for ReLU. Statements on an exact zero are held against the estimates, whose products know nothing
+of the network's structure.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from experiments.dag.protocol.scores import paired
 from experiments.dag.protocol.summary import groups, long_format
-from runner.contract.experiment import Claim
+from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT = "Section 5.6"
 KEYS = ["activation", "arch", "checkpoint"]
 LAST = 4
 """Distance between stem and layer4, the largest."""
-DECAYS = {("relu", "resnet18"): (1.0, 0.5), ("relu", "plain_resnet18"): (627, 0.5)}
-DECAYS |= {("silu", "resnet18"): (25, 0.5), ("silu", "plain_resnet18"): (47000, 500)}
-"""Printed R(0)/R(4) at init and half a unit of its last digit."""
+RESNET, PLAIN = "resnet18", "plain_resnet18"
+DECAYS = {
+    "decay of the ReLU ResNet": ("relu", RESNET),
+    "decay of the plain ReLU network": ("relu", PLAIN),
+    "decay of the SiLU ResNet": ("silu", RESNET),
+    "decay of the plain SiLU network": ("silu", PLAIN),
+}
 NEGLIGIBLE = 1e-12
 """‖H‖₂² below which the paper leaves D out (Appendix N.8)."""
+Parts = dict[str, list[float]]
 
 
 def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -> pd.DataFrame:
@@ -33,27 +38,72 @@ def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -
     return table[(table["estimator"] == estimator) & (table["statistics"] == statistics)]
 
 
-def claims(tables: Mapping[str, pd.DataFrame]) -> list[Claim]:
-    """One claim per statement and condition."""
+def gaps(distances: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their GN-gap Σ‖H^T‖/Σ‖H^GN‖."""
+    return distances.assign(gap=distances["tensor"] / distances["gn"].where(distances["gn"] > 0))
+
+
+def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+    """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
-        return []
-    published, engine = (selected(tables["distances"], e) for e in ("published", "engine"))
-    found: list[Claim] = [*piecewise_linear(published), *smooth(engine), *decays(published)]
-    for (activation, arch, checkpoint), part in groups(engine, KEYS):
-        steps = [float(p.sort_values("distance")["C"].diff().max()) for _, p in part.groupby("seed")]
-        found.append(
-            judge.bound(
-                "C monotone",
-                steps,
-                high=0.0,
-                group=f"{activation} {arch} {checkpoint}",
-                where=f"{TEXT} (H6.3)",
-                statement="C(d) falls monotonically in all configurations: the largest step to d + 1 is below 0",
-            )
-        )
-    found += slower(engine)
-    found += negligible(selected(tables["pairs"], "engine"))
-    return found
+        return [judge.claim(s, "empty", detail="no network was measured") for s in says.values()]
+    published, engine = (gaps(selected(tables["distances"], e)) for e in ("published", "engine"))
+    return [
+        *zeros(published, says),
+        *smooth(engine, says),
+        *decays(published, says),
+        *coupling(engine, says),
+        judge.bound(says["negligible blocks"], negligible(selected(tables["pairs"], "engine"))),
+    ]
+
+
+def by_network(part: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """'relu resnet18 init' -> rows."""
+    return {" ".join(map(str, keys)): rows for keys, rows in groups(part, KEYS)}
+
+
+def zeros(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """H6.1 and Remark 39: where the tensor part is zero, by estimates from products."""
+    relu = published[published["activation"] == "relu"]
+    largest: Parts = {k: list(p.groupby("seed")["gap"].max()) for k, p in by_network(relu).items()}
+    final = {k: v for k, v in largest.items() if k.endswith(" final")}
+    head = published[(published["distance"] == LAST) & (published["activation"] == "silu")]
+    return [
+        judge.bound(says["gap of ReLU"], largest),
+        judge.bound(says["gap of ReLU, final"], final),
+        judge.bound(says["gap before the head"], {k: list(p["gap"]) for k, p in by_network(head).items()}),
+    ]
+
+
+def smooth(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes in training."""
+    silu = engine[(engine["activation"] == "silu") & (engine["distance"] < LAST)]
+    parts = by_network(silu)
+    falls = {
+        k: [float(r.sort_values("distance")["gap"].diff().max()) for _, r in p.groupby("seed")]
+        for k, p in parts.items()
+        if k == f"silu {RESNET} final"
+    }
+    init = silu[(silu["arch"] == RESNET) & (silu["checkpoint"] == "init") & (silu["distance"] > 0)]
+    start = {f"d={d}": list(p["gap"]) for (d,), p in groups(init, ["distance"])}
+    return [
+        judge.bound(says["gap of SiLU"], {k: list(p.groupby("seed")["gap"].min()) for k, p in parts.items()}),
+        judge.bound(says["gap falls"], falls),
+        judge.bound(says["gap of the SiLU ResNet at init"], start),
+        judge.bound(says["ResNet gap falls in training"], changes(silu, RESNET, (1, 2, 3), -1)),
+        judge.bound(says["plain gap grows in training"], changes(silu, PLAIN, (0, 1), 1)),
+        judge.bound(says["plain gap declines in training"], changes(silu, PLAIN, (2, 3), -1)),
+    ]
+
+
+def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
+    """sign · (gap at the end − gap at init), mean over the distances, by seed."""
+    part = silu[(silu["arch"] == arch) & silu["distance"].isin(distances)]
+    wide = part.pivot_table(index=["seed", "distance"], columns="checkpoint", values="gap")
+    if not {"init", "final"} <= set(wide.columns):
+        return {}
+    change = (wide["final"] - wide["init"]).dropna().groupby("seed").mean()
+    return {"d = " + ", ".join(map(str, distances)): [sign * float(v) for v in change]}
 
 
 def decay_of(part: pd.DataFrame) -> dict[int, float]:
@@ -64,108 +114,60 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     return {int(s): float(r) for s, r in (table[0] / table[LAST]).dropna().items()}
 
 
-def decays(distances: pd.DataFrame) -> Iterator[Claim]:
-    """R(0)/R(4) at init in the four conditions."""
-    for (activation, arch), part in groups(distances[distances["checkpoint"] == "init"], ["activation", "arch"]):
-        if (activation, arch) in DECAYS:
-            printed, half = DECAYS[activation, arch]
-            yield judge.number(
-                "decay at init",
-                decay_of(part).values(),
-                printed,
-                half,
-                group=f"{activation} {arch}",
-                where=f"{TEXT}, Fig. 7",
-                statement=f"R(0)/R(4) is about {printed:g} at init",
-            )
+def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """H6.3: R(0)/R(4) of the four networks at init, and what skips make of it."""
+    found = {keys: decay_of(p) for keys, p in groups(published, KEYS)}
+    rows = [
+        judge.number(says[which], {"init": list(found.get((*network, "init"), {}).values())})
+        for which, network in DECAYS.items()
+    ]
+    contrast = {
+        (a, c): ratio(found.get((a, PLAIN, c), {}), values) for (a, arch, c), values in found.items() if arch == RESNET
+    }
+    silu, relu = (contrast.get((a, "init"), {}) for a in ("silu", "relu"))
+    stabilised = {
+        c: judge.bound(
+            says["skips stabilise R"], {f"{a} {c}": list(v.values()) for (a, at), v in contrast.items() if at == c}
+        )
+        for c in dict.fromkeys(c for _, c in contrast)
+    }
+    return [
+        *rows,
+        judge.bound(says["stronger contrast for SiLU"], {"init": list(ratio(silu, relu).values())}),
+        judge.together(stabilised, main="init") if stabilised else judge.claim(says["skips stabilise R"], "empty"),
+    ]
 
 
-def slower(distances: pd.DataFrame) -> Iterator[Claim]:
-    """Skip connections slow the decay of C, network by network of one seed."""
-    wide = distances[distances["distance"] == LAST].pivot_table(
-        index=["activation", "checkpoint", "seed"], columns="arch", values="C"
-    )
-    if {"resnet18", "plain_resnet18"} <= set(wide.columns):
-        gain = (wide["resnet18"] - wide["plain_resnet18"]).dropna().reset_index(name="gain")
-        for (activation, checkpoint), part in groups(gain, ["activation", "checkpoint"]):
-            yield judge.bound(
-                "skips slow the decay",
-                part["gain"],
-                low=0.0,
-                group=f"{activation} {checkpoint}",
-                where=f"{TEXT} (H6.3)",
-                statement="skip connections slow the decay of C: C(4) of ResNet minus C(4) of the plain twin above 0",
-            )
+def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
+    """seed -> a/b, of the seeds that both have."""
+    return {seed: a[seed] / b[seed] for seed in a if seed in b}
 
 
-def gaps(distances: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their GN-gap Σ‖H^T‖/Σ‖H^GN‖."""
-    return distances.assign(gap=distances["tensor"] / distances["gn"].where(distances["gn"] > 0))
+def coupling(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """H6.3: C falls with distance, and more slowly with skips (C(4) of ResNet less that of the plain twin)."""
+    steps = {
+        k: [float(r.sort_values("distance")["C"].diff().max()) for _, r in p.groupby("seed")]
+        for k, p in by_network(engine).items()
+    }
+    far = engine[engine["distance"] == LAST]
+    gain: Parts = {}
+    for (activation, checkpoint), part in groups(far, ["activation", "checkpoint"]):
+        wide = part.pivot(index="seed", columns="arch", values="C")
+        if {RESNET, PLAIN} <= set(wide.columns):
+            gain[f"{activation} {checkpoint}"] = list((wide[RESNET] - wide[PLAIN]).dropna())
+    return [judge.bound(says["C monotone"], steps), judge.bound(says["skips slow the decay"], gain)]
 
 
-def piecewise_linear(distances: pd.DataFrame) -> Iterator[Claim]:
-    """H6.1, on the estimates: the engine's tensor part of a ReLU network is zero by its structure."""
-    relu = gaps(distances)[lambda t: t["activation"] == "relu"]
-    for (arch, checkpoint), part in groups(relu, ["arch", "checkpoint"]):
-        largest = list(part.groupby("seed")["gap"].max())
-        group, where = f"{arch} {checkpoint}", f"{TEXT} (H6.1)"
-        statement = "the gap of ReLU networks stays below 1e-5 at every distance and checkpoint"
-        yield judge.bound("gap of ReLU", largest, high=1e-5, group=group, where=where, statement=statement)
-        if checkpoint == "final":
-            statement = "the gap of ReLU networks is below 2e-6 at all distances at the end"
-            yield judge.bound("gap of ReLU, final", largest, high=2e-6, group=group, where=where, statement=statement)
-
-
-def smooth(distances: pd.DataFrame) -> Iterator[Claim]:
-    """H6.2 and Remark 39: the gap of SiLU networks, and its collapse at the linear head."""
-    silu = gaps(distances)[lambda t: t["activation"] == "silu"]
-    for (arch, checkpoint), part in groups(silu, ["arch", "checkpoint"]):
-        group = f"{arch} {checkpoint}"
-        inner = list(part[part["distance"] < LAST].groupby("seed")["gap"].min())
-        statement = "the gap of SiLU networks is above 0 at every d < 4: the smallest of them above 1e-5"
-        where = f"{TEXT} (H6.2)"
-        yield judge.bound("gap of SiLU", inner, low=1e-5, group=group, where=where, statement=statement)
-        last = list(part[part["distance"] == LAST]["gap"])
-        statement = "at d = 4, before the linear head, the gap of SiLU networks collapses below 1e-5"
-        yield judge.bound("gap before the head", last, high=1e-5, group=group, where="Remark 39", statement=statement)
-        if (arch, checkpoint) == ("resnet18", "final"):
-            inner_part = part[part["distance"] < LAST].sort_values("distance")
-            steps = [float(p["gap"].diff().max()) for _, p in inner_part.groupby("seed")]
-            statement = "the gap falls with distance, 0.43 at d = 0 to 0.15 at d = 3: the largest step is below 0"
-            yield judge.bound("gap falls", steps, high=0.0, group=group, where=where, statement=statement)
-    yield from through_training(silu)
-
-
-def through_training(silu: pd.DataFrame) -> Iterator[Claim]:
-    """How the gap of SiLU networks changes from init to final: grows in plain networks at d <= 1, falls in ResNets."""
-    wide = silu.pivot_table(index=["arch", "distance", "seed"], columns="checkpoint", values="gap")
-    if not {"init", "final"} <= set(wide.columns):
-        return
-    change = (wide["final"] - wide["init"]).dropna().reset_index(name="change")
-    for arch, distances, sign in (("plain_resnet18", (0, 1), 1), ("resnet18", (1, 2, 3), -1)):
-        part = change[(change["arch"] == arch) & change["distance"].isin(distances)]
-        values = [sign * float(v) for v in part.groupby("seed")["change"].mean()]
-        if values:
-            direction = "grows at d <= 1" if sign > 0 else "falls at d = 1 to 3"
-            statement = f"the gap {direction} through training: mean change, in that direction, above 0"
-            yield judge.bound(
-                "gap through training", values, low=0.0, group=arch, where="Appendix N.8", statement=statement
-            )
-
-
-def negligible(pairs: pd.DataFrame) -> Iterator[Claim]:
-    """The rule for D: where it applies."""
-    known = pairs.assign(top=pairs["R"] ** 2 / pairs["D"])
-    for (activation, arch, checkpoint), part in groups(known[known["top"].notna()], KEYS):
-        if checkpoint == "init":
-            yield judge.bound(
-                "negligible blocks",
-                [math.log10(v) for v in part.groupby("seed")["top"].min()],
-                high=math.log10(NEGLIGIBLE),
-                group=f"{activation} {arch} init",
-                where="Appendix N.8",
-                statement="some segment has ‖H‖₂² < 1e-12, so that D is left out: log10 of the smallest ‖H‖₂²",
-            )
+def negligible(pairs: pd.DataFrame) -> Parts:
+    """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and seed."""
+    known = pairs.assign(top=pairs["R"] ** 2 / pairs["D"], square=pairs["R"] ** 2)
+    found: Parts = {}
+    for name, part in by_network(known[known["top"].notna()]).items():
+        small = part[part["top"] < NEGLIGIBLE].groupby("seed")["square"].sum()
+        if len(small):
+            whole = part.groupby("seed")["square"].sum()
+            found[name] = list(small / whole.loc[small.index])
+    return found
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -178,8 +180,9 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         parts.append(long_format(own, [*KEYS, "distance"], {name: name for name in ("R", "C", "D", "gap")}))
     networks = tables["networks"][tables["networks"]["statistics"] == "running"]
     networks = networks.assign(percent=100 * networks["test_accuracy"])
-    parts.append(long_format(networks, KEYS, {"test_acc_percent": "percent"}))
-    return pd.concat(parts, ignore_index=True)
+    parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))
+    found = pd.concat(parts, ignore_index=True)
+    return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes
 
 
 def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.dag.exp6.claims import gaps, selected
-from experiments.dag.protocol.figures import LABELS, error_line
+from experiments.dag.protocol.figures import BARS, LABELS, error_line
 from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import groups, over_seeds
@@ -37,9 +37,15 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
             hollow(ax, list(rows["distance"]), rows, str(arch))
         if log:
             figures.log_axis(ax)
+        if not ax.has_data():
+            text = "0 here at every distance:\nan exact zero of the code;\nprinted: below $10^{-5}$"
+            ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
+            ax.set_xticks([])
+        else:
+            ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("distance $d$ between outputs")
-        ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel(LABELS.get(value, value))
+    figures.note(figure, BARS)
     figures.letter(axes, [TITLES.get(str(a), str(a)) for a in activations])
     figures.shared_legend(figure)
     return figure
@@ -60,6 +66,7 @@ def calibration(distances: pd.DataFrame) -> Figure:
         ax.set_xlabel("distance $d$ between outputs")
         ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel(LABELS["R"] + ", init")
+    figures.note(figure, BARS)
     figures.letter(axes, [TITLES.get(str(a), str(a)) for a in activations])
     figures.shared_legend(figure, columns=2)
     return figure
@@ -76,4 +83,5 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
     figures.groups(axes[0, 0], samples, looks=LOOKS, names={label: label for label in samples})
     axes[0, 0].axhline(0, color="black", linewidth=0.8)
     axes[0, 0].set_ylabel("R from 30 probes / engine − 1 (%)")
+    figures.note(figure, "every network and pair a dot; box: quartiles")
     return figure

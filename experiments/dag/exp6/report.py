@@ -41,7 +41,7 @@ class ResNetAnalysis(Analysis):
         return found
 
     def claims(self) -> list[Claim]:
-        return exp6_claims.claims(self.tables)
+        return exp6_claims.claims(self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
         return exp6_claims.measured(self.tables)

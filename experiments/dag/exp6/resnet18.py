@@ -25,6 +25,7 @@ class Exp6ResNet18(InterLayer):
     title: ClassVar[str] = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"
+    claimed: ClassVar[str] = "exp6_resnet18"
 
     activation: list[str] = grid()
     arch: list[str] = grid()

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.routing import Blocks
 from runner.curvature.matrix_free.estimators import rademacher
 
 POWER_STEPS = 20
@@ -42,7 +41,11 @@ def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -
 
 
 def estimated_metrics(
-    total: Blocks, nodes: Sequence[str], probes: int, generator: torch.Generator, steps: int = POWER_STEPS
+    total: Mapping[tuple[str, str], Tensor],
+    nodes: Sequence[str],
+    probes: int,
+    generator: torch.Generator,
+    steps: int = POWER_STEPS,
 ) -> list[dict[str, Any]]:
     """Rows v, w, distance |i − j|, R, C, D of every unordered pair, all from estimates; D is NaN where ‖H‖₂ is 0.
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.contract.experiment import Cell, Context, Experiment, SettingError, Table
+from experiments.printed import Judged
+from runner.contract.experiment import Cell, Context, SettingError, Table
 from runner.data.images import ImageSettings
 from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import activations
@@ -25,7 +26,7 @@ def mlp_settings(
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterLayer(Experiment):
+class InterLayer(Judged):
     """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
 
     A subclass says which network a cell is (`network_settings`).

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-PAPER = "printed (± over the paper's seeds)"
-KEYS = ("depth", "d_u", "distance", "probes")
+PAPER = "printed in the paper (± where printed)"
+KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")
 """Keys of reference files that are whole numbers."""
 
 
@@ -30,6 +30,22 @@ def printed(name: str) -> pd.DataFrame:
     for column in ("mean", "std", "upper_bound", *(k for k in KEYS if k in table.columns)):
         table[column] = pd.to_numeric(table[column], errors="coerce")
     return table
+
+
+def chosen(table: pd.DataFrame, **keys: Any) -> pd.DataFrame:
+    """The printed rows whose key columns have these values; none where a column is missing."""
+    for column, value in keys.items():
+        if column not in table.columns:
+            return table.iloc[:0]
+        table = table[table[column] == value]
+    return table
+
+
+def mark(ax: Axes, x: float, y: float, label: str) -> None:
+    """One printed value as a black-edged hollow mark in the shape of `label`."""
+    shape = LOOKS.style(label)["marker"]
+    look: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 64, "marker": shape, "zorder": 5}
+    ax.scatter([x], [y], label=PAPER, **look)
 
 
 def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, label: str) -> None:

@@ -70,6 +70,18 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     return found.drop(columns=["start", "images", "training"])
 
 
+def published_start(tables: Tables, **keys: object) -> bool:
+    """Whether untrained networks of these keys are the published ones, all of them, on the papers' images."""
+    if "origin" not in tables:
+        return False
+    origin = tables["origin"]
+    for column, value in keys.items():
+        origin = origin[origin[column] == value]
+    start = origin["initial"] == "published"
+    images = origin["test_records"].astype(str).str.startswith(OFFICIAL)
+    return len(origin) > 0 and bool((start & images).all())
+
+
 def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> list[float]:
     """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their mean and scatter give it and its
     error."""

@@ -1,8 +1,8 @@
 """Flat training as an honest contest: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation.
 
-`hsr_flat_tuning` is the first half: it runs the same number of settings of every method and names, by validation data
-alone, the most accurate and the flattest that is still accurate. The contest of these choices at seeds that the search
-never saw is not here yet.
+`hsr_flat_tuning` runs the same number of settings of every method and names, by validation data alone, the most
+accurate and the flattest that is still accurate, at equal steps and at equal cost. `hsr_flat_training` is the contest
+of these choices at seeds that the search never saw; `hsr_flat_cifar10` is the same on a second data set.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.hsr.flat_training.names import METHODS
+from experiments.hsr.flat_training.names import BUDGETS, ENTRIES, METHODS, RADII
 from runner.contract.experiment import (
     Analysis,
     Cell,
@@ -21,12 +21,15 @@ from runner.contract.experiment import (
     Table,
     Tables,
     grid,
+    non_negative,
     one_of,
     positive,
     report_only,
 )
+from runner.data.digits import DigitsData
+from runner.data.images import ImageSettings
 
-STEP_SECONDS = {"sgd": 0.0008, "sam": 0.002, "asam": 0.002, "asam_all": 0.002, "trace": 0.012, "hsr": 0.014}
+GRADIENT_SECONDS = 0.0009
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,60 +39,117 @@ class FlatTraining(Experiment):
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
 
+    dataset: DigitsData | ImageSettings
     method: list[str] = grid()
-    data: str
     train: int
     validation: int
     test: int
+    pool: int
     widths: list[int]
     batch: int
     epochs: int
     price: float
     memory: float
-    lanczos_steps: int
+    tolerance: float
+    bound_probes: int
     looks: int
-    last_looks: int
+    look_steps: int
+    last_epochs: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("experiment.method", self.method, METHODS)
-        one_of("experiment.data", self.data, ("digits", "cifar10"))
-        names = ("train", "validation", "test", "widths", "batch", "epochs", "price", "lanczos_steps", "looks")
-        for name in (*names, "last_looks"):
+        names = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "tolerance")
+        for name in (*names, "look_steps", "last_epochs"):
             positive(f"experiment.{name}", getattr(self, name))
-        if self.last_looks > self.looks:
-            raise SettingError(f"experiment.last_looks: expected at most looks = {self.looks}, found {self.last_looks}")
+        non_negative("experiment.looks", self.looks)
+        if self.bound_probes < 4:
+            raise SettingError(f"experiment.bound_probes: expected at least 4, found {self.bound_probes}")
         if not 0 <= self.memory < 1:
             raise SettingError(f"experiment.memory: expected a value from 0 to below 1, found {self.memory}")
+        there = self.dataset.size if isinstance(self.dataset, DigitsData) else self.dataset.train
+        asked = self.train + self.validation + self.test
+        if asked > there:
+            raise SettingError(
+                f"experiment.train + validation + test: expected at most the {there} examples of "
+                f"dataset={self.dataset.kind}, found {asked}"
+            )
 
     def _seconds(self, method: str, budget: str) -> float:
-        steps = self.epochs * self.train / self.batch * (self.price if budget == "cost" else 1)
-        return round(1 + steps * STEP_SECONDS.get(method, 0.006), 1)
+        """Of one training."""
+        steps = self.epochs * self.train / self.batch
+        price = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0) if budget == "steps" else self.price
+        return round(1 + GRADIENT_SECONDS * steps * price, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatTuning(FlatTraining):
-    """The search: settings number 0 … trials − 1 of every method, equal steps for all."""
+    """The search: settings number 0 … trials − 1 of every method."""
 
-    version: ClassVar[int] = 1
-    title: ClassVar[str] = "Tuning of seven ways to train flat: the same number of settings for each"
+    version: ClassVar[int] = 2
+    title: ClassVar[str] = "Tuning of nine ways to train flat: the same number of settings for each"
 
     trials: int
-    accuracy_margin: float = report_only(0.005)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.trials", self.trials)
 
     def cells(self) -> Iterable[Cell]:
         return [
-            Cell({"method": method, "trial": number}, self._seconds(method, "steps"), 0.5)
-            for method in self.method
-            for number in range(self.trials)
+            Cell({"method": method}, self.trials * self._seconds(method, "cost") / 2, 0.6) for method in self.method
         ]
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.hsr.flat_training.measure import measure
+        from experiments.hsr.flat_training.measure import run_all
 
-        return measure(self, str(cell.params["method"]), int(cell.params["trial"]), "steps", ctx)
+        return {"ends": run_all(self, str(cell.params["method"]), ctx, self.trials)}
 
     def analyse(self, tables: Tables) -> Analysis:
-        from experiments.hsr.flat_training.report import TuningAnalysis
+        from experiments.hsr.flat_training.tuning import TuningAnalysis
 
         return TuningAnalysis(self, tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatContest(FlatTraining):
+    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each of `ENTRIES`."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+
+    chosen: dict[str, list[int]] = report_only()  # which cells there are, not what one means
+    accuracy_margin: float = report_only(0.005)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("experiment.accuracy_margin", self.accuracy_margin)
+        for method in self.method:
+            found = self.chosen.get(method, [])
+            if len(found) != len(ENTRIES):
+                raise SettingError(
+                    f"experiment.chosen.{method}: expected {len(ENTRIES)} settings numbers "
+                    f"({', '.join(' '.join(entry) for entry in ENTRIES)}), found {found}"
+                )
+
+    def cells(self) -> Iterable[Cell]:
+        return [
+            Cell({"method": method, "budget": budget, "trial": number}, self._seconds(method, budget), 0.6)
+            for method in self.method
+            for budget in BUDGETS
+            for number in sorted({k for k, (own, _) in zip(self.chosen[method], ENTRIES, strict=True) if own == budget})
+            if number >= 0
+        ]
+
+    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
+        from experiments.hsr.flat_training.measure import run
+        from experiments.hsr.flat_training.methods import trial
+
+        settings = trial(str(cell.params["method"]), int(cell.params["trial"]))
+        ends, curves = run(self, [settings], [str(cell.params["budget"])], ctx)
+        return {"ends": ends, "curves": curves}
+
+    def analyse(self, tables: Tables) -> Analysis:
+        from experiments.hsr.flat_training.contest import ContestAnalysis
+
+        return ContestAnalysis(self, tables)

@@ -1,191 +1,155 @@
-"""One training of one method with one choice of settings, and what it came to."""
+"""Trainings of one method with some of its settings, and what they came to at each budget.
+
+At equal steps a training ends after the same number of epochs as every other method's, at equal cost when it has spent
+the gradients that `price` allows. A training asked for both is looked at on its way.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from experiments.hsr.flat_training.methods import Settings, Stepper, columns, trial
-from runner.contract.experiment import Context, Table
+from experiments.hsr.flat_training.data import Data, Part, accuracies, load, losses, network
+from experiments.hsr.flat_training.methods import Settings, columns, trial
+from experiments.hsr.flat_training.names import BUDGETS, SCHEDULED
+from experiments.hsr.flat_training.stepper import Stepper
+from runner.contract.experiment import Context
 from runner.curvature.matrix_free.estimators import lanczos_extremes
-from runner.training.flatness.stochastic import ParameterHessian, stochastic_bound
+from runner.curvature.spectra.eigenpairs import top_eigenpairs
+from runner.curvature.spectra.traces import upper_bound_estimate
+from runner.training.flatness.stochastic import ParameterHessian
 
 if TYPE_CHECKING:
     from experiments.hsr.flat_training import FlatTraining
 
-BOUND_PROBES = 32  # of λ_sup at the end
-POOL = 4  # images of 32 × 32 are averaged over squares of this side
-
-Part = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Data:
-    """Inputs (N, d) and classes (N,) of three disjoint parts."""
-
-    train: Part
-    validation: Part
-    test: Part
+Row = dict[str, Any]
+CURVATURE = ("lambda_max", "lambda_residual", "lambda_sup", "lambda_sup_low", "lambda_sup_high")
+MEASURED = ("train_loss", "validation_accuracy", "test_accuracy", *CURVATURE)
 
 
-def load(experiment: FlatTraining, ctx: Context) -> Data:
-    """The data set, split at random by the seed."""
-    x, y = _digits() if experiment.data == "digits" else _pooled_images()
-    sizes = (experiment.train, experiment.validation, experiment.test)
-    order = torch.randperm(len(y), generator=ctx.torch_generator("split"))[: sum(sizes)]
-    train, validation, test = order.split(sizes)
-    return Data((x[train], y[train]), (x[validation], y[validation]), (x[test], y[test]))
+def marks(experiment: FlatTraining, settings: Settings, budgets: Sequence[str] = BUDGETS) -> dict[str, int]:
+    """Budget -> epochs. Equal steps: the same for all. Equal cost: what `experiment.price` gradients a step buy.
+
+    A method whose schedule spans the whole training has equal cost alone.
+    """
+    price = settings.mean_price(len(experiment.widths) + 1)
+    found = {"steps": experiment.epochs, "cost": max(1, round(experiment.epochs * experiment.price / price))}
+    kept = ("cost",) if settings.method in SCHEDULED else BUDGETS
+    return {budget: found[budget] for budget in budgets if budget in kept}
 
 
-def _digits() -> Part:
-    """scikit-learn's 1,797 digits of 8 × 8 pixels in [0, 1]."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    return torch.tensor(raw.data, dtype=torch.float32) / 16, torch.tensor(raw.target)
-
-
-def _pooled_images() -> Part:
-    """CIFAR-10's training images, averaged to 8 × 8 pixels of three colours, in [−1, 1]."""
-    from runner.data import cifar
-
-    part = cifar.load(cifar.CifarData(test=1)).train
-    train = part.as_images(part.mean, part.std, flat=False)
-    pooled = [F.avg_pool2d(train.normalised(part), POOL).flatten(1) for part in train.inputs.split(5000)]
-    return torch.cat(pooled), train.targets
+def run_all(experiment: FlatTraining, method: str, ctx: Context, trials: int) -> list[Row]:
+    """Rows of `ends` of settings 0 … trials − 1, at both budgets; those of one schedule train together."""
+    numbered = sorted(((trial(method, k), k) for k in range(trials)), key=lambda pair: (pair[0].schedule, pair[1]))
+    found = []
+    for _, group in itertools.groupby(numbered, key=lambda pair: pair[0].schedule):
+        together = list(group)
+        ends, _ = run(experiment, [s for s, _ in together], BUDGETS, ctx)
+        found += [{"trial": together[row.pop("place")][1], **row} for row in ends]
+    return sorted(found, key=lambda row: (row["trial"], row["budget"]))
 
 
-def network(experiment: FlatTraining, inputs: int, ctx: Context) -> torch.nn.Sequential:
-    """Linear layers with tanh between, smooth so that curvature is defined everywhere; Glorot's initial values."""
-    generator = ctx.torch_generator("network")
-    sizes, layers = [inputs, *experiment.widths, 10], []
-    for a, b in itertools.pairwise(sizes):
-        linear = torch.nn.Linear(a, b)
-        with torch.no_grad():
-            limit = math.sqrt(6 / (a + b))
-            linear.weight.copy_((2 * torch.rand(b, a, generator=generator) - 1) * limit)
-            linear.bias.zero_()
-        layers += [linear, torch.nn.Tanh()]
-    return torch.nn.Sequential(*layers[:-1])
-
-
-def epochs_of(experiment: FlatTraining, settings: Settings, budget: str) -> int:
-    """Equal steps: the same epochs for all. Equal cost: as many as `experiment.price` gradients a step buy."""
-    if budget == "steps":
-        return experiment.epochs
-    return max(1, round(experiment.epochs * experiment.price / settings.mean_price))
-
-
-def measure(experiment: FlatTraining, method: str, number: int, budget: str, ctx: Context) -> dict[str, Table]:
-    """Train, then say where it ended; the curve is kept for comparisons at equal training loss."""
-    settings = trial(method, number)
+def run(
+    experiment: FlatTraining, settings: Sequence[Settings], budgets: Sequence[str], ctx: Context
+) -> tuple[list[Row], list[Row]]:
+    """Rows of `ends`, one for each of the settings and budgets, and of `curves`; `place`: which of the settings."""
     data = load(experiment, ctx)
-    model = network(experiment, data.train[0].shape[1], ctx)
-    stepper = Stepper(settings, model, ctx.torch_generator("probes"), experiment.memory)
-    epochs = epochs_of(experiment, settings, budget)
-    record = _Record(experiment, model, data, ctx)
-    seconds, status = 0.0, "ok"
-    every = max(1, epochs // experiment.looks)
-    batches = ctx.torch_generator("batches")
+    parameters = network(experiment, data.train[0].shape[1], ctx, len(settings))
+    stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
+    record = _Record(experiment, settings, budgets, parameters, data, ctx)
+    batches, seconds = ctx.torch_generator("batches"), 0.0
     record.look(0, stepper.price, 0.0)
-    for epoch in range(1, epochs + 1):
+    for epoch in range(1, record.total + 1):
         began = time.process_time()
-        finite = _epoch(experiment, stepper, data.train, batches, (epoch - 1) / epochs)
+        _epoch(experiment, stepper, data.train, batches, (epoch - 1) / record.total)
         seconds += time.process_time() - began
-        if not finite:
-            status = f"diverged in epoch {epoch}"
-            break
-        if epoch % every == 0 or epoch == epochs:
-            record.look(epoch, stepper.price, seconds)
-        ctx.progress(epoch, epochs, f"{method} {number}")
-    constants = {**columns(settings), "epochs": epochs}
-    end = record.end(status, stepper.price, seconds) if status == "ok" else record.lost(status, stepper.price, seconds)
-    return {"curves": record.curve, "ends": {k: [v] for k, v in (constants | end).items()}}
+        record.look(epoch, stepper.price, seconds / len(settings))
+        ctx.progress(epoch, record.total, settings[0].method)
+    return record.ends, record.curve
 
 
-def _epoch(experiment: FlatTraining, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> bool:
-    """One pass over the training part; False when a parameter is no longer finite."""
+def _epoch(experiment: FlatTraining, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> None:
+    """One pass over the training part."""
     x, y = data
     for rows in torch.randperm(len(y), generator=batches).split(experiment.batch):
+        part = (x[rows], y[rows])
+        stepper.step(lambda part=part: losses(stepper.parameters, part), progress)  # type: ignore[misc]
 
-        def loss(rows: Tensor = rows) -> Tensor:
-            return F.cross_entropy(stepper.model(x[rows]), y[rows])
 
-        gradients = stepper.gradients(loss, progress)
-        with torch.no_grad():
-            for p, g in zip(stepper.parameters, gradients, strict=True):
-                p.add_(g, alpha=-stepper.settings.rate)
-    return all(bool(torch.isfinite(p).all()) for p in stepper.parameters)
+def look_epochs(total: int, count: int) -> set[int]:
+    """`count` epochs evenly spaced on the scale of logarithms, and the beginning."""
+    return {0, *(round(total ** (i / count)) for i in range(count + 1))} if count else set()
 
 
 class _Record:
-    """What is looked at during a training and at its end."""
+    """What is looked at during trainings and at the end of each budget."""
 
-    def __init__(self, experiment: FlatTraining, model: torch.nn.Module, data: Data, ctx: Context) -> None:
-        self.experiment, self.model, self.data, self.ctx = experiment, model, data, ctx
-        names = (
-            "epoch",
-            "gradients",
-            "train_loss",
-            "validation_accuracy",
-            "test_accuracy",
-            "lambda_max",
-            "cpu_seconds",
-        )
-        self.curve: dict[str, list[Any]] = {name: [] for name in names}
+    def __init__(
+        self,
+        experiment: FlatTraining,
+        settings: Sequence[Settings],
+        budgets: Sequence[str],
+        parameters: Sequence[Tensor],
+        data: Data,
+        ctx: Context,
+    ) -> None:
+        self.experiment, self.settings, self.parameters = experiment, settings, parameters
+        self.data, self.ctx = data, ctx
+        self.marks = marks(experiment, settings[0], budgets)
+        self.total = max(self.marks.values(), default=0)
+        self.looks = look_epochs(self.total, experiment.looks)
+        self.accuracy: dict[int, tuple[Tensor, Tensor]] = {}
+        self.curve: list[Row] = []
+        self.ends: list[Row] = []
 
-    def look(self, epoch: int, price: int, seconds: float) -> None:
-        """One row of the curve."""
-        row = (epoch, price, self.loss(), *self.accuracies(), self.largest(f"look/{epoch}"), seconds)
-        for name, value in zip(self.curve, row, strict=True):
-            self.curve[name].append(value)
+    def look(self, epoch: int, price: float, seconds: float) -> None:
+        """Accuracies before the end of a budget, rows of the curve at some epochs, rows of the ends at its end."""
+        last = self.experiment.last_epochs
+        if epoch in self.looks or any(0 <= mark - epoch < last for mark in self.marks.values()):
+            parts = (self.data.validation, self.data.test)
+            self.accuracy[epoch] = tuple(accuracies(self.parameters, part) for part in parts)  # type: ignore[assignment]
+        spent = {"epoch": epoch, "gradients": price, "cpu_seconds": seconds}
+        for place, settings in enumerate(self.settings):
+            if epoch in self.looks:
+                self.curve.append({"place": place, **spent, **self._look(place, epoch)})
+            for budget in (b for b, mark in self.marks.items() if mark == epoch):
+                self.ends.append(
+                    {"place": place, "budget": budget, **columns(settings), **spent, **self._end(place, epoch)}
+                )
 
-    @torch.no_grad()
-    def loss(self) -> float:
-        x, y = self.data.train
-        return float(F.cross_entropy(self.model(x), y))
+    def _own(self, place: int) -> tuple[list[Tensor], Tensor]:
+        """Parameters of one trial and its training loss with graph."""
+        own = [p[place : place + 1].detach().clone().requires_grad_() for p in self.parameters]
+        return own, losses(own, self.data.train)[0]
 
-    @torch.no_grad()
-    def accuracies(self) -> tuple[float, float]:
-        parts = (self.data.validation, self.data.test)
-        validation, test = (float((self.model(x).argmax(1) == y).double().mean()) for x, y in parts)
-        return validation, test
+    def _look(self, place: int, epoch: int) -> Row:
+        """A row of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands apart."""
+        own, loss = self._own(place)
+        generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
+        if torch.isfinite(loss):
+            operator: Any = ParameterHessian(loss, own)
+            largest = lanczos_extremes(operator, steps=self.experiment.look_steps, generator=generator).largest.value
+        validation, test = (float(values[place]) for values in self.accuracy[epoch])
+        found = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
+        return {"train_loss": float(loss.detach()), **found}
 
-    def _training_loss(self) -> Tensor:
-        x, y = self.data.train
-        return F.cross_entropy(self.model(x), y)
-
-    def largest(self, role: str) -> float:
-        """λ₁ of the Hessian of the training loss, by Lanczos."""
-        operator: Any = ParameterHessian(self._training_loss(), list(self.model.parameters()))
-        steps = self.experiment.lanczos_steps
-        return float(lanczos_extremes(operator, steps=steps, generator=self.ctx.torch_generator(role)).largest.value)
-
-    def end(self, status: str, price: int, seconds: float) -> dict[str, Any]:
-        """Where the training came to: accuracies are means over the last looks, curvature is that of the last point."""
-        generator = self.ctx.torch_generator("bound")
-        bound = stochastic_bound(self._training_loss(), list(self.model.parameters()), BOUND_PROBES, generator)
-        last = self.experiment.last_looks
-        return {
-            "train_loss": self.curve["train_loss"][-1],
-            "validation_accuracy": math.fsum(self.curve["validation_accuracy"][-last:]) / last,
-            "test_accuracy": math.fsum(self.curve["test_accuracy"][-last:]) / last,
-            "lambda_max": self.curve["lambda_max"][-1],
-            "lambda_sup": float(bound.bound.detach()),
-            "gradients": price,
-            "cpu_seconds": seconds,
-            "status": status,
-        }
-
-    def lost(self, status: str, price: int, seconds: float) -> dict[str, Any]:
-        """A training that diverged has no end to look at."""
-        names = ("train_loss", "validation_accuracy", "test_accuracy", "lambda_max", "lambda_sup")
-        nothing = dict.fromkeys(names, math.nan)
-        return {**nothing, "gradients": price, "cpu_seconds": seconds, "status": status}
+    def _end(self, place: int, epoch: int) -> Row:
+        """Accuracies are means over the last epochs of the budget, loss and curvature are those of its last point."""
+        own, loss = self._own(place)
+        if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
+            return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}
+        operator, generator = ParameterHessian(loss, own), self.ctx.torch_generator("end")
+        top = top_eigenpairs(operator, 1, tolerance=self.experiment.tolerance, generator=generator)
+        bound = upper_bound_estimate(operator, self.experiment.bound_probes, generator=generator)
+        near = range(max(0, epoch - self.experiment.last_epochs + 1), epoch + 1)
+        sums = [math.fsum(float(self.accuracy[e][part][place]) for e in near) for part in (0, 1)]
+        curvature = (float(top.values[0]), float(top.residuals[0]), bound.value, bound.low, bound.high)
+        measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
+        status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
+        return {**dict(zip(MEASURED, measured, strict=True)), "status": status}

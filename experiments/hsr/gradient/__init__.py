@@ -29,7 +29,7 @@ from runner.metrics.closed_form import WsBoundMetric
 from runner.models.kinds.closed_form import ThreeLayerModel
 from runner.training.kinds.descent import DescentTraining
 
-SECONDS = {"timing": 12.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
+SECONDS = {"cost": 30.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,13 @@ class HsrGradient(Experiment):
     timed_samples: int
     timed_units: list[int] = free()
     timed_sizes: list[int] = free()
+    cost_units: list[int] = since([5, 10, 20, 40, 80, 160, 320], free=True)
+    cost_sizes: list[int] = since([100 * 2**k for k in range(11)], free=True)
+    pairwise_samples: int = since(6400, free=True)
+    numerical_samples: int = since(800, free=True)
+    cost_repeats: int = since(5, free=True)
+    cost_budget: float = since(0.3, free=True)
+    octaves: int = report_only(3)
     timed_hidden: int
     repeats: int = free()
     difference_step: float
@@ -67,7 +74,7 @@ class HsrGradient(Experiment):
     bound_starts: int = free()
     record_every: int = free()
     level: float = report_only(0.01)
-    exponent_margin: float = report_only(0.5)
+    exponent_margin: float = report_only(0.2)
     share: float = report_only(0.8)
     data_sets: int = report_only(3)
     dataset: GaussianData
@@ -95,8 +102,8 @@ class HsrGradient(Experiment):
 
     def _work(self, part: str) -> float:
         """Against the paper profile."""
-        if part == "timing":
-            return self.repeats * max(self.timed_units) ** 3 / (5 * 50**3)
+        if part == "cost":
+            return self.cost_repeats / 5 * (self.pairwise_samples / 6400) ** 2
         if part in ("influence", "descent"):
             return self.training.steps / 10_000
         return 1.0

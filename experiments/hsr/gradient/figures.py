@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
+from experiments.hsr.gradient.tests_and_fits import FORMS, SIZES, Tables, Tests
 from experiments.hsr.looks import LOOKS
 from runner.report import figures as draw
 
@@ -22,23 +22,25 @@ def _first(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def time(tables: Tables, tests: Tests) -> Figure:
-    """Fig. 2: time against D and against I, every data set a point, the fitted exponent in the legend."""
-    figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
+    """Fig. 2: time against D and against I by five forms, median over data sets as a line and every data set a point;
+    exponents are those of the last doublings."""
+    figure, axes = draw.new_figure(1, 2, width=9.6, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
-        rows = tables["timing"][tables["timing"]["varied"] == varied]
-        for form, label in (("numerical", "numerical"), ("analytic", "exact")):
+        rows = tables["cost"][(tables["cost"]["varied"] == varied) & (tables["cost"]["status"] == "ok")]
+        for form, name in FORMS.items():
             part = rows[rows["form"] == form]
-            slopes = [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"]
-            middle = sorted(slopes)[len(slopes) // 2]
-            look = LOOKS.style(label)
+            slopes = sorted(s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}")
+            if part.empty or not slopes:
+                continue
+            look = LOOKS.style("differences" if form == "numerical" else form)
             line = part.groupby(varied)["seconds"].median() * 1e3
-            ax.plot(line.index, line, label=f"{form}: exponent {middle:.2f}", **look)
+            ax.plot(line.index, line, label=f"{name}: {slopes[len(slopes) // 2]:.2f}", **look)
             ax.scatter(part[varied], part["seconds"] * 1e3, s=8, color=look["color"], alpha=0.5, linewidths=0)
         draw.log_axis(ax, "both")
         ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
         ax.set_ylabel("processor time (ms)")
-        draw.legend(ax)
+        ax.legend(loc="upper left", title="exponent", fontsize=8)
         other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
         titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
     draw.letter(axes, titles)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_hessian
+from experiments.hsr.gradient.cost import cost, three_point
 from runner.contract.experiment import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
@@ -28,58 +28,12 @@ def _uniform(ctx: Context, role: str, count: int, dimension: int, half_range: fl
     return (2 * torch.rand(count, dimension, dtype=DTYPE, generator=ctx.torch_generator(role)) - 1) * half_range
 
 
-def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step: float) -> Tensor:
-    """Central differences of a function of theta (D,), one coordinate after the other: 2 D evaluations."""
-    found = torch.empty_like(theta)
-    for k in range(len(theta)):
-        shift = torch.zeros_like(theta)
-        shift[k] = step
-        found[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
-    return found
-
-
 def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
     x, q = sample(experiment.dataset, experiment.dataset.train, ctx, "data/train")
     dimension = tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
     theta = _uniform(ctx, "starts", 1, dimension, experiment.training.half_range)[0]
     return of_hessian("Hessian", tl.hessian(theta, x, q), lambda t: tl.loss(t, x, q), theta, ctx)
-
-
-def timing(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
-    """Fig. 2: processor seconds of ∇λ_sup, closed form against three-point differences of the closed-form bound.
-
-    The least of the repeats; these numbers are no two times the same and belong to the machine.
-    """
-    inputs = experiment.dataset.inputs
-    cases = [("dimension", experiment.timed_samples, units) for units in experiment.timed_units]
-    cases += [("samples", samples, experiment.timed_hidden) for samples in experiment.timed_sizes]
-    rows: list[dict[str, Any]] = []
-    for number, (varied, samples, units) in enumerate(cases):
-        ctx.progress(number, len(cases), f"timing I = {samples}, N = {units}")
-        x, q = sample(experiment.dataset, samples, ctx, f"timing/{samples}")
-        theta = _uniform(ctx, f"timing/{units}", 1, tl.parameter_count(inputs, units), 1.0)[0]
-        for form, function in (
-            ("analytic", lambda t, x=x, q=q: tl.upper_bound_gradient(t, x, q)),
-            ("numerical", lambda t, x=x, q=q: three_point(tl.upper_bound, t, x, q, step=experiment.difference_step)),
-        ):
-            function(theta)
-            times = []
-            for _ in range(experiment.repeats * (10 if form == "analytic" else 1)):
-                begin = time.process_time()
-                function(theta)
-                times.append(time.process_time() - begin)
-            rows.append(
-                {
-                    "varied": varied,
-                    "samples": samples,
-                    "dimension": len(theta),
-                    "form": form,
-                    "seconds": min(times),
-                    "repeats": len(times),
-                }
-            )
-    return {"timing": rows}
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -282,7 +236,7 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[HsrGradient, Context], dict[str, Table]]] = {
-    "timing": timing,
+    "cost": cost,
     "agreement": agreement,
     "influence": influence,
     "covariance": covariance,

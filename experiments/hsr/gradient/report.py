@@ -26,7 +26,7 @@ class HsrGradientAnalysis(Analysis):
     @cached_property
     def rows(self) -> list[Statistic]:
         """Every fit and test."""
-        return tests_and_fits.statistics(self.tables)
+        return tests_and_fits.statistics(self.experiment, self.tables)
 
     @cached_property
     def tests(self) -> Mapping[tuple[str, str], Statistic]:
@@ -49,7 +49,7 @@ class HsrGradientAnalysis(Analysis):
         """Figures that the stored tables allow; each is drawn when it is called."""
         tables, experiment = self.tables, self.experiment
         makers: dict[str, tuple[str, Callable[[], Figure]]] = {
-            "timing": ("fig02_time", partial(figures.time, tables, self.tests)),
+            "cost": ("fig02_time", partial(figures.time, tables, self.tests)),
             "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
             "influence": ("fig04_influence", partial(figures.influence, experiment, tables, self.tests)),
             "covariance": ("fig05_covariance", partial(figures.covariance, tables)),

@@ -18,6 +18,14 @@ Tests = Mapping[tuple[str, str], Statistic]
 """Rows of stats.csv by (name, group), with Holm's correction within a figure."""
 UNPRINTED = "network, scale and step of the differences are not printed"
 SIZES = {"dimension": "D", "samples": "I"}
+FORMS = {
+    "double sum": "double sum",
+    "matrix": "double sum as matrices",
+    "own": "this project's form",
+    "autodiff": "automatic differentiation",
+    "numerical": "three-point differences",
+}
+"""Form of the gradient -> its name in figures and findings."""
 
 
 def by_seed(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
@@ -26,18 +34,21 @@ def by_seed(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         yield int(str(seed)), rows
 
 
-def statistics(tables: Tables) -> list[Statistic]:
+def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
     """Every row of stats.csv, without Holm's correction."""
-    parts = {"timing": _exponents, "influence": _influence, "terms": _terms, "covariance": _covariance}
-    return [row for name, make in parts.items() if name in tables for row in make(tables[name])]
+    parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
+    exponents = list(_exponents(experiment, tables["cost"])) if "cost" in tables else []
+    return exponents + [row for name, make in parts.items() if name in tables for row in make(tables[name])]
 
 
-def _exponents(table: pd.DataFrame) -> Iterator[Statistic]:
-    """Slope of log seconds against log size: the exponent of the cost."""
+def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
+    """Slope of log seconds against log size over the last doublings, where calls no longer cost: the exponent."""
     import numpy as np
 
-    for seed, rows in by_seed(table):
-        for (varied, form), part in rows.groupby(["varied", "form"], sort=False):
+    known = table[table["status"] == "ok"]
+    for seed, rows in by_seed(known):
+        for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
+            part = whole.sort_values(varied).iloc[-(experiment.octaves + 1) :]
             yield stats.linear(
                 np.log(part[varied]),
                 np.log(part["seconds"]),
@@ -117,21 +128,16 @@ def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
 def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
     found = []
-    if "timing" in tables:
+    if "cost" in tables:
         found.append(
-            "Timings are processor seconds of this machine, the least of several repeats: the one table that does not "
+            "Times are processor seconds of this machine, the least of several turns: the one table that does not "
             "repeat byte for byte."
         )
         for varied, symbol in SIZES.items():
-            fits = {
-                f: [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {f}"]
-                for f in ("analytic", "numerical")
-            }
-            listed = "; ".join(f"{form} {', '.join(f'{v:.2f}' for v in values)}" for form, values in fits.items())
-            found.append(
-                f"Fitted exponents of the time in {symbol}: {listed}. "
-                f"Ratio at the largest {symbol}: {_ratio(tables['timing'], varied):.0f}."
-            )
+            fits = {f: [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {f}"] for f in FORMS}
+            listed = "; ".join(f"{FORMS[f]} {', '.join(f'{v:.2f}' for v in v_)}" for f, v_ in fits.items() if v_)
+            found.append(f"Exponents of the time in {symbol} over the last {experiment.octaves} doublings: {listed}.")
+            found += break_even(tables["cost"], varied, symbol)
     if "difference_norms" in tables:
         norms = tables["difference_norms"]
         relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
@@ -142,7 +148,22 @@ def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
     return found
 
 
-def _ratio(timing: pd.DataFrame, varied: str) -> float:
-    rows = timing[timing["varied"] == varied]
-    largest = rows[rows[varied] == rows[varied].max()].groupby("form")["seconds"].median()
-    return float(largest["numerical"] / largest["analytic"])
+def break_even(cost: pd.DataFrame, varied: str, symbol: str) -> Iterator[str]:
+    """Where this project's form becomes the faster or the slower one of two, from the medians over data sets."""
+    import numpy as np
+
+    rows = cost[(cost["varied"] == varied) & (cost["status"] == "ok")]
+    times = rows.pivot_table(index=varied, columns="form", values="seconds", aggfunc="median")
+    for other in ("double sum", "matrix", "autodiff", "numerical"):
+        if other not in times or "own" not in times:
+            continue
+        log = np.log((times[other] / times["own"]).dropna())
+        sizes = np.log(log.index.to_numpy(dtype=float))
+        turns = [
+            float(np.exp(sizes[k] - log.iloc[k] * (sizes[k + 1] - sizes[k]) / (log.iloc[k + 1] - log.iloc[k])))
+            for k in range(len(log) - 1)
+            if log.iloc[k] * log.iloc[k + 1] < 0
+        ]
+        ends = f"{np.exp(log.iloc[0]):.2g} at {symbol} = {log.index[0]}, {np.exp(log.iloc[-1]):.2g} at {log.index[-1]}"
+        even = f"break-even at {symbol} = {', '.join(f'{t:.0f}' for t in turns)}" if turns else "no break-even"
+        yield f"Time of {FORMS[other]} over that of this project's form: {ends}; {even}."

@@ -33,7 +33,8 @@ from runner.training.kinds.descent import DescentTraining
 PROTOCOLS = ("fitted", "printed")
 READINGS = ("every_step", "second_half")
 ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
-SECONDS = {"fitted": 80.0, "printed": 55.0}
+PARTS = ("methods", "draws")
+SECONDS = 60.0
 """Of 3,000 starts and 10,000 steps on one thread."""
 
 
@@ -41,18 +42,25 @@ SECONDS = {"fitted": 80.0, "printed": 55.0}
 class HsrRegularization(Experiment):
     """Settings, each explained in conf/experiment/hsr_regularization.yaml."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
     paper: ClassVar[str] = "HSR"
-    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; the printed stop rule, a wider A-SAM, five data sets"
+    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; a wider A-SAM, where the ends lead, thirty draws of the data"
 
+    part: list[str] = grid()
     protocol: list[str] = grid()
+    search_rate: list[float] = grid()
     reading: list[str]
     activation: str
     hidden: int
     rate: float
     fitted_ratio: float
     printed_ratio: float
+    polish_tolerance: float
+    polish_steps: int
+    far: float
+    draws: int = free()
+    draw_starts: int = free()
     group_share: float
     switch: int
     trace_weight: float
@@ -79,11 +87,12 @@ class HsrRegularization(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("experiment.part", self.part, PARTS)
         one_of("experiment.protocol", self.protocol, PROTOCOLS)
         one_of("experiment.reading", self.reading, READINGS)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("protocol", "reading", "activation", *GROUPS):
+            if field.name not in ("part", "protocol", "reading", "activation", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
         for name in ("group_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
@@ -94,12 +103,17 @@ class HsrRegularization(Experiment):
             raise SettingError("experiment.reading: expected at least one reading of the stop rule, found none")
 
     def cells(self) -> list[Cell]:
-        work = self.training.starts / 3000 * self.training.steps / 10_000
-        return [Cell({"protocol": p}, round(3 + work * SECONDS[p], 1), 0.6) for p in self.protocol]
-
-    def ratio(self, cell: Cell) -> float:
-        """Stop ratio of the cell's protocol."""
-        return self.fitted_ratio if cell.params["protocol"] == "fitted" else self.printed_ratio
+        """The experiment under the fitted protocol, its printed search at several rates, further draws of the data."""
+        work = self.training.steps / 10_000 * SECONDS / 3000
+        found = []
+        if "methods" in self.part and "fitted" in self.protocol:
+            found.append(Cell({"protocol": "fitted"}, round(3 + work * self.training.starts, 1), 0.6))
+        if "methods" in self.part and "printed" in self.protocol:
+            seconds = round(1 + work * self.draw_starts, 1)
+            found += [Cell({"protocol": "printed", "search_rate": r}, seconds, 0.4) for r in self.search_rate]
+        if "draws" in self.part and "fitted" in self.protocol:
+            found.append(Cell({"part": "draws"}, round(1 + work * self.draws * self.draw_starts, 1), 0.4))
+        return found
 
     def strength(self, method: str) -> float:
         """γ₂/γ₁ of a method."""
@@ -107,8 +121,11 @@ class HsrRegularization(Experiment):
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.hsr.regularization.measure import measure
+        from experiments.hsr.regularization.more_draws import measure_draws, measure_scan
 
-        return measure(self, cell, ctx)
+        if cell.params.get("part") == "draws":
+            return measure_draws(self, ctx)
+        return (measure_scan if "search_rate" in cell.params else measure)(self, cell, ctx)
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.hsr.regularization.report import HsrRegularizationAnalysis

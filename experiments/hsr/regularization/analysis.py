@@ -20,6 +20,8 @@ NAMES = {
     "asam_wide": "A-SAM, wide radius",
     "hsr": "HSR",
 }
+POLISHED = "polished"
+"""In the column `reading` of endpoints: the ends of the first reading, led on downhill."""
 PAIRS = (
     ("trace", "gd"),
     ("asam", "gd"),
@@ -45,7 +47,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One protocol under one reading of the stop rule."""
+    """One protocol under one reading of the stop rule, or POLISHED."""
 
     protocol: str
     reading: str
@@ -57,7 +59,11 @@ class Variant:
 
     @property
     def text(self) -> str:
-        when = {"every_step": "stop rule from the start", "second_half": "stop rule in the second half"}
+        when = {
+            "every_step": "stop rule from the start",
+            "second_half": "stop rule in the second half",
+            POLISHED: "where the ends lead",
+        }
         return f"{self.protocol}, {when[self.reading]}"
 
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -68,9 +74,11 @@ class Variant:
 
 def variants(experiment: HsrRegularization, tables: Tables) -> list[Variant]:
     """Those with endpoints, in the order of the settings."""
+    if "endpoints" not in tables:
+        return []
     rows = tables["endpoints"]
     stored = set(zip(rows["protocol"], rows["reading"], strict=True))
-    order = [Variant(p, r) for p in experiment.protocol for r in experiment.reading]
+    order = [Variant(p, r) for p in experiment.protocol for r in (*experiment.reading, POLISHED)]
     return [v for v in order if (v.protocol, v.reading) in stored]
 
 

@@ -12,12 +12,14 @@ from experiments.certificates import of_hessian
 from experiments.hsr.regularization.methods import METHODS
 from experiments.hsr.regularization.views import boundaries, boundary_length, dynamics, profiles, saddle_depth
 from experiments.ws_bound.measure import macro_f1
+from experiments.ws_bound.polished import Limits, lead, led_columns, nearest_columns, short
 from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
 from runner.training.descent.descent import DescentResult, Endpoints, LossGradient, descend, duplicates
 from runner.training.descent.directions import Direction
 from runner.training.flatness.flatness import training_direction
+from runner.training.polish import Polished
 
 if TYPE_CHECKING:
     from experiments.hsr.regularization import HsrRegularization
@@ -44,39 +46,39 @@ class Problem:
 
 def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
-    problem = draw(experiment, cell, ctx)
+    problem = draw(experiment, ctx)
     ctx.progress(0, 6, f"search from {len(problem.starts)} starts")
-    ends = search(experiment, problem)
+    ends = search(experiment, problem, experiment.rate)
     points, group = critical_points(experiment, problem, ends)
     tables: dict[str, Any] = {
         "data": data_table(problem),
         "search": search_summary(experiment, ends, points),
-        "critical_points": points,
+        "critical_points": points | where_they_lead(experiment, problem, ends.theta[points["start"]], points["start"]),
     }
     chosen = torch.tensor([k for k, name in zip(points["start"], group, strict=True) if name], dtype=torch.long)
     names = [name for name in group if name]
-    found: dict[str, list[dict[str, Any]]] = {"endpoints": [], "dynamics": [], "profiles": []}
+    found: dict[str, list[dict[str, Any]]] = {"endpoints": [], "nearest": [], "dynamics": [], "profiles": []}
     finals: dict[str, Tensor] = {}
     for number, method in enumerate(METHODS):
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
-        radius = experiment.wide_radius if method == "asam_wide" else experiment.radius
-        direction = training_direction(
-            method.removesuffix("_wide"),
-            problem.x,
-            problem.q,
-            problem.activation,
-            strength=experiment.strength(method),
-            radius=radius,
-            until=experiment.switch,
-        )
+        direction = direction_of(experiment, problem, method)
         result = train(experiment, problem, chosen, direction, record=True)
         finals[method] = result.final.theta
         for reading in experiment.reading:
             ended = end_under(reading, experiment, problem, chosen, direction, result)
             about = {"reading": reading, "method": method}
-            found["endpoints"].append(about | endpoint_rows(experiment, problem, ended, chosen, names))
+            found["endpoints"].append(about | endpoint_rows(experiment, problem, ended, chosen, names, brief=False))
+        led, near = polished(experiment, problem, result.final)
+        about = {"reading": "polished", "method": method}
+        found["endpoints"].append(about | endpoint_rows(experiment, problem, led, chosen, names, brief=True))
+        found["nearest"].append({"method": method, "group": names, "start": chosen} | near.columns)
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest")
+        )
         found["dynamics"].append({"method": method} | dynamics(experiment, problem, result, names))
-        found["profiles"].append({"method": method} | profiles(experiment, problem, result.final, names, chosen))
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped")
+        )
     tables |= {name: stack(parts) for name, parts in found.items()}
     theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
     tables["certificate"] = [
@@ -86,24 +88,36 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
     return tables
 
 
-def draw(experiment: HsrRegularization, cell: Cell, ctx: Context) -> Problem:
-    """Data and starts of the seed, the same under both protocols."""
+def direction_of(experiment: HsrRegularization, problem: Problem, method: str) -> Direction:
+    """Which way a method goes; "asam_wide" is A-SAM at the wide radius."""
+    return training_direction(
+        method.removesuffix("_wide"),
+        problem.x,
+        problem.q,
+        problem.activation,
+        strength=experiment.strength(method),
+        radius=experiment.wide_radius if method == "asam_wide" else experiment.radius,
+        until=experiment.switch,
+    )
+
+
+def draw(experiment: HsrRegularization, ctx: Context) -> Problem:
+    """Data and starts of the seed."""
     data, training = experiment.dataset, experiment.training
     shape = (training.starts, tl.parameter_count(data.inputs, experiment.hidden))
     uniform = torch.rand(shape, dtype=DTYPE, generator=ctx.torch_generator("starts"))
     starts = (2 * uniform - 1) * training.half_range
     x, q = sample(data, data.train, ctx, "data/train")
-    return Problem(
-        x, q, *sample(data, max(data.test), ctx, "data/test"), starts, experiment.activation, experiment.ratio(cell)
-    )
+    test = sample(data, max(data.test), ctx, "data/test")
+    return Problem(x, q, *test, starts, experiment.activation, experiment.fitted_ratio)
 
 
-def search(experiment: HsrRegularization, problem: Problem) -> Endpoints:
+def search(experiment: HsrRegularization, problem: Problem, rate: float) -> Endpoints:
     """Plain gradient descent from every start (Section VI-A)."""
     return descend(
         problem.starts,
         LossGradient(*problem.args),
-        rate=experiment.rate,
+        rate=rate,
         max_steps=experiment.training.steps,
         stop_ratios=(problem.ratio,),
     ).final
@@ -198,10 +212,72 @@ def end_under(
     return ended
 
 
+@dataclass(frozen=True)
+class Nearest:
+    """The point without gradient nearest to every end: as ends, and as columns."""
+
+    ends: Endpoints
+    columns: dict[str, Any]
+
+
+def limits(experiment: HsrRegularization, problem: Problem) -> Limits:
+    """When polishing ends; `far` is a multiple of the largest norm of a start."""
+    largest = experiment.training.half_range * problem.starts.shape[1] ** 0.5
+    return Limits(experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps)
+
+
+def polished(experiment: HsrRegularization, problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
+    """Where the ends of a method lead downhill, and what lies nearest to them; a diverged end stays as it is.
+
+    Converged is what polishing has finished.
+    """
+    finite = (~ends.diverged).nonzero()[:, 0]
+    theta = ends.theta[finite]
+    down = lead(theta, *problem.args, limits(experiment, problem))
+    near = lead(theta, *problem.args, limits(experiment, problem), "nearest")
+    columns: dict[str, Any] = {"kind": _named(down.kind, finite, len(ends.theta))}
+    for name, value in nearest_columns(near, theta).items():
+        kept = _named(value, finite, len(ends.theta)) if name == "nearest_kind" else _placed(value, finite, ends)
+        columns[name] = kept
+    return _moved(ends, finite, down), Nearest(_moved(ends, finite, near), columns)
+
+
+def _named(names: list[str], place: Tensor, count: int) -> list[str]:
+    found = ["diverged"] * count
+    for k, name in zip(place.tolist(), names, strict=True):
+        found[k] = name
+    return found
+
+
+def _placed(values: Tensor, place: Tensor, ends: Endpoints) -> Tensor:
+    full = torch.full((len(ends.theta),), torch.nan, dtype=DTYPE)
+    full[place] = values
+    return full
+
+
+def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
+    theta, steps, done = ends.theta.clone(), ends.steps.clone(), torch.zeros_like(ends.converged)
+    theta[place], steps[place] = found.theta, found.steps
+    done[place] = torch.tensor([kind != "unfinished" for kind in found.kind], dtype=torch.bool)
+    return Endpoints(theta, steps, done, ends.diverged)
+
+
+def where_they_lead(experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor) -> dict[str, Any]:
+    """The gradient that the stop rule leaves at the points of the search, and what they lead to downhill."""
+    found = lead(theta, *problem.args, limits(experiment, problem))
+    left = tl.gradient(theta, *problem.args).norm(dim=1)
+    first = tl.gradient(problem.starts[start], *problem.args).norm(dim=1)
+    columns = {"gradient": short(left), "gradient_ratio": short(left / first)}
+    return columns | {f"led_{k}": v for k, v in led_columns(found, theta, *problem.args).items()}
+
+
 def endpoint_rows(
-    experiment: HsrRegularization, problem: Problem, ends: Endpoints, chosen: Tensor, names: list[str]
+    experiment: HsrRegularization, problem: Problem, ends: Endpoints, chosen: Tensor, names: list[str], *, brief: bool
 ) -> dict[str, Any]:
-    """One row per start: status and curvature, F1 on test data and boundary where the method ended (Figs. 12, 14)."""
+    """One row per start: status and curvature, F1 on test data and boundary where the method ended (Figs. 12, 14).
+
+    brief: to the digits that are kept of polished points.
+    """
     theta = ends.theta
     spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())
     mean, std = tl.mean_and_std(theta, *problem.args)
@@ -215,10 +291,13 @@ def endpoint_rows(
         "saddle_depth": saddle_depth(experiment, problem, theta),
         "f1": macro_f1(tl.predict(theta, problem.test_x, problem.activation) > 0.5, problem.test_q > 0.5),
         "boundary_length": boundary_length(experiment, problem, theta),
+        "gradient": tl.gradient(theta, *problem.args).norm(dim=1),
     }
+    measured["gradient_ratio"] = measured["gradient"] / tl.gradient(problem.starts[chosen], *problem.args).norm(dim=1)
     status = ["ok" if s == "converged" else s for s in ends.status]
     table = {"group": names, "start": chosen, "status": status, "steps": ends.steps}
-    return table | {name: value.where(~ends.diverged, torch.nan) for name, value in measured.items()}
+    shown = {name: value.where(~ends.diverged, torch.nan) for name, value in measured.items()}
+    return table | {name: short(v) if brief else v for name, v in shown.items()}
 
 
 def data_table(problem: Problem) -> dict[str, Any]:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    rows = tables["endpoints"]
-    return [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(rows))]
+    return [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(tables["endpoints"]))]
 
 
 def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:

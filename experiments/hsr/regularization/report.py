@@ -50,16 +50,22 @@ class HsrRegularizationAnalysis(Analysis):
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         """The counterparts of Figs. 8-15, and what five data sets say of the comparisons together."""
         experiment, tables = self.experiment, self.tables
-        found: dict[str, Callable[[], Figure]] = {"fig08_data": partial(search.data, tables)}
-        with_points = [p for p in experiment.protocol if p in set(tables["critical_points"]["protocol"])]
+        found: dict[str, Callable[[], Figure]] = {}
+        if "data" in tables:
+            found["fig08_data"] = partial(search.data, tables)
+        points = tables.get("critical_points")
+        with_points = [p for p in experiment.protocol if points is not None and p in set(points["protocol"])]
         if with_points:
             found["fig09_bound"] = partial(search.bound, experiment, tables, with_points)
         known = variants(experiment, tables)
         for protocol in dict.fromkeys(v.protocol for v in known):
             found[f"fig10_dynamics_{protocol}"] = partial(views.dynamics, tables, protocol)
             found[f"fig11_along_u1_{protocol}"] = partial(views.along_u1, tables, protocol)
-            found[f"fig13_saddle_check_{protocol}"] = partial(views.saddle_check, tables, protocol)
+            found[f"fig13_saddle_check_{protocol}"] = partial(views.saddle_check, tables, protocol, "nearest")
+            found[f"fig13_where_stopped_{protocol}"] = partial(views.saddle_check, tables, protocol, "stopped")
             found[f"fig15_boundaries_{protocol}"] = partial(views.boundaries, tables, protocol)
+        if "draws" in tables:
+            found["fig14_draws"] = partial(compared.draws, experiment, tables)
         for variant in known:
             name = f"{variant.protocol}_{variant.reading}"
             found[f"fig12_spectrum_{name}"] = partial(compared.spectrum, tables, variant)

@@ -35,36 +35,31 @@ def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
     import pandas as pd
 
+    columns = ["metric", "protocol", "seed", "value", "fitted", "comparable"]
+    if "search" not in tables:
+        return pd.DataFrame(columns=columns)
     rows: list[dict[str, Any]] = []
+    fitted = {"protocol": "fitted", "fitted": "the stop ratio was chosen by these numbers", "comparable": ""}
     for row in tables["search"].to_dict("records"):
-        about = _about(str(row["protocol"])) | {"seed": row["seed"]}
+        about = fitted | {"seed": row["seed"]}
         rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
         rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
-    sizes = tables["data"].groupby(["protocol", "seed", "set"]).size()
-    for (protocol, seed, kind), count in sizes.items():
-        rows.append(_about(str(protocol)) | {"metric": f"{kind}_samples", "seed": seed, "value": count})
-    return pd.DataFrame(rows, columns=["metric", "protocol", "seed", "value", "fitted", "comparable"])
-
-
-def _about(protocol: str) -> dict[str, str]:
-    """The protocol, and why its numbers are fitted or cannot be held against the paper's."""
-    fitted = protocol == "fitted"
-    return {
-        "protocol": protocol,
-        "fitted": "the stop ratio was chosen by these numbers" if fitted else "",
-        "comparable": "" if fitted else "the learning rate of the search is not printed",
-    }
+    for (seed, kind), count in tables["data"].groupby(["seed", "set"]).size().items():
+        rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
+    return pd.DataFrame(rows, columns=columns)
 
 
 def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
     """Findings for the report."""
+    if "endpoints" not in tables:
+        return []
     found = [
         "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
         "(every_step), and from the second half of the steps on (second_half).",
         "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
         f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} beside it (wide radius).",
     ]
-    found += _sharpness(experiment, tables, tests)
+    found += [_where_they_lead(tables), *_sharpness(experiment, tables, tests)]
     rows = tables["endpoints"]
     for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
         lost = part[part["status"] != "ok"]["method"].value_counts()
@@ -76,8 +71,24 @@ def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[s
     return found
 
 
+def _where_they_lead(tables: Tables) -> str:
+    """What polishing makes of the ends, method by method."""
+    near = tables["nearest"]
+    lines = []
+    for method, name in NAMES.items():
+        part = near[near["method"] == method]
+        down = ", ".join(f"{n} {kind}" for kind, n in part["kind"].value_counts().items())
+        saddles = int((part["nearest_kind"] == "saddle").sum())
+        lines.append(f"{name}: {down}; nearest point without gradient a saddle for {saddles}")
+    return (
+        "Where the ends lead when they are not stopped (infinity: the infimum along the way is not attained): "
+        + ". ".join(lines)
+        + "."
+    )
+
+
 def _sharpness(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[str]:
-    for variant in variants(experiment, tables):
+    for variant in variants(experiment, tables)[:1]:
         for quantity, a, b in COMPARED:
             name = f"{quantity}, {a} - {b}, sharp seeds"
             seeds = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 COLUMNS = tuple(f"q{round(100 * level)}" for level in QUANTILES)
 GROUPS = ("sharp", "flat")
+DIGITS = 5  # significant digits of quantiles, which are drawn and compared by ratios
 DEPTHS = 5  # distances at which a saddle is looked for
 
 
@@ -52,7 +53,7 @@ def dynamics(
             rows["quantity"] += [quantity] * len(steps)
             rows["step"] += steps.tolist()
             for name, column in _quantiles(value[of].t()).items():
-                rows[name] += column.tolist()
+                rows[name] += [float(f"{v:.{DIGITS}g}") for v in column.tolist()]
     return rows
 
 
@@ -75,22 +76,27 @@ def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor)
 
 
 def profiles(
-    experiment: HsrRegularization, problem: Problem, ends: Endpoints, names: list[str], chosen: Tensor
+    experiment: HsrRegularization, problem: Problem, ends: Endpoints, names: list[str], chosen: Tensor, at: str
 ) -> dict[str, list[Any]]:
     """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip of λ_D's lower
-    whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of the quartile (Fig. 13)."""
+    whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of the quartile (Fig. 13).
+
+    at: what the ends are, in a column of that name ("stopped", "nearest")."""
     offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype) * experiment.line_half_range
-    rows: dict[str, list[Any]] = {key: [] for key in ("kind", "direction", "start", "offset", *COLUMNS)}
+    rows: dict[str, list[Any]] = {key: [] for key in ("at", "kind", "direction", "start", "offset", *COLUMNS)}
 
     def add(kind: str, direction: str, start: int, values: Tensor) -> None:
+        rows["at"] += [at] * len(offsets)
         rows["kind"] += [kind] * len(offsets)
         rows["direction"] += [direction] * len(offsets)
         rows["start"] += [start] * len(offsets)
         rows["offset"] += offsets.tolist()
         for name, column in _quantiles(values.t()).items():
-            rows[name] += column.tolist()
+            rows[name] += [float(f"{v:.{DIGITS}g}") for v in column.tolist()]
 
     finite = torch.isfinite(ends.theta).all(1)
+    if at == "nearest":
+        finite &= ends.converged
     for group in GROUPS:
         of = (torch.tensor([name == group for name in names], dtype=torch.bool) & finite).nonzero()[:, 0]
         if not len(of):
@@ -117,15 +123,43 @@ def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, fl
 
 
 def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
-    """Length of the decision boundary in the square of the input plane, (S,): grid edges that cross it, times their
-    length. In this taxicab length a straight boundary at any angle is at most 2√2 half widths times √2 long."""
+    """Euclidean length of the decision boundary in the square of the input plane, (S,).
+
+    Marching squares on the logit z: in every cell of the grid the line from edge to edge on which its linear
+    interpolation vanishes. No direction is preferred: a turned boundary is as long, to the square of the grid's step.
+    """
     points, distance = _grid(experiment, theta.dtype)
     side = experiment.plane_points
-    classes = torch.cat([tl.predict(part, points, problem.activation) > 0.5 for part in theta.split(64)])
-    classes = classes.unflatten(-1, (side, side))
-    crossed = (classes[..., 1:] != classes[..., :-1]).sum((-2, -1))
-    crossed = crossed + (classes[..., 1:, :] != classes[..., :-1, :]).sum((-2, -1))
-    return crossed * distance
+    lengths = []
+    for part in theta.split(64):
+        V = tl.split(part, points.shape[1]).V
+        hidden = tl.hidden_representation(part, points, problem.activation)
+        logit = (hidden @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
+        lengths.append(contour_length(logit.unflatten(-1, (side, side))) * distance)
+    return torch.cat(lengths) if lengths else theta.new_zeros(0)
+
+
+def contour_length(z: Tensor) -> Tensor:
+    """Length of the line z = 0 of values z (..., K, K) on a grid of step 1, (...,)."""
+    corners = (z[..., :-1, :-1], z[..., :-1, 1:], z[..., 1:, 1:], z[..., 1:, :-1])  # counter-clockwise
+    place = z.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])
+    crossings, present = [], []
+    for k in range(4):
+        a, b = corners[k], corners[(k + 1) % 4]
+        present.append((a > 0) != (b > 0))
+        share = torch.where(present[-1], a / (a - b), 0.0)
+        crossings.append(place[k] + share[..., None] * (place[(k + 1) % 4] - place[k]))
+    number = torch.stack(present).sum(0)
+
+    def between(first: int, second: int) -> Tensor:
+        way = (crossings[first] - crossings[second]).norm(dim=-1)
+        return torch.where(present[first] & present[second], way, 0.0)
+
+    simple = torch.where(number == 2, sum(between(i, j) for i in range(4) for j in range(i + 1, 4)), 0.0)
+    # four crossings: the diagonal corners agree, and the middle says which pair the lines cut off
+    middle = torch.stack(corners).mean(0)
+    cut = torch.where((middle > 0) == (corners[0] > 0), between(0, 1) + between(2, 3), between(3, 0) + between(1, 2))
+    return (simple + torch.where(number == 4, cut, 0.0)).sum((-2, -1))
 
 
 def boundaries(

@@ -83,7 +83,7 @@ def train(experiment: HsrStochastic, method: str, ctx: Context) -> dict[str, Tab
             generator=ctx.torch_generator(STREAM),
         ),
     )
-    timing = {"steps": [steps], "seconds_per_step": [spent / steps]}
+    timing: dict[str, list[float]] = {"steps": [steps], "seconds_per_step": [spent / steps]}
     return {"history": history, "timing": timing, "certificate": [certificate]}
 
 

@@ -64,11 +64,15 @@ def claims(experiment: HsrStochastic, tables: Tables) -> list[Claim]:
 
 
 def _untuned(claim: Claim) -> Claim:
-    """The claim, with what it leaves open."""
+    """The claim as not comparable: what one untuned rate shows says nothing of the methods."""
+    if claim.verdict == "empty":
+        return claim
     return replace(
         claim,
-        detail=f"{claim.detail}; one rate and one radius for all methods, and a step of HSR costs "
-        "several of the others': neither tuned nor at equal cost",
+        verdict="not comparable",
+        seeds_needed=float("nan"),
+        detail=f"{claim.detail}; at this rate it would be {claim.verdict}, but one rate and one radius for all methods "
+        "are tuned for none, and a step of HSR costs several of the others': hsr_flat_training is the contest",
     )
 
 

@@ -8,7 +8,8 @@ from experiments.paper_audit.dag.ranks import FORMULAS as RANKS
 from experiments.paper_audit.dag.recursion import FORMULAS as RECURSION
 from experiments.paper_audit.dag.residual import FORMULAS as RESIDUAL
 from experiments.paper_audit.dag.saddles import FORMULAS as SADDLES
+from experiments.paper_audit.dag.zeros import FORMULAS as ZEROS
 from experiments.paper_audit.papers import read
 
-FORMULAS = (*RECURSION, *CANONICAL, *PARAMETERS, *NORMS, *RESIDUAL, *RANKS, *SADDLES, *ATTENTION)
+FORMULAS = (*RECURSION, *CANONICAL, *PARAMETERS, *NORMS, *RESIDUAL, *RANKS, *SADDLES, *ATTENTION, *ZEROS)
 PAPER = read(__file__, FORMULAS)

@@ -299,7 +299,7 @@ def proposition_92() -> Outcome:
             columns.append(e.jacobian[u, "stem"].T @ left[:, :r])
             total = total + columns[-1] @ torch.diag(values[:r]) @ right[:r] @ e.jacobian[w, "stem"]
         errors.append(relative_error(total, blocks["stem", "stem"]))
-        errors.append(float(torch.cat(columns, 1).shape[1] > 4 * largest))
+        errors.append(float(torch.cat(columns, 1).shape[1] != 4 * largest))  # the bound, attained by equal ranks
     return Outcome(max(errors), instances=3)
 
 
@@ -324,12 +324,22 @@ def theorem_93() -> Outcome:
 
 
 def relative_rank() -> Outcome:
-    """'In particular' and Corollary 94: σ_{r+1} <= eps σ_1/√(d_min − r) gives ‖H − H_r‖_F <= eps ‖H‖_F."""
+    """'In particular' and Corollary 94: σ_{r+1} <= eps σ_1/√(d_min − r) gives ‖H − H_r‖_F <= eps ‖H‖_F.
+
+    Attained by σ = (1, s, s, s) and r = 1 as s → 0, where the bound is 1 + 3 s²/2 times the error.
+    """
     errors = []
     for m, _, error, bound in tails():
-        eps = bound / float(singular(m)[0])
-        errors.append((error - eps * float(m.norm())) / float(m.norm()))
+        errors.append((error - allowed(m, bound / float(singular(m)[0]))) / float(m.norm()))
+    s = 1e-6
+    m = torch.diag(torch.tensor([1.0, s, s, s], dtype=torch.float64))
+    errors.append(abs(math.sqrt(3) * s / allowed(m, math.sqrt(3) * s) - 1))
     return Outcome(max(errors), instances=len(errors))
+
+
+def allowed(m: Tensor, eps: float) -> float:
+    """eps ‖H‖_F."""
+    return eps * float(m.norm())
 
 
 def decay_is_not_low_rank() -> Outcome:

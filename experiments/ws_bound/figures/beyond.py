@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, split_low_high, unique_points, variants
+from experiments.ws_bound.exact_claims import INFINITE
 from experiments.ws_bound.figures.scatter import BOUND
 from experiments.ws_bound.looks import LOOKS
 from runner.report import figures as draw
@@ -80,7 +81,7 @@ def _ranged(ax: Axes, grouped: pd.core.groupby.SeriesGroupBy, label: str, name: 
 def slack_and_limit(tables: Tables) -> Figure:
     """How much room each inequality leaves, where the bound is attained, and the limit of Theorem 7."""
     figure, axes = draw.new_figure(1, 2, width=9.0, height=3.6)
-    theorems = tables["theorems"][tables["theorems"]["points"] > 0]
+    theorems = tables["theorems"][(tables["theorems"]["points"] > 0) & (tables["theorems"]["slack_min"] < INFINITE)]
     order = list(theorems["inequality"].unique())
     for slot, (activation, rows) in enumerate(theorems.groupby("activation", sort=False)):
         typical = rows.groupby("inequality")["slack_median"].median().reindex(order)

@@ -77,7 +77,8 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             percentile=100 * experiment.low_share,
         )
         ax.set_xlabel(BOUND)
-        titles.append(f"{variant.protocol}, η = {variant.rate:g}, {seeds_text(points)}")
+        titles.append(f"{variant.protocol}, η = {variant.rate:g}")
+        draw.note(figure, f"{variant.protocol}: {seeds_text(points)}")
     axes[0, 0].set_ylabel("critical points")
     draw.letter(axes, titles)
     return figure

@@ -41,12 +41,16 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
     for column, name in enumerate(points["point"]):
         _decision(axes[0, column], grid, samples, name)
         _loss_lines(axes[1, column], lines, name)
+    every = [column for column in lines.columns if column.startswith(("sharpest", "flattest"))]
+    low, high = float(lines[every].min().min()), float(lines[every].max().max())
+    axes[1, 0].set_ylim(low - 0.05 * (high - low), high)  # one scale for Figs. 3 and 4
     axes[0, 0].set_ylabel(r"input $x_2$")
     axes[1, 0].set_ylabel(r"loss $L(\theta^* + \alpha u_d)$ (nats)")
     bar = figure.colorbar(_direction_colours(lines["direction"].max()), ax=axes[1, -1])
     bar.set_label("eigenvector $d$ (1: largest eigenvalue)")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
+    draw.note(figure, "drawn: the first data set; Figs. 3 and 4 share the scale of the loss")
     figure.suptitle(f"{variant.protocol}, η = {variant.rate:g}, data set (seed) {points['seed'].iloc[0]}", fontsize=9)
     return figure
 
@@ -108,6 +112,7 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
             ax.set_xlabel("step of gradient descent")
             titles.append(f"{side}, {variant.protocol}, η = {variant.rate:g}, seed {rows['seed'].min()}")
         axes[i, 0].set_ylabel("loss, bound, eigenvalue")
+    draw.note(figure, "drawn: the first data set")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
     return figure

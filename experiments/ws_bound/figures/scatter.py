@@ -76,7 +76,7 @@ def traces(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> 
 
 
 def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
-    """Fig. 10: parameter norms against the bound, narrow network."""
+    """Fig. 10: parameter norms against the bound, narrow network, with Spearman's ρ of each data set."""
     figure, axes = draw.new_figure(len(variants), 2, sharey="row")
     titles = []
     for row, variant in zip(axes, variants, strict=True):
@@ -84,8 +84,9 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
         for ax, column, label in zip(row, ("V_norm_sq", "W_norm_sq"), (r"$\|V\|_F^2$", r"$\|W\|_F^2$"), strict=True):
             dots(ax, points[column], points["lambda_sup"], f"N={experiment.portrait_hidden}")
             draw.log_axis(ax, "y")
-            ax.set_xlabel(f"{label}\n{_correlations(points, column)}")
-            titles.append(f"{variant.protocol}, η = {variant.rate:g}, {seeds_text(points)}")
+            ax.set_xlabel(label)
+            titles.append(f"{variant.protocol}, η = {variant.rate:g}\n{_correlations(points, column)}")
+        draw.note(figure, f"{variant.protocol}: {seeds_text(points)}")
         row[0].set_ylabel(BOUND)
     draw.letter(axes, titles)
     return figure
@@ -93,7 +94,7 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
 
 def _correlations(points: pd.DataFrame, column: str) -> str:
     values = [f"{rows[column].corr(rows['lambda_sup'], method='spearman'):+.2f}" for _, rows in by_seed(points)]
-    return f"Spearman's ρ per data set: {', '.join(values)}".replace("-", "−")
+    return f"ρ by data set: {', '.join(values)}".replace("-", "−")
 
 
 def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:

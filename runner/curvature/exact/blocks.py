@@ -110,8 +110,14 @@ class _Plan:
         itemsize = evaluation.values[dag.output].element_size()
         differentiated = [v for v in needed if v in dag.nodes and v not in evaluation.structures]
         reserved = self.budget // 4 if differentiated else 0
-        chunk = plan_chunk(dag, sizes, measured, count, itemsize, self.budget, self.per_example, self.kept, reserved)
-        working, result = exact_elements(dag, sizes, measured, self.per_example, self.kept)
+        plan = dag, sizes, measured, count, itemsize, self.budget, self.per_example
+        kept = self.kept
+        try:
+            chunk = plan_chunk(*plan, kept, reserved)
+        except ValueError:  # what is kept at the least: room for a third set, the sums, is only set aside
+            kept = min(kept, 2)
+            chunk = plan_chunk(*plan, kept, reserved)
+        working, result = exact_elements(dag, sizes, measured, self.per_example, kept)
         evaluation.replica_elements = max(0, self.budget // itemsize - result - chunk * working)
         return chunk
 

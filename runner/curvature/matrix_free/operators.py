@@ -34,9 +34,13 @@ from runner.curvature.graph.state import (
     untouched,
 )
 from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
+from runner.curvature.matrix_free.peak import peak_bytes
 from runner.curvature.matrix_free.reference import FiniteDifferences
 
 __all__ = ["BlockOperator", "CurvatureOperator", "Part", "Products"]
+
+UNSEEN = 1.3
+"""Memory of a product over that of its tensors: convolutions keep copies of their own (measured: up to 1.3)."""
 
 Part = Literal["total", "gauss_newton", "tensor"]
 
@@ -55,11 +59,11 @@ class CurvatureOperator(SymmetricOperator):
     """The symmetric matrix [H[v,w]] over `nodes`, of the mean loss over (x, y), as an operator.
 
     nodes: default all. part: "total", "gauss_newton" or "tensor" (their difference). sizes[v] = d_v.
-    `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that the saved tensors
-    of all simultaneous directions may take. `products` counts the directions applied so far (a tensor product counts
-    once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make every
-    estimate NaN. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when weights
-    or data have changed since: what is kept here belongs to the old ones.
+    `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that all simultaneous
+    directions may take, what is under way included. `products` counts the directions applied so far (a tensor product
+    counts once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
+    every estimate NaN. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
+    weights or data have changed since: what is kept here belongs to the old ones.
 
     >>> from runner.curvature import Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
@@ -102,7 +106,7 @@ class CurvatureOperator(SymmetricOperator):
         self._graph: _Graph | None = None
         self._differentiable = False
         self._fingerprint = Fingerprint(dag, x=x, y=y)
-        self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes()))
+        self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes(), int(UNSEEN * self._peak_bytes())))
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
@@ -292,3 +296,26 @@ class CurvatureOperator(SymmetricOperator):
             self._build(1)
         self._fingerprint.renew()
         return total
+
+    def _peak_bytes(self) -> int:
+        """Bytes alive at once in the product of one direction: a convolution's gradients under way are as many as what
+        is saved, while saved bytes count a tensor as often as it is saved. Neither is always the larger."""
+        one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
+
+        def product() -> None:
+            self._graph = self._build(1)
+            if self.part != "gauss_newton":
+                self._hessian(one, 1)
+            if self.part != "total":
+                self._gauss_newton(one, 1)
+
+        if self.reason:
+            return 0
+        try:
+            with measuring(self.dag):
+                return peak_bytes(product)
+        except MeasurementError:  # what cannot be differentiated twice is said in `apply`
+            return 0
+        finally:
+            self._graph = None
+            self._fingerprint.renew()

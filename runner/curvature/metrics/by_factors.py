@@ -21,7 +21,8 @@ from runner.curvature.metrics.samples import (
 from runner.curvature.metrics.subspaces import SharedSubspaces
 from runner.curvature.metrics.tensor_part import TensorPart
 
-PROBES, MOST_PROBES = 8, 4096
+PROBES, MOST_PROBES = {1: 8, 2: 12}, 4096
+"""Probes on each node to begin with, by estimator."""
 MAX_STEPS = 40
 START = 0.3
 TOLERANCE = 2e-2
@@ -40,8 +41,9 @@ class FactorMetrics:
         error: float | None,
         generator: torch.Generator | None,
         ranks: bool = True,
+        estimator: int = 2,
     ) -> None:
-        self.ranks = ranks
+        self.ranks, self.estimator = ranks, estimator
         self.factors, self.tensor, self.curved, self.generator = factors, tensor, curved, generator
         self.asked, self.error = list(asked), error
         self.pairs = _with_diagonals(asked)
@@ -62,19 +64,28 @@ class FactorMetrics:
         if bent:
             spaces = self._spaces
             nodes = list(dict.fromkeys(u for pair in bent for u in pair))
-            self._sample(nodes, PROBES, bent, spaces, first=True)
-            for v, w in (
-                bent if self.ranks else ()
-            ):  # where Gauss-Newton is a good part of the block, its singular vector is a good start
-                if plain[v, w].value > START * spaces.leading([(v, w)], math.inf, 0)[v, w].value:
-                    spaces.add(w, [plain[v, w].right])
+            self._sample(nodes, PROBES[self.estimator], bent, spaces, first=True)
             if self.ranks:
-                leading |= spaces.leading(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
+                self._add_gauss_newton_vectors(bent, plain)
+                improve = spaces.leading if self.estimator == 1 else spaces.sweeps
+                leading |= improve(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
             self._refine(bent, spaces, leading)
         found = {pair: self._measured(pair, leading[pair]) for pair in self.pairs}
         eps = float(torch.finfo(self.tensor.dtype).eps)
         method = "factors, products" if bent else "factors"
         return pair_metrics(found, self.asked, self.scale, eps, method)
+
+    def _add_gauss_newton_vectors(self, bent: list[Pair], plain: dict[Pair, Leading]) -> None:
+        """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""
+        proposals: dict[str, list[Tensor]] = {}
+        for v, w in bent:
+            if plain[v, w].value > START * self._spaces.leading([(v, w)], math.inf, 0)[v, w].value:
+                if self.estimator == 1:  # at once: the next pair is compared with what this one adds
+                    self._spaces.add(w, [plain[v, w].right])
+                else:
+                    proposals.setdefault(w, []).append(plain[v, w].right)
+        for w, directions in proposals.items():
+            self._spaces.add(w, directions)
 
     def _bent(self, pair: Pair) -> bool:
         """Whether the pair's tensor part may be other than zero: T is symmetric, so that both rows must be."""
@@ -141,7 +152,7 @@ class FactorMetrics:
 
     def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
-        count = PROBES
+        count = PROBES[self.estimator]
         while self.error is not None and (missing := self._missing(leading)):
             self._sample(missing, count, bent, spaces)
             count *= 2
@@ -207,8 +218,9 @@ def metrics_from_factors(
     error: float | None,
     generator: torch.Generator | None,
     ranks: bool = True,
+    estimator: int = 2,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D, gap of the pairs `asked`; ranks=False leaves D out. See `inter_layer_metrics`."""
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
-    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks).measure()
+    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks, estimator).measure()

@@ -12,35 +12,61 @@ S the signs. r passes of the batch replace d_w products for each w, and a produc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.metrics.operations import Operations
 
 Products = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Perturbed:
-    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero."""
+    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
+
+    operations, moving: of the forward pass, and of the part of it that the perturbations go through. still: values of
+    the nodes before that part.
+    """
 
     leaves: dict[str, Tensor]
     output: Tensor
+    operations: float = 0.0
+    moving: float = 0.0
+    still: dict[str, Tensor] = field(default_factory=dict)
+
+    def copies(self, dag: Dag, count: int) -> Perturbed:
+        """The same for `count` copies of the batch; what no perturbation moves is not computed again."""
+        nodes = tuple(self.leaves)
+        repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
+        return Perturbed.of(dag, repeated[INPUT], nodes, repeated)
 
     @classmethod
-    def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
+    def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...], still: Mapping[str, Tensor] | None = None) -> Perturbed:
         leaves: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}
+        behind: set[str] = set()  # nodes with a perturbation before them
+        counts = {True: 0.0, False: 0.0}
+        kept: dict[str, Tensor] = {}
         for name in (INPUT, *dag.order):
             node = dag.nodes.get(name)
-            value = x if node is None else node(*(values[p] for p in node.parents))
+            if node is None or (still is not None and name in still):
+                value = x if node is None or still is None else still[name]
+            else:
+                with Operations() as counted:
+                    value = node(*(values[p] for p in node.parents))
+                if any(p in behind or p in leaves for p in node.parents):
+                    behind.add(name)
+                counts[name in behind] += counted.total
+            if name not in behind:
+                kept[name] = value.detach()
             if name in nodes:
                 leaves[name] = torch.zeros_like(value).requires_grad_()
                 value = value + leaves[name]
             values[name] = value
-        return cls({v: leaves[v] for v in nodes}, values[dag.output])
+        return cls({v: leaves[v] for v in nodes}, values[dag.output], sum(counts.values()), counts[True], kept)
 
 
 class OutputFactors:

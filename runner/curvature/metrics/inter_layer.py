@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.routing import Blocks
 from runner.curvature.exact.split import BlockSplit
 
 Columns = dict[str, list[Any]]
+Pair = tuple[str, str]
 
 
 def resonance(block: Tensor) -> float:
@@ -75,7 +75,7 @@ def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[f
     return math.fsum(tensor_norms) / total if total > 0 else math.nan
 
 
-def assemble(blocks: Blocks, nodes: Sequence[str]) -> Tensor:
+def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
     """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v)."""
     return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes], 0)
 
@@ -86,8 +86,8 @@ def negative_curvature_mass(matrix: Tensor) -> float:
 
 
 def block_metrics(
-    blocks: BlockSplit | Blocks,
-    gn_blocks: Blocks | None = None,
+    blocks: BlockSplit | Mapping[Pair, Tensor],
+    gn_blocks: Mapping[Pair, Tensor] | None = None,
     order: Sequence[str] | None = None,
     distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None = None,
 ) -> Columns:
@@ -186,7 +186,9 @@ def _svdvals(blocks: Tensor) -> Tensor:
     return torch.where(finite[..., None], values, math.nan)
 
 
-def _parts(blocks: BlockSplit | Blocks, gn_blocks: Blocks | None) -> tuple[Blocks, Blocks | None, Blocks | None]:
+def _parts(
+    blocks: BlockSplit | Mapping[Pair, Tensor], gn_blocks: Mapping[Pair, Tensor] | None
+) -> tuple[Mapping[Pair, Tensor], Mapping[Pair, Tensor] | None, Mapping[Pair, Tensor] | None]:
     if isinstance(blocks, BlockSplit):
         return blocks.total, blocks.gauss_newton, blocks.tensor
     if gn_blocks is None:
@@ -194,7 +196,7 @@ def _parts(blocks: BlockSplit | Blocks, gn_blocks: Blocks | None) -> tuple[Block
     return blocks, gn_blocks, {pair: blocks[pair] - gn for pair, gn in gn_blocks.items()}
 
 
-def _order(blocks: BlockSplit | Blocks, order: Sequence[str] | None) -> list[str]:
+def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
     known = list(blocks.nodes) if isinstance(blocks, BlockSplit) else list(dict.fromkeys(v for v, _ in blocks))
     unknown = [v for v in order or () if v not in known]
     if unknown:

@@ -1,16 +1,22 @@
 """R, C, D and the GN-gap of pairs of nodes at the least cost, exact where the structure allows.
 
-Operation count, F operations for one forward pass of the batch, n measured nodes, P = n (n+1)/2 pairs, K outputs:
+Operation count, F operations for one forward pass of the batch through the part behind the first measured node, n
+measured nodes, P = n (n+1)/2 pairs, K outputs:
 
     usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
     factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
                    tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
-    products       where it is not: 3 F (8 n + about 3 P) more: 8 probes on each node, each of which serves all pairs of
-                   its row and column, and the directions from which sigma_1 comes, shared too (subspaces.py)
+    products       where it is not: 3 F 12 n more for R, C and gap: 12 probes on each node, each of which serves all
+                   pairs of its row and column; for D again about 3 F 14 n: sweeps over the nodes, in which all pairs
+                   take half a step of a block Krylov iteration together (subspaces.py)
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
 
-ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products about 240 F. MLP with
-L = 6, width 256, B = 32 (n = 6, P = 21): usual 4400 F = 0.11 Tflop in small steps, exact blocks 19 Gflop in large ones.
+A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and the pass down.
+Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
+
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 310 F. MLP with L = 6, width
+256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 470 F = 12 Gflop, exact
+blocks 36 Gflop in large ones, at the rate of a large matrix product.
 """
 
 from __future__ import annotations
@@ -28,13 +34,12 @@ from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
 from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
-from runner.curvature.metrics.operations import Operations
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.metrics.samples import Pair
 from runner.curvature.metrics.tensor_part import TensorPart
 
-SMALL_STEPS = 1
-"""How much longer an operation takes in products of one batch than in curvature routing (measured: 0.5 to 2)."""
+SWEPT = 14
+"""Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
 def inter_layer_metrics(
@@ -49,6 +54,7 @@ def inter_layer_metrics(
     ranks: bool = True,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
+    estimator: int = 2,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
 
@@ -56,9 +62,10 @@ def inter_layer_metrics(
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
+    (default: 12 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
-    memory_budget: bytes for the factors or the exact blocks.
+    memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
+    several directions went through the network at once and sigma_1 stopped by its last step.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
@@ -73,17 +80,22 @@ def inter_layer_metrics(
     """
     if relative_error is not None and not relative_error > 0:
         raise ValueError(f"relative_error must be positive, got {relative_error}")
+    if estimator not in PROBES:
+        raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
     names, asked = _asked(dag, nodes, pairs)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = _exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    probes = PROBES if relative_error is None else max(PROBES, min(4096, math.ceil(3e-3 / relative_error**2)))
-    with torch.enable_grad(), Operations() as counted:
-        network = Perturbed.of(dag, x, names)
-    operations = counted.total
-    by_probes = SMALL_STEPS * 3 * operations * (probes * len(names) + (3 * len(asked) if ranks else 0))
+    few = PROBES[estimator]
+    probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
     with torch.enable_grad():
-        tensor = TensorPart(dag, x, y, network, operations, memory_budget)
+        network = Perturbed.of(dag, x, names)
+        if estimator == 1:
+            operations, more = network.operations, 3 * len(asked)
+        else:
+            operations, more = network.moving, SWEPT * len(names)
+        by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
+        tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
         curved = tensor.curved_nodes(generator)
         bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
         by_factors = 2 * outputs * operations + (by_probes if curved else 0)
@@ -96,7 +108,7 @@ def inter_layer_metrics(
             operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
             return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
         factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
-        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks)
+        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
 
 
 def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
@@ -124,7 +136,7 @@ def _exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memor
     examples = len(evaluation.values[INPUT])
     itemsize = evaluation.values[dag.output].element_size()
     try:
-        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget)
+        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget, kept=2)
     except ValueError:
         return math.inf
     order = [name for name in (INPUT, *dag.order)]

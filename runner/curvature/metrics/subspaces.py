@@ -9,21 +9,31 @@ orthogonal to them, and with the Gauss-Newton singular vectors, where the tensor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from runner.curvature.metrics.golub_kahan import Leading, Pair, kato_temple
+from runner.curvature.metrics.tensor_part import FEW
 
 Apply = Callable[[str, Tensor], Mapping[str, Tensor]]
 """(w, directions (k, d_w)) -> images H[v,w] r for every v, (k, d_v), float64."""
 
+STEPS = 1.25
+"""Last steps of a sequence of Ritz values that are taken for one standard error."""
 NEW = 0.05  # share of a unit vector that must lie outside a basis to be worth a product
 
 
+def _with_error(before: float, found: Leading) -> Leading:
+    """The leading value with its standard error, after a step from `before`."""
+    return found._replace(error=max(min(found.error / 2, STEPS * (found.value - before)), found.error / 8))
+
+
 class SharedSubspaces:
-    """Bases of the nodes, each (k, d_w) with images; `leading` improves them until every pair is as close as asked."""
+    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as close as asked
+    (`leading` does as results of estimator 1 were measured, pair by pair)."""
 
     def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
         self._apply, self.sizes = apply, sizes
@@ -37,8 +47,11 @@ class SharedSubspaces:
         mixing = u[:, kept].mT / s[kept, None]
         self._append(w, vh[kept], {v: mixing @ image.double() for v, image in images.items()})
 
-    def add(self, w: str, proposals: Sequence[Tensor]) -> int:
-        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took."""
+    def add(self, w: str, proposals: Sequence[Tensor], worth: float = NEW) -> int:
+        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took.
+
+        worth: the share of a proposal outside of the basis below which it is left out.
+        """
         found = list(self.basis[w]) if w in self.basis else []
         new: list[Tensor] = []
         for proposal in proposals:
@@ -47,7 +60,7 @@ class SharedSubspaces:
                 if found:
                     stacked = torch.stack(found)
                     rest = rest - stacked.mT @ (stacked @ rest)
-            if float(rest.norm()) > NEW and len(found) < self.sizes[w]:
+            if float(rest.norm()) > worth and len(found) < self.sizes[w]:
                 new.append(rest / rest.norm())
                 found.append(new[-1])
         if new:
@@ -59,7 +72,7 @@ class SharedSubspaces:
         return w in self.basis and len(self.basis[w]) == self.sizes[w]
 
     def leading(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
-        """sigma_1 of each pair with the estimate of its error; `most` rounds of at most one product a pair."""
+        """sigma_1 of each pair with the bound of Kato and Temple; `most` rounds of at most one product a pair."""
         found = {pair: self._best(pair) for pair in pairs}
         for _ in range(most):
             waiting = [p for p in pairs if found[p][0].error > tolerance * found[p][0].value]
@@ -73,6 +86,36 @@ class SharedSubspaces:
                 break
             found |= {pair: self._best(pair) for pair in waiting}
         return {pair: leading for pair, (leading, _, _) in found.items()}
+
+    def sweeps(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
+        """sigma_1 of each pair with a standard error, in at most `most` sweeps over the nodes.
+
+        At each node, all pairs with it that are not yet as close as asked take a half step together, in products of
+        FEW directions or more at once: first their leading vectors there, then their second ones. sigma_1 is
+        approached from below. Its standard error is half the bound of Kato and Temple, or STEPS times the last step
+        where that is less (the bound says too much of close singular values), but never below an eighth of the bound
+        (a sequence that stands still need not be near).
+        """
+        found = {pair: self._best(pair)[0] for pair in pairs}
+        worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
+        for _ in range(most):
+            waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
+            nodes = dict.fromkeys(node for pair in waiting for node in pair)
+            if sum(self.add(node, self._proposals(node, waiting), worth) for node in nodes) == 0:
+                break
+            found |= {pair: _with_error(found[pair].value, self._best(pair)[0]) for pair in waiting}
+        return found
+
+    def _proposals(self, node: str, pairs: Sequence[Pair]) -> list[Tensor]:
+        """Left singular vectors on `node` of what is known of the pairs with it: the first of each, then the second."""
+        vectors = []
+        for v, w in pairs:
+            if node in (v, w):
+                images = self.images[w if v == node else v][node]
+                _, mixing = torch.linalg.eigh(images @ images.mT)
+                vectors.append(mixing[:, -2:].mT.flip(0) @ images)
+        firsts, seconds = ([found[k] for found in vectors if k < len(found)] for k in (0, 1))
+        return [u for u in (*firsts, *seconds[: max(0, FEW - len(firsts))]) if float(u.norm()) > 0]
 
     def _append(self, w: str, basis: Tensor, images: Mapping[str, Tensor]) -> None:
         if w not in self.basis:

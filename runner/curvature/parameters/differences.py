@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.matrix_free.reference import Vectors, Widened, central, widen
 from runner.curvature.parameters.model import Model, Named, Output
+from runner.curvature.parameters.products import BatchFactored
 
 if TYPE_CHECKING:
     from runner.curvature.parameters.operator import ParameterOperator
@@ -104,8 +105,9 @@ class ParameterDifferences:
             ends = [output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0])) for s in (1, -1)]
         tangent = (ends[0] - ends[1]) / (2 * step)
         if self.operator.samples is not None:
-            drawn = self.operator._new_graph(place, piece, False).graph()[2]  # type: ignore[index]
-            curved = drawn.apply(tangent.to(self.operator.dtype)).to(tangent)
+            graph = self.operator._new_graph(place, piece, False)
+            assert isinstance(graph, BatchFactored)  # only Fisher parts draw samples
+            curved = graph.graph()[2].apply(tangent.to(self.operator.dtype)).to(tangent)
         else:
 
             def slope(at: Tensor) -> Tensor:

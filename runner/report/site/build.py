@@ -8,12 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.report.site.model import ORDER, Page, seeds_line, tone
+from runner.report.captions import seeds_line
+from runner.report.site.model import ORDER, Page, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "site.css").read_text()
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
+
+MOST_CELLS = 2000
+"""Cells that a page names behind its rows; of a larger store `hess-run why` names them."""
 
 QUESTIONS = {
     "identical": "same networks and data: every printed digit",
@@ -82,7 +86,8 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
     rows = [[r[c] for c in columns] for r in statistics]
     script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
     write_bytes(page.folder / "stats.js", script.encode())
-    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": page.cells}
+    cells = page.cells if len(page.cells) <= MOST_CELLS else []
+    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": cells}
     html = (
         _environment()
         .get_template("experiment.html")
@@ -101,10 +106,13 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
     return path
 
 
-def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = ()) -> Path:
+def build_start(
+    root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = (), origin: str = ""
+) -> Path:
     """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
 
-    errata: entries of the audit (paper, class, …), for the table of classes.
+    errata: entries of the audit (paper, class, …), for the table of classes. origin: what the page is made from, to be
+    found in it again.
     """
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
     pages = [p for p in map(Page.read, folders) if p is not None]
@@ -121,7 +129,9 @@ def build_start(root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping
     html = (
         _environment()
         .get_template("start.html")
-        .render(papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken)
+        .render(
+            papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken, origin=origin
+        )
     )
     path = root / "index.html"
     write_bytes(path, html.encode())

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -68,11 +68,13 @@ def slug(text: Any) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of an experiment: file below the page, caption, and the command that redraws it."""
+    """A figure of an experiment: file below the page, caption, text for those who do not see it, and the command that
+    redraws it."""
 
     name: str
     file: str
     caption: str
+    alt: str
     command: str
 
 
@@ -151,24 +153,22 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and statements, in the order of tiles."""
-        count = Counter(row["verdict"] for row in (*self.scores, *self.claims))
+        count = Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims")))
         rest = sorted(set(count) - set(ORDER))
         return {verdict: count[verdict] for verdict in (*ORDER, *rest) if count[verdict]}
 
     @cached_property
     def figures(self) -> list[Figure]:
         """Figures in the order in which the experiment gives them."""
-        captions = self.manifest.get("captions") or {}
         files = [a for a in self.manifest.get("artifacts", []) if str(a).startswith("figures/") and a.endswith(".png")]
-        return [self._figure(str(file), captions) for file in files if (self.folder / str(file)).is_file()]
+        return [self._figure(str(file)) for file in files if (self.folder / str(file)).is_file()]
 
-    def _figure(self, file: str, captions: Mapping[str, str]) -> Figure:
+    def _figure(self, file: str) -> Figure:
         name = Path(file).stem
-        seeds = self.manifest.get("seeds", [])
-        said = str(captions.get(name, "")).strip() or name.replace("_", " ")
-        over = f"Seeds {seeds_line(seeds)} (n = {len(seeds)})."
+        captions, alts = self.manifest.get("captions") or {}, self.manifest.get("alts") or {}
+        said = str(captions.get(name) or name.replace("_", " "))
         command = f"hess-run report experiment={self.name} figure={name}"
-        return Figure(name, file, f"{said.rstrip('.')}. {over}", command)
+        return Figure(name, file, said, str(alts.get(name) or said), command)
 
     @property
     def findings(self) -> str:
@@ -188,13 +188,6 @@ class Page:
             {"id": cell.get("id", ""), "params": cell.get("params", {}), "seed": cell.get("seed")}
             for cell in self.manifest.get("cells", [])
         ]
-
-
-def seeds_line(seeds: Sequence[int]) -> str:
-    """42–46 for consecutive seeds, else a list."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]}–{seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 def _place(source: str) -> str:

@@ -1,4 +1,4 @@
-"""The attention_newton experiment: grid, outcomes, Theorem J.1 in numbers, claims that can fail, figures."""
+"""The attention_newton experiment: grid, outcomes, symmetries, claims that can fail, targets, figures."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.attention.newton import AttentionNewton
-from experiments.attention.newton.claims import at_base, basin_radius, measured
-from experiments.attention.newton.figures import work_per_run
-from experiments.attention.newton.measure import OUTCOMES, outcomes, run
-from experiments.attention.newton.problem import draw, follow
-from runner.contract.experiment import Cell, Context, SettingError
+from experiments.attention.newton import AttentionNewton, readings
+from experiments.attention.newton.characters import ALPHABET, train_characters
+from experiments.attention.newton.contest import BLIND, operations, starts
+from experiments.attention.newton.identify import draw_layer, identify_row, singular_values
+from experiments.attention.newton.notes import measured
+from experiments.attention.newton.problem import (
+    distinct,
+    draw,
+    ended,
+    equations,
+    follow,
+    invariances,
+    symmetric_error,
+)
+from experiments.attention.newton.targets import embedded, enumerate_characters, read, views
+from runner.contract.experiment import Context, SettingError
 from runner.curvature.closed_form import attention as att
+from runner.curvature.closed_form.attention.heads import Heads
 from runner.run.config import build_job
 from runner.store.tables import frame
 
 torch.set_num_threads(1)
+DTYPE = torch.float64
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +40,20 @@ def setup() -> AttentionNewton:
 
 @pytest.fixture(scope="module")
 def tables(setup: AttentionNewton) -> dict[str, pd.DataFrame]:
-    """Merged tables of two seeds at the base point, and of a noisy cell."""
+    """Merged tables of all studies at seed 42."""
     merged: dict[str, list[pd.DataFrame]] = {}
-    base = {"tokens": setup.base_tokens, "width": setup.base_width, "gamma": setup.base_gamma}
-    for seed, noise in ((42, 0.0), (43, 0.0), (42, 0.01)):
-        cell = Cell({**base, "noise": noise})
-        for name, table in setup.measure(cell, Context(seed=seed)).items():
-            merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
+    for cell in setup.cells():
+        for name, table in setup.measure(cell, Context(seed=42)).items():
+            merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in merged.items()}
 
 
-def test_cells_leave_the_base_point_along_one_axis() -> None:
+def test_cells_are_studies_at_sizes() -> None:
     setup = build_job(["experiment=attention_newton"]).experiment
     assert isinstance(setup, AttentionNewton)
-    base = {"tokens": 4, "width": 3, "gamma": 1e-8, "noise": 0.0}
-    cells = [cell.params for cell in setup.cells()]
-    assert base in cells and len(cells) == 9 + 4 + 3
-    for params in cells:
-        changed = {name for name in base if params[name] != base[name]}
-        assert changed <= {"tokens", "width"} or len(changed) == 1
-    assert sum(setup.tests_theorem(cell) for cell in setup.cells()) == 9
+    cells = [(cell.params["study"], cell.params["size"]) for cell in setup.cells()]
+    assert len(cells) == 3 * 3 + 3 and ("contest", "8x4") in cells and ("layer", "own") in cells
+    assert setup.sizes("8x4") == (8, 4)
 
 
 def test_problem_is_shared_by_the_cells_of_a_size() -> None:
@@ -55,7 +61,6 @@ def test_problem_is_shared_by_the_cells_of_a_size() -> None:
     clean, noisy = (draw(3, 2, noise, 1.0, 0, ctx) for noise in (0.0, 0.1))
     assert torch.equal(clean.x, noisy.x) and torch.equal(clean.w, noisy.w)
     assert torch.allclose(clean.b, att.outputs(clean.x, clean.w, clean.v))
-    assert 0 < (noisy.b - clean.b).norm() < clean.b.norm()
     assert not torch.equal(clean.x, draw(3, 2, 0.0, 1.0, 1, ctx).x)
 
 
@@ -65,85 +70,144 @@ def test_minimiser_follows_the_first_order_prediction() -> None:
     shift = float((point - problem.data).norm() / problem.data.norm())
     assert status == "ok" and smallest > 0
     assert shift == pytest.approx(problem.predicted_shift(1e-8), rel=1e-2)
-    assert problem.predicted_shift(1e12) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_outcomes_are_told_apart(setup: AttentionNewton) -> None:
+def test_blind_starts_know_nothing_of_the_data(setup: AttentionNewton) -> None:
     problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
-    objective = problem.objective(1e-8)
-    minimiser, _, _ = follow(objective, problem.data)
-    start = torch.stack([minimiser, torch.zeros_like(minimiser), minimiser + 1e-3])
-    trace = run("full", objective, start, setup)
-    found = outcomes(setup, problem, objective, trace, torch.arange(3), minimiser)
-    assert found[0] == found[2] == "minimiser"
-    assert found[1] != "minimiser" and found[1] in OUTCOMES
+    start, blocks = starts(setup, problem, Context(seed=42).torch_generator("starts"))
+    other, _ = starts(setup, draw(2, 2, 0.0, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts"))
+    assert torch.equal(start[blocks[BLIND]], other[blocks[BLIND]])
+    near = (start[blocks["0.1"]] - problem.data).norm(dim=-1) / problem.data.norm()
+    torch.testing.assert_close(near, torch.full_like(near, 0.1))
 
 
-def test_tables_count_every_start_and_repeat(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    basin = tables["basin"]
-    assert set(basin["method"]) == set(setup.method) and set(basin["distance"]) == set(setup.distance)
-    counted = basin[[name.replace(" ", "_") for name in OUTCOMES]].sum(axis=1)
-    assert (counted == basin["starts"]).all()
-    assert (tables["iterates"].groupby(["seed", "method", "distance", "noise"])["step"].diff().dropna() == 1).all()
-    near = basin[(basin["distance"] == min(setup.distance)) & (basin["method"] == "line search")]
-    assert (near["minimiser"] == near["starts"]).all()
-    assert tables["cost"]["milliseconds"].isna().all()
-    cell = Cell({"tokens": 2, "width": 2, "gamma": setup.base_gamma, "noise": 0.0})
+def test_ends_are_told_apart() -> None:
+    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    least = equations(problem.layer, problem.b)
+    lost = torch.full_like(problem.data, torch.nan)
+    ends = torch.stack([problem.data + 1e-6, lost, 1e9 * problem.data])
+    found = ended(least, ends, problem.data, problem.b)
+    assert found.exact.tolist() == [True, False, False]
+    assert float(found.error[0]) < 1e-9 and torch.isinf(found.error[1:]).all()
+    assert len(distinct(torch.stack([problem.data, problem.data * (1 + 1e-9), 2 * problem.data]))) == 2
+
+
+def test_invariances_change_no_output_at_any_length() -> None:
+    generator = torch.Generator().manual_seed(3)
+    v = torch.randn(1, 3, 3, generator=generator, dtype=DTYPE)
+    v[0, 2] = 0.0  # the third entry of a token has no value
+    w = torch.randn(1, 3, 3, generator=generator, dtype=DTYPE)
+    x = torch.randn(3, 4, generator=generator, dtype=DTYPE)
+    assert invariances(Heads(w, v), 4).shape == (12, 0)
+    w[0, :, 2] = 0.0  # nor does it ask: all tokens may move together
+    together = Heads(w, v)
+    w = w.clone()
+    w[0, 2] = 0.0  # nor is it asked for: each may move alone
+    for layer, count in ((together, 1), (Heads(w, v), 4)):
+        basis = invariances(layer, 4)
+        assert basis.shape == (12, count)
+        moved = x + att.unvec((basis @ torch.ones(count, dtype=DTYPE)) * 2.0, 3)
+        torch.testing.assert_close(layer.outputs(moved), layer.outputs(x), rtol=1e-10, atol=1e-10)
+        values = singular_values(layer, x)
+        assert int((values > 1e-10).sum()) <= 12 - count
+        error = symmetric_error(att.vec(moved)[None], att.vec(x), basis, 3)
+        assert float(error) < 1e-10
+    swapped = att.vec(x[:, [1, 0, 2, 3]])[None]
+    assert float(symmetric_error(swapped, att.vec(x), x.new_zeros(12, 0), 3)) < 1e-10
+
+
+def test_ranks_and_similarity_are_what_they_are_called() -> None:
+    base = {"tokens": 5, "width": 4, "rank": 4, "value_rank": 4, "similarity": 0.0, "score_scale": 1.0, "causal": 0}
+    generator = torch.Generator().manual_seed(4)
+    x, layer = draw_layer(base | {"rank": 2, "value_rank": 3, "similarity": 1.0}, generator)
+    assert int(torch.linalg.matrix_rank(layer.w[0])) == 2 and int(torch.linalg.matrix_rank(layer.v[0])) == 3
+    torch.testing.assert_close(x, x[:, :1].expand_as(x))
+    row = identify_row(layer, x, singular_values(layer, x))
+    assert row["rank"] < row["variables"] == 20 and row["protecting_noise"] == 0.0
+    _, silent = draw_layer(base | {"rank": 0}, generator)
+    assert not silent.w.any()
+
+
+def test_a_cell_repeats_to_the_byte(setup: AttentionNewton) -> None:
+    cell = next(cell for cell in setup.cells() if cell.params["study"] == "contest")
     first, second = (setup.measure(cell, Context(seed=42)) for _ in range(2))
     assert repr(first) == repr(second)  # as text, because NaN differs from itself
 
 
+def test_contest_counts_every_start(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
+    contest = tables["contest"]
+    assert set(contest["method"]) == set(setup.method)
+    assert (contest["recovered"] + contest["wrong"] >= contest["exact"]).all()
+    assert (contest["exact"] <= contest["starts"]).all() and (contest["work"] > 0).all()
+    assert operations(2, 3)["gradient"] == 5 * 4 * 3 + 5 * 2 * 9
+
+
 def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    theorem = tables["theorem"]
-    assert (theorem["status"] == "ok").all()
-    assert (theorem["norm_share"] < 1e-2).all() and (theorem["recovery_error"] > 0.99).all()
     verdicts = {claim.name: claim.verdict for claim in setup.analyse(tables).claims()}
-    assert verdicts == {
-        **dict.fromkeys(("recovery from a tenth", "recovery from afar"), "empty"),  # distances that this grid lacks
-        "convexity": "confirmed",
-        "convergence": "confirmed",
-        "recovery": "refuted",
-        "order": "no power",
-    }
-    wished = {"theorem": theorem.assign(recovery_error=1e-3, excess=2.0)}
+    assert {verdicts[name] for name in ("convexity", "convergence", "certified", "larger ball")} == {"confirmed"}
+    assert verdicts["recovery"] == "refuted"
+    wished = {"theorem": tables["theorem"].assign(recovery_error=1e-3, excess=2.0)}
     verdicts = {claim.name: claim.verdict for claim in setup.analyse(wished).claims()}
     assert verdicts["recovery"] == "confirmed" and verdicts["convergence"] == "refuted"
-    assert setup.analyse({}).claims() == []
+    assert setup.analyse({}).claims() == [] and setup.analyse({}).notes() == [] and setup.analyse({}).figures() == {}
 
 
-def test_scan_recovers_at_small_gamma_only(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    clean = tables["scan"].query("noise == 0 and status == 'ok'")
-    smallest = clean[clean["scanned_gamma"] == clean["scanned_gamma"].min()]
-    assert (smallest["error_data"] < setup.recovered).all()
-    assert (clean.loc[clean["admissible"], "error_data"] > 0.99).all()
+def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
+    def verdict(name: str, **changed: pd.DataFrame) -> str:
+        seeds = {key: pd.concat([t.assign(seed=s) for s in range(42, 47)]) for key, t in (tables | changed).items()}
+        return next(claim.verdict for claim in setup.analyse(seeds).claims() if claim.name == name)
+
+    contest, balls = tables["contest"], tables["balls"]
+    assert verdict("unique", contest=contest.assign(wrong=contest["exact"])) == "refuted"
+    assert verdict("unique", contest=contest.assign(wrong=0)) == "confirmed"
+    assert verdict("blind recovery", contest=contest.assign(recovered=0)) == "refuted"
+    assert verdict("caps", contest=contest.assign(capped=contest["starts"])) == "refuted"
+    assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
+    assert verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"])) == "refuted"
+    targets = tables["targets"].assign(recovered=0, capped=0)
+    assert verdict("trained layer", targets=targets) == "refuted"
+    assert verdict("trained layer", targets=targets.assign(capped=targets["starts"])) == "no power"
 
 
-def test_measured_statistics_and_notes(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
+def test_equal_work_compares_at_what_ours_spent() -> None:
+    about = {"size": "2x2", "problem": 0, "starts": 4}
+    rows = [{**about, "seed": 42, "method": readings.OURS, "recovered": 2, "work": 400.0}]
+    rows.append({**about, "seed": 42, "method": "cheap", "recovered": 1, "work": 40.0})
+    found = readings.lead(pd.DataFrame(rows))
+    assert found == {"cheap": [pytest.approx((1 - 0.5**4) - (1 - 0.75**40))]}
+
+
+def test_characters_are_read_and_the_mask_holds() -> None:
+    trained = train_characters(4, 8, 2, 30, 3e-3, torch.Generator().manual_seed(5))
+    codes = trained.codes[:4]
+    layer, x = trained.model.layer(), embedded(trained, codes)[0].mT
+    assert layer.causal and int(torch.linalg.matrix_rank(layer.w[0])) == 4
+    assert torch.equal(read(trained, att.vec(x)), codes)
+    assert torch.equal(enumerate_characters(trained, layer, layer.outputs(x)), codes)
+    assert 1 < trained.loss < 2 * len(ALPHABET) and set(views(layer)) == {"causal", "one head", "no mask"}
+
+
+def test_the_layer_in_closed_form_is_the_model_s() -> None:
+    trained = train_characters(4, 8, 2, 2, 3e-3, torch.Generator().manual_seed(6))
+    model, seen = trained.model, []
+    model.out.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    codes = trained.codes[:4]
+    model(codes[None])
+    found = model.layer().outputs(embedded(trained, codes)[0].mT)
+    torch.testing.assert_close(found.float(), seen[0][0], rtol=1e-4, atol=1e-5)
+
+
+def test_measured_notes_and_figures(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
     values = measured(tables)
     assert values is not None and set(values["metric"]) == {"error_over_epsilon", "recovery_error"}
-    assert set(values["seed"]) == {42, 43}
-    radii = basin_radius(tables["basin"])
-    assert set(radii["radius"]) <= {0.0, *setup.distance}
-    assert len(setup.analyse(tables).statistics()) >= len(setup.method)
-    assert any("Theorem J.1" in line for line in setup.analyse(tables).notes())
-    assert measured({}) is None and setup.analyse({}).notes() == [] and setup.analyse({}).statistics() == []
-
-
-def test_work_counts_what_each_method_does() -> None:
-    rows = pd.DataFrame({"steps": [3.0], "work": [10.0]})
-    parts = {"value": 1.0, "gradient": 2.0, "hessian": 100.0, "product": 5.0, "cholesky": 50.0}
-    counts = pd.Series(parts)
-    assert work_per_run(rows, counts, "full").item() == 3 * (3 + 150)
-    assert work_per_run(rows, counts, "truncated CG").item() == 3 * 3 + 10 * 5
-    assert work_per_run(rows, counts, "l-bfgs").item() == 10 * 3
-
-
-def test_figures_draw(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = setup.analyse(tables).figures()
-    assert set(drawn) == {"iterates", "basin", "outcomes", "order", "recovery", "cost"}
+    assert measured({}) is None
+    analysis = setup.analyse(tables)
+    assert any("Theorem J.1" in line for line in analysis.notes())
+    drawn = analysis.figures()
+    names = {"contest", "cost", "outcomes", "certificate", "identifiability", "noise", "recovery", "targets"}
+    assert set(drawn) == names
     for make in drawn.values():
         make().canvas.draw()
-    assert len(at_base(setup, tables["basin"])) < len(tables["basin"])
 
 
 @pytest.mark.parametrize(
@@ -151,14 +215,12 @@ def test_figures_draw(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -
     [
         ("experiment.method=[newton]", "expected one of full"),
         ("experiment.scan=[1.0,0.1]", "rising values"),
-        ("experiment.shown=[0.5]", "expected one of"),
-        ("experiment.tokens=[6]", "along one axis only"),
-        ("experiment.gamma=[-1.0]", "zero or more"),
+        ("experiment.ladder=[0.1,1.0]", "falling values"),
+        ("experiment.size=[4by3]", "such as '4x3'"),
+        ("experiment.study=[basin]", "expected one of contest"),
+        ("experiment.noise=[0.0]", "positive|above zero|greater"),
     ],
 )
 def test_mistakes_are_named(override: str, message: str) -> None:
-    arguments = ["experiment=attention_newton", override]
-    if "tokens" in override:
-        arguments.append("experiment.gamma=[0.0]")
     with pytest.raises(SettingError, match=message):
-        build_job(arguments)
+        build_job(["experiment=attention_newton", override])

@@ -20,6 +20,21 @@ def quick(name: str, *overrides: str) -> Experiment:
     return build_job([f"experiment={name}", "profile=quick", *small, *overrides]).experiment
 
 
+def verdicts(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> dict[str, str]:
+    """part -> verdict of the one claim of that name; {"": verdict} where it has no parts."""
+    (claim,) = [c for c in experiment.analyse(tables).claims() if c.name == name]
+    if not claim.variants:
+        return {"": claim.verdict}
+    split = (part.split(": ") for part in claim.variants.split("; "))
+    return {part: verdict for verdict, names in split for part in names.split(", ")}
+
+
+def verdict(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> str:
+    """Of the one claim of that name."""
+    (found,) = [c.verdict for c in experiment.analyse(tables).claims() if c.name == name]
+    return found
+
+
 def measured(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[str, pd.DataFrame]:
     """Every cell measured without a store, merged as a run would."""
     parts: dict[str, list[pd.DataFrame]] = {}

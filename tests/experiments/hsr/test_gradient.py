@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.hsr.gradient.measure import PARTS, _with_error, sample_gradients, three_point
+from experiments.hsr.gradient.cost import FORMS, forms, three_point
+from experiments.hsr.gradient.measure import PARTS, _with_error, sample_gradients
 from experiments.printed import statements
 from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
@@ -18,7 +19,8 @@ from runner.run.config import build_job
 def experiment():
     torch.set_num_threads(1)
     job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=1200"])
-    return replace(job.experiment, timed_units=[1, 2], timed_sizes=[20, 40], timed_samples=20, timed_hidden=1)
+    small = {"cost_units": [1, 2, 4], "cost_sizes": [20, 40, 80], "pairwise_samples": 40, "numerical_samples": 20}
+    return replace(job.experiment, timed_samples=20, timed_hidden=1, cost_repeats=1, **small)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +63,27 @@ def test_three_point_differences():
     torch.testing.assert_close(found, tl.trace_gradient(theta, x, q), rtol=1e-6, atol=1e-6)
 
 
-OPEN = ("analytic time", "difference of about 1e-9")
-"""Statements that cannot be held against this project's form or step."""
+def test_all_forms_of_the_gradient_agree_with_automatic_differentiation():
+    theta, x, q = instance()
+    exact = torch.autograd.functional.jacobian(lambda t: tl.upper_bound(t, x, q), theta)
+    found = forms(1e-5)
+    assert set(found) == set(FORMS)
+    for name, function in found.items():
+        tolerance = 1e-6 if name == "numerical" else 1e-10
+        torch.testing.assert_close(function(theta, x, q), exact, rtol=tolerance, atol=tolerance)
+
+
+def test_a_size_beyond_a_form_says_so(tables):
+    rows = tables["cost"]
+    left_out = rows[rows["status"] != "ok"]
+    assert set(left_out["form"]) == {"double sum", "matrix", "numerical"} and left_out["seconds"].isna().all()
+    assert (left_out["samples"] > 20).all() and left_out["status"].str.contains("pairs").all()
+    measured = rows[rows["status"] == "ok"]
+    assert (measured["seconds"] > 0).all() and measured["error"].max() < 1e-6
+
+
+OPEN = ("difference of about 1e-9",)
+"""Statements that cannot be held against this project's step."""
 
 
 def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
@@ -79,29 +100,51 @@ def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
 
 
 def test_claims_follow_the_tables(experiment, tables):
-    slow = tables["timing"].copy()
-    slow.loc[slow["form"] == "analytic", "seconds"] *= 1e6
+    slow = tables["cost"].copy()
+    slow.loc[slow["form"] == "matrix", "seconds"] *= 1e6
     wrong = tables["difference_norms"].assign(difference_norm=1.0)
     rising = tables["bound_descent"].copy()
     rising["lambda_sup"] = rising["step"]
     found = {
         c.name: c.verdict
-        for c in experiment.analyse({"timing": slow, "difference_norms": wrong, "bound_descent": rising}).claims()
+        for c in experiment.analyse({"cost": slow, "difference_norms": wrong, "bound_descent": rising}).claims()
     }
     for name in ("analytic faster", "analytic gradient agrees", "bound falls"):
         assert found[name] == "refuted"
     assert found["difference of about 1e-9, tr H"] == "not comparable"
 
 
-def test_fitted_exponents_are_the_slopes(experiment):
-    rows = [
-        {"varied": "samples", "samples": n, "dimension": 21, "form": form, "seconds": 1e-6 * n**power, "seed": 1}
-        for form, power in (("analytic", 1), ("numerical", 2))
-        for n in (100, 200, 400)
-    ]
-    found = {s.name: s.slope for s in experiment.analyse({"timing": pd.DataFrame(rows)}).statistics()}
-    assert found["exponent in I, analytic"] == pytest.approx(1)
-    assert found["exponent in I, numerical"] == pytest.approx(2)
+def power_laws(powers: dict[str, float]) -> pd.DataFrame:
+    """Times size^power, with the cost of a call at small sizes that the last doublings do not see."""
+    sizes = [100 * 2**k for k in range(8)]
+    rows = []
+    for seed in range(5):
+        for varied, other in (("samples", "dimension"), ("dimension", "samples")):
+            for form, power in powers.items():
+                for k, n in enumerate(sizes):
+                    seconds = 1e-6 * max(n, sizes[3]) ** power * (1 + 1e-3 * ((seed + k) % 3))
+                    row = {"varied": varied, varied: n, other: 21, "form": form, "seconds": seconds, "seed": seed}
+                    rows.append(row | {"status": "ok"})
+    return pd.DataFrame(rows)
+
+
+def test_exponents_are_those_of_the_last_doublings(experiment):
+    table = power_laws({"double sum": 2, "matrix": 2, "own": 1, "autodiff": 1, "numerical": 3})
+    analysis = experiment.analyse({"cost": table})
+    found = {s.name: s.slope for s in analysis.statistics()}
+    assert found["exponent in I, own"] == pytest.approx(1, abs=0.01)
+    assert found["exponent in D, double sum"] == pytest.approx(2, abs=0.01)
+    verdicts = {c.name: c.verdict for c in analysis.claims()}
+    assert verdicts["analytic time quadratic in I"] == verdicts["own form linear in I"] == "confirmed"
+    assert verdicts["analytic time linear in D"] == "refuted"
+    assert any("no break-even" in line for line in analysis.notes())
+
+
+def test_break_even_is_where_the_lines_cross(experiment):
+    table = power_laws({"own": 2, "matrix": 1})
+    table.loc[table["form"] == "matrix", "seconds"] *= 3200  # equal at a size of 3200
+    lines = [line for line in experiment.analyse({"cost": table}).notes() if "break-even at" in line]
+    assert lines and all(3100 < float(line.rsplit("= ", 1)[1].rstrip(".")) < 3300 for line in lines)
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
@@ -112,7 +155,7 @@ def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     names = [(s.name, s.group) for s in experiment.analyse(tables).statistics()]
     assert len(names) == len(set(names))
     assert set(experiment.analyse(tables).measured()["metric"]) == {"difference_norm"}
-    assert any("exponents" in line for line in experiment.analyse(tables).notes())
+    assert any("Exponents" in line for line in experiment.analyse(tables).notes())
     for name, table in tables.items():  # any part alone
         experiment.analyse({name: table}).figures()
         experiment.analyse({name: table}).claims()

@@ -11,7 +11,7 @@ from experiments.hsr.regularization.analysis import Variant, wide
 from experiments.hsr.regularization.claims import whisker_tip
 from experiments.hsr.regularization.measure import Problem, critical_points, draw, end_under, search, train
 from experiments.hsr.regularization.methods import METHODS
-from experiments.hsr.regularization.views import boundary_length, saddle_depth
+from experiments.hsr.regularization.views import boundary_length, contour_length, saddle_depth
 from experiments.printed import statements
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
@@ -41,8 +41,8 @@ def tables(experiment):
 
 
 def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
-    problem = draw(experiment, FITTED, Context(1))
-    ends = search(experiment, problem)
+    problem = draw(experiment, Context(1))
+    ends = search(experiment, problem, experiment.rate)
     points, group = critical_points(experiment, problem, ends)
     assert set(points["start"].tolist()) <= set(ends.converged.nonzero()[:, 0].tolist())
     bound = np.array(points["lambda_sup"])
@@ -69,7 +69,7 @@ def test_plain_descent_as_a_method_is_the_search(experiment, tables):
 
 @pytest.mark.parametrize("method", ["gd", "hsr"])
 def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
-    problem = draw(experiment, FITTED, Context(1))
+    problem = draw(experiment, Context(1))
     chosen = torch.arange(12)
     direction = training_direction(method, problem.x, problem.q, until=experiment.switch)
     result = train(experiment, problem, chosen, direction)
@@ -82,13 +82,72 @@ def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
 
 def test_saddle_depth_is_half_the_negative_curvature(experiment):
     """A network whose loss is nearly quadratic over the reach: ½ |λ_D| t²."""
-    problem = draw(experiment, FITTED, Context(1))
+    problem = draw(experiment, Context(1))
     theta = problem.starts[:8] / 20
     small = replace(experiment, line_half_range=1e-3)
     least = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))[:, 0]
     expected = (-least / 2 * 1e-6).clamp(min=0)
     torch.testing.assert_close(saddle_depth(small, problem, theta), expected, rtol=1e-2, atol=1e-12)
     assert bool((least < 0).any())
+
+
+def test_no_direction_of_a_boundary_is_longer():
+    """Circles and turned lines have their Euclidean lengths, to the square of the grid's step."""
+    axis = torch.linspace(-5, 5, 41, dtype=torch.float64)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    assert float(contour_length(9 - x**2 - y**2)) * 0.25 == pytest.approx(6 * np.pi, rel=2e-3)
+    for angle in np.linspace(0, np.pi / 2, 8):
+        line = np.cos(angle) * x + np.sin(angle) * y - 1e-3
+        length = float(contour_length(line)) * 0.25
+        assert length == pytest.approx(10 / max(np.cos(angle), np.sin(angle)), rel=1e-3), angle
+    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(20, rel=0.02)  # two lines through one cell
+
+
+def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
+    ends = tables["endpoints"]
+    keys = ["seed", "method", "start", "group"]
+    stopped = ends[ends["reading"] == "every_step"]
+    both = stopped.merge(ends[ends["reading"] == "polished"], on=keys, suffixes=("", "_after"))
+    assert len(both) == len(stopped) == len(tables["nearest"]) > 0
+    assert (both["loss_after"] <= both["loss"] * (1 + 1e-4)).all()
+    still = tables["nearest"]["kind"].isin(["minimum", "saddle", "degenerate"])
+    assert still.any() == (both["gradient_after"] <= 1e-9).any()
+    met = both[both["status"] == "ok"]
+    assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
+    points = tables["critical_points"]
+    assert (points["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all() and points["led_kind"].notna().all()
+
+
+def test_saddles_are_judged_before_and_after(experiment, tables):
+    near = tables["nearest"].assign(nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity"))
+    marks = {c.name: c.variants for c in experiment.analyse({**tables, "nearest": near}).claims()}
+    for name in ("A-SAM ends at more saddles than HSR", "saddle at the whisker of A-SAM"):
+        assert "fitted polished" in marks[name]
+    seeds = [near.assign(seed=s) for s in range(3)]
+    ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
+    many = {
+        **tables,
+        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
+        "endpoints": pd.concat(ends),
+    }
+    found = {c.name: c.variants for c in experiment.analyse(many).claims()}
+    assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
+
+
+def test_draws_decide_the_statements_on_f1(experiment, tables):
+    first = tables["draws"].iloc[:1]
+    grid = [(a, b, g) for a, b, g in tables["draws"][["a", "b", "group"]].drop_duplicates().itertuples(index=False)]
+    rows = [
+        first.assign(draw=d, a=a, b=b, group=g, f1=(0.03 if a == "hsr" else -0.03) + 1e-3 * (d % 3))
+        for d in range(12)
+        for a, b, g in grid
+    ]
+    found = {c.name: c for c in experiment.analyse({**tables, "draws": pd.concat(rows)}).claims()}
+    assert found["HSR raises F1 from sharp seeds"].verdict == "confirmed"
+    assert found["A-SAM raises F1 from sharp seeds"].verdict == "refuted"
+    assert found["HSR comparable to A-SAM on F1"].verdict == "refuted"
+    assert found["HSR not worse than A-SAM on F1"].verdict == "confirmed"
+    assert "seed by seed" in found["HSR raises F1 from sharp seeds"].variants
 
 
 def test_boundary_length_of_a_vertical_line(experiment):
@@ -98,7 +157,7 @@ def test_boundary_length_of_a_vertical_line(experiment):
     theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))
     side = experiment.plane_points
     distance = 2 * experiment.plane_half_range / (side - 1)
-    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx(side * distance)
+    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx((side - 1) * distance, rel=1e-6)
 
 
 def test_methods_are_paired_by_start_and_gaps_stay_gaps():
@@ -159,6 +218,7 @@ def constructed(effect):
 @pytest.mark.parametrize(("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")])
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
+    del known["draws"]  # one value a data set: see below
     found = {c.name: c for c in experiment.analyse(known).claims()}
     assert len(found) == len(experiment.analyse(known).claims())
     assert sorted(found) == sorted(statements("hsr_regularization"))

@@ -79,15 +79,16 @@ def constructed(hsr):
 @pytest.mark.parametrize(("hsr", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
 def test_claims_follow_the_tables(experiment, hsr, verdict):
     found = {c.name: c.verdict for c in experiment.analyse({"history": constructed(hsr)}).claims()}
-    assert found["flatter than SGD"] == found["flatter than SAM"] == verdict
-    assert found["no loss of accuracy against SGD"] == "confirmed"
+    assert set(found.values()) == {"not comparable"}, "one untuned rate decides nothing"
+    said = {c.name: c.detail for c in experiment.analyse({"history": constructed(hsr)}).claims()}
+    assert f"it would be {verdict}" in said["flatter than SGD"] and "hsr_flat_training" in said["flatter than SAM"]
     assert final({"history": constructed(hsr)}, "lambda_max")["hsr"].iloc[0] == hsr
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     for make in experiment.analyse(tables).figures().values():
         make()
-    assert all(c.verdict == "no power" for c in experiment.analyse(tables).claims())
+    assert {c.verdict for c in experiment.analyse(tables).claims()} == {"no power", "not comparable"}
     assert any(s.name == "exponent of the error in probes" for s in experiment.analyse(tables).statistics())
     assert len(experiment.analyse(tables).notes()) == 3
 

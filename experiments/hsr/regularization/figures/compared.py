@@ -124,3 +124,28 @@ def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Stati
         ax.set_xlabel("effect (rank-biserial)")
     draw.letter(axes, titles)
     return figure
+
+
+def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
+    """Fig. 14 over draws of the data: the mean difference of macro F1 in every draw, and its mean over the draws with
+    the 95 % interval; the band is the margin within which a difference is none."""
+    from runner.stats.intervals import Sample
+
+    figure, axes = draw.new_figure(1, 2, width=9.6, height=3.8, sharex=True, sharey=True)
+    for ax, group in zip(axes[0], GROUPS, strict=True):
+        rows = tables["draws"][tables["draws"]["group"] == group]
+        for place, (a, b) in enumerate(PAIRS):
+            gain = sorted(rows.loc[(rows["a"] == a) & (rows["b"] == b), "f1"].dropna())
+            heights = [place + 0.5 * (k / max(1, len(gain) - 1) - 0.5) for k in range(len(gain))]
+            ax.scatter(gain, heights, s=10, alpha=0.6, linewidths=0, color=LOOKS.colour(a))
+            sample = Sample.of(gain)
+            ax.plot(sample.interval(0.95), [place, place], color="black", linewidth=2.4)
+            ax.scatter([sample.mean], [place], s=22, color="black", zorder=3)
+        ax.axvline(0, color="black", linewidth=0.9)
+        ax.axvspan(-experiment.f1_margin, experiment.f1_margin, color="grey", alpha=0.15)
+        ax.set_xlabel("difference of macro F1")
+    axes[0, 0].set_yticks(range(len(PAIRS)), [f"{NAMES[a]} - {NAMES[b]}" for a, b in PAIRS])
+    axes[0, 0].invert_yaxis()
+    number = tables["draws"].groupby(["seed", "draw"]).ngroups
+    draw.letter(axes, [f"{group} seeds, {number} draws" for group in GROUPS])
+    return figure

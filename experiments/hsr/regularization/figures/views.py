@@ -51,21 +51,26 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
 def along_u1(tables: Tables, protocol: str) -> Figure:
     """Fig. 11: loss along u₁ at the ends from sharp seeds, median and 10-90 % band over starts."""
     rows = _first(tables, "profiles", protocol)
-    rows = rows[rows["kind"] == "sharp group"]
+    rows = rows[(rows["kind"] == "sharp group") & (rows["at"] == "stopped")]
     figure, axes = draw.new_figure(1, len(NAMES), width=12.6, sharey=True)
     for ax, method in zip(axes[0], NAMES, strict=True):
         _bands(ax, rows[rows["method"] == method], "offset", method, "q10", "q90")
-        ax.set_yscale("symlog", linthresh=1)
+        ax.set_ylim(bottom=min(0.0, float(rows["q10"].min())))
         ax.set_xlabel("$t$ along $u_1$")
     axes[0, 0].set_ylabel(r"$L(\theta + t u_1) - L(\theta)$")
     draw.letter(axes, list(NAMES.values()))
     return figure
 
 
-def saddle_check(tables: Tables, protocol: str) -> Figure:
-    """Fig. 13: loss along u₁ and u_D where λ_D is at the tip of its lower whisker, from flat seeds."""
+def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
+    """Fig. 13: loss along u₁ and u_D where λ_D is at the tip of its lower whisker, from flat seeds.
+
+    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points without gradient nearest
+    to them. Every direction has one scale for all methods.
+    """
     rows = _first(tables, "profiles", protocol)
-    rows = rows[rows["kind"] == "whisker tip"]
+    rows = rows[(rows["kind"] == "whisker tip") & (rows["at"] == at)]
+    near = _first(tables, "nearest", protocol)
     figure, axes = draw.new_figure(2, len(NAMES), width=12.6, height=4.8, sharex=True, sharey="row")
     titles = []
     for line, direction, look in zip(axes, ("u_1", "u_D"), ("lambda_1", "lambda_inf"), strict=True):
@@ -73,7 +78,9 @@ def saddle_check(tables: Tables, protocol: str) -> Figure:
             part = rows[(rows["method"] == method) & (rows["direction"] == direction)]
             ax.plot(part["offset"], part["q50"], **(LOOKS.style(look) | {"marker": ""}))
             ax.axhline(0, color="black", linewidth=0.8)
-            titles.append(f"{NAMES[method]}, ${direction}$")
+            found = near[(near["method"] == method) & near["start"].isin(part["start"])]
+            kind = f": {found['nearest_kind'].iloc[0]}" if at == "nearest" and len(found) else ""
+            titles.append(f"{NAMES[method]}, ${direction}${kind if len(part) else ': none'}")
         line[0].set_ylabel(rf"$L(\theta + t {direction}) - L(\theta)$")
     for ax in axes[1]:
         ax.set_xlabel("$t$")

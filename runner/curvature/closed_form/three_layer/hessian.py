@@ -9,12 +9,14 @@ The double sum wins for wide networks on few samples, ||H||_F² wins otherwise.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from runner.curvature.closed_form.chunks import in_chunks
 from runner.curvature.closed_form.three_layer.model import Forward, forward, with_bias
-from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import SpectrumMoments, spectrum_moments
 
 # An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix product; read off
 # tests/bench/bench_three_layer.py, where both forms are timed over a grid of sizes.
@@ -163,22 +165,46 @@ def traces(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> 
     return ww + vv, _square(state)
 
 
+def _moments(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> SpectrumMoments:
+    """Mean and standard deviation of the spectrum from tr H and tr H².
+
+    The squares of a Hessian below 1e-154 (float64) underflow, and λ_sup would fall below λ_1; those above 1e154
+    overflow. Where tr H² is near either end, the moments are those of H over its largest entry, times that entry.
+    """
+    trace, square = traces(theta, x, q, activation)
+    moments = spectrum_moments(theta.shape[-1], trace, square)
+    info = torch.finfo(theta.dtype)
+    unsafe = (square < info.tiny / info.eps**2) | torch.isinf(square)
+    if not bool(unsafe.any()):
+        return moments
+    full = hessian(theta[unsafe], x, q, activation)
+    scale = full.abs().amax((-2, -1))
+    scaled = full / torch.where(scale > 0, scale, 1.0)[..., None, None]
+    within = spectrum_moments(theta.shape[-1], *_traces_of(scaled))
+    mean, std = (whole.masked_scatter(unsafe, scale * part) for whole, part in zip(moments, within, strict=True))
+    return SpectrumMoments(mean, std)
+
+
+def _traces_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """(tr A, tr A²) of symmetric A (..., D, D)."""
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
+
+
 @in_chunks
 def mean_and_std(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the D eigenvalues of H_L, each (...,) (WS bound, Eqs. 8, 9)."""
-    both = traces(theta, x, q, activation)
-    return spectrum_moments(theta.shape[-1], *both)
+    """Mean and standard deviation of the D eigenvalues of H_L, each (...,), at every scale (WS bound, Eqs. 8, 9)."""
+    return _moments(theta, x, q, activation)
 
 
 @in_chunks
 def upper_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """lambda_sup(theta) >= lambda_1, (...,) (WS bound, Theorem 1)."""
-    both = traces(theta, x, q, activation)
-    return wolkowicz_styan_upper(theta.shape[-1], *both)
+    """lambda_sup(theta) >= lambda_1, (...,), at every scale (WS bound, Theorem 1)."""
+    mean, std = _moments(theta, x, q, activation)
+    return mean + math.sqrt(theta.shape[-1] - 1) * std
 
 
 @in_chunks
 def lower_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """lambda_inf(theta) <= lambda_D, (...,) (HSR, Eq. 61)."""
-    both = traces(theta, x, q, activation)
-    return wolkowicz_styan_lower(theta.shape[-1], *both)
+    """lambda_inf(theta) <= lambda_D, (...,), at every scale (HSR, Eq. 61)."""
+    mean, std = _moments(theta, x, q, activation)
+    return mean - math.sqrt(theta.shape[-1] - 1) * std

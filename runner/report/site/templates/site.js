@@ -1,7 +1,7 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
-  const PAGE = 200, GOOD = ["identical", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
+  const PAGE = 100, GOOD = ["identical", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
   const NEUTRAL = ["fitted", "by construction", "not comparable"];
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const sign = { good: "✓", bad: "✗", neutral: "–", open: "○" };

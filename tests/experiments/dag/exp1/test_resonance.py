@@ -9,21 +9,12 @@ from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import decay, measured, quick
+from tests.experiments.dag.inter_layer_tables import decay, measured, quick, verdict, verdicts
 
 
 @pytest.fixture(scope="module")
 def paper():
     return build_job(["experiment=exp1_resonance"]).experiment
-
-
-def verdicts(experiment, tables, name):
-    """part -> verdict of one claim; the whole one where it has no parts."""
-    (claim,) = [c for c in experiment.analyse(tables).claims() if c.name == name]
-    if not claim.variants:
-        return {"": claim.verdict}
-    split = (part.split(": ") for part in claim.variants.split("; "))
-    return {part: verdict for verdict, names in split for part in names.split(", ")}
 
 
 def test_the_grid_is_the_papers(paper):
@@ -65,9 +56,29 @@ def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
     assert verdicts(paper, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
 
 
+def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
+    tables = decay(plain_rate=math.log(0.24) / -11)
+    d = tables["distances"]
+    spread = d.assign(C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0)))  # the mean as before
+    origin = [
+        {"depth": depth, "arch": a, "seed": s, "initial": "published", "order": "published", "test_records": "official"}
+        for depth in (8, 10, 12)
+        for a in ("plain", "residual")
+        for s in (42, 43, 44, 45, 46)
+    ]
+    name = "plain C at the largest distance"
+    assert verdict(paper, tables | {"distances": spread}, name) == "no power"
+    own = pd.DataFrame(origin).assign(train_records="official")
+    assert verdict(paper, tables | {"distances": spread, "origin": own}, name) == "confirmed"
+    named = own.assign(initial=own["initial"].where(own["seed"] != 42, "named"))
+    assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "no power"
+    off = spread.assign(C=1.1 * spread["C"])
+    assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "no power"
+
+
 def test_one_seed_decides_nothing(paper):
     found = paper.analyse(decay(seeds=(42,))).claims()
-    assert {c.verdict for c in found if c.name != "norms at L=32"} == {"no power"}
+    assert {c.verdict for c in found} == {"no power"}
     assert all(c.seeds_needed == 3 for c in found if c.verdict == "no power")
 
 
@@ -79,7 +90,26 @@ def test_every_printed_statement_has_one_row(name):
 
 
 def test_statements_on_depths_that_are_not_there_are_empty(paper):
-    assert verdicts(paper, decay(), "norms at L=32") == {"": "empty"}
+    assert verdict(paper, decay(depths=(8,)), "norms at L=12") == "empty"
+
+
+def test_what_training_and_averaging_do(paper):
+    tables = decay(plain_rate=0.3)
+    assert verdict(paper, tables, "plain C monotone") == "confirmed"
+    assert verdict(paper, decay(plain_rate=-0.1), "plain C monotone") == "refuted"
+    assert verdict(paper, tables, "decay after training") == "confirmed"
+    assert verdict(paper, decay(plain_rate=-0.1), "decay after training") == "refuted"
+    assert verdict(paper, tables, "cancellation") == "confirmed"  # the images' own norms stay at 1
+    d = tables["distances"]
+    alike = {**tables, "distances": d.assign(R_examples=d["R"] ** 1.5)}
+    assert verdict(paper, alike, "cancellation") == "refuted"
+    up = {**tables, "distances": d.assign(C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}))}
+    assert verdict(paper, up, "C shifts upward") == "confirmed"
+    down = {**tables, "distances": d.assign(C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8}))}
+    assert verdict(paper, down, "C shifts upward") == "refuted"
+    assert verdicts(paper, tables, "negative exponent at init") == {"QR": "confirmed", "Eq. 8": "refuted"}
+    assert verdict(paper, tables, "positive exponent after training") == "refuted"  # −0.02 throughout
+    assert verdict(paper, tables, "rho of residual networks") == "confirmed"
 
 
 def test_reference_and_measured_values_meet(paper):
@@ -142,5 +172,11 @@ def test_spectral_norm_claims():
     assert set(verdicts(experiment, tables, "contracting").values()) == {"confirmed"}
     assert verdicts(experiment, tables, "rho after training") == {"": "confirmed"}
     assert verdicts(experiment, tables, "flatness of R") == {"": "refuted"}
+    assert verdict(experiment, tables, "accuracy drops") == "refuted"
+    networks = tables["networks"]
+    low = (networks["arch"] == "plain_sn") & (networks["depth"] > 8)
+    tables["networks"] = networks.assign(test_accuracy=networks["test_accuracy"].where(~low, 0.1))
+    assert verdict(experiment, tables, "accuracy drops") == "confirmed"
+    assert verdict(experiment, tables, "accuracy of residual networks") == "confirmed"  # 49.8
     reference = read_reference(reference_path("exp1b_spectral_norm"))
     assert "not measured" not in set(scorecard(experiment.analyse(tables).measured(), reference)["verdict"])

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
+from experiments.printed import statements
 from runner.contract.schema import SettingError
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models import bottleneck_mlp
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import CHECKPOINTS, SEEDS, measured, quick
+from tests.experiments.dag.inter_layer_tables import CHECKPOINTS, SEEDS, measured, quick, verdict, verdicts
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -80,28 +81,28 @@ def tables(
     return {name: pd.DataFrame(rows) for name, rows in (("far", far), ("networks", networks), ("ranks", rank))}
 
 
-def verdicts(experiment, tables, name):
-    return {c.group: c.verdict for c in experiment.analyse(tables).claims() if c.name == name}
+def test_every_printed_statement_has_one_row(paper):
+    assert [c.name for c in paper.analyse(tables()).claims()] == list(statements("exp2_bottleneck"))
 
 
 def test_claims(paper):
     found = tables(lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85))
-    assert verdicts(paper, found, "suppression of D_far") == {"L=6 init": "confirmed"}
-    assert set(verdicts(paper, found, "D_far monotone").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "D_far of the deeper net").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "D_far after training").values()) == {"refuted"}
-    assert set(verdicts(paper, found, "D_far below the bound").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "R_far constant").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "range of C_far").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "rank bound, example").values()) == {"confirmed"}
-    assert set(verdicts(paper, found, "rank bound, mean").values()) == {"refuted"}
+    held = ("suppression of D_far", "D_far monotone", "D_far of the deeper net", "D_far below the bound")
+    held += ("R_far constant", "range of C_far", "C_far less sensitive", "rank bound, example")
+    assert {name: verdict(paper, found, name) for name in held} == dict.fromkeys(held, "confirmed")
+    broken = ("D_far after training", "no direction after training", "rank bound, mean", "R_far falls")
+    assert {name: verdict(paper, found, name) for name in broken[:3]} == dict.fromkeys(broken[:3], "refuted")
     other = tables(lambda depth, d: 5.0 - d / 512, lambda d: d**-0.5, lambda d: d**0.3, mean_rank=2)
-    assert set(verdicts(paper, other, "D_far monotone").values()) == {"refuted"}
-    assert set(verdicts(paper, other, "D_far below the bound").values()) == {"refuted"}  # 4.99 at d_u = 4
-    assert set(verdicts(paper, other, "R_far constant").values()) == {"refuted"}
-    assert set(verdicts(paper, other, "R_far falls").values()) == {"confirmed"}
-    assert set(verdicts(paper, other, "range of C_far").values()) == {"refuted"}
-    assert set(verdicts(paper, other, "rank bound, mean").values()) == {"confirmed"}
+    broken = ("D_far monotone", "R_far constant", "range of C_far", "C_far less sensitive", "suppression of D_far")
+    broken += ("D_far of the deeper net", "D_far below the bound")  # 4.99 at d_u = 4
+    assert {name: verdict(paper, other, name) for name in broken} == dict.fromkeys(broken, "refuted")
+    held = ("R_far falls", "rank bound, mean", "D_far after training", "no direction after training")
+    assert {name: verdict(paper, other, name) for name in held} == dict.fromkeys(held, "confirmed")
+    assert verdicts(paper, other, "D_far below the bound")["L=8 final"] == "refuted"
+    assert verdict(paper, tables(mean_rank=200), "rank bound, mean") == "refuted"
+    wide = tables()
+    wide["ranks"] = wide["ranks"].assign(rank=lambda t: t["rank"].where(t["block"] == "mean", t["d_u"] + 1))
+    assert verdict(paper, wide, "rank bound, example") == "refuted"
 
 
 def test_reference_and_measured_values_meet(paper):

@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.dag.exp3.stochastic_claims import measured as measured_values
 from experiments.dag.exp3.stochastic_claims import of_means
 from experiments.dag.exp3.stochastic_measure import estimate, predicted_error
+from experiments.printed import statements
 from runner.contract.schema import SettingError
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
@@ -16,7 +18,7 @@ from runner.models import mlp
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import SEEDS, measured, quick
+from tests.experiments.dag.inter_layer_tables import SEEDS, measured, quick, verdict, verdicts
 
 
 def generator(seed=1):
@@ -70,22 +72,61 @@ def paper():
     return build_job(["experiment=exp3_stochastic"]).experiment
 
 
-def verdicts(experiment, draws, name):
-    return {c.group: c.verdict for c in experiment.analyse({"draws": draws}).claims() if c.name == name}
+def test_every_printed_statement_has_one_row(paper):
+    few = {"draws": table(0.1)[lambda t: t["seed"] == 42]}
+    for tables in ({"draws": table(0.1)}, few):
+        assert [c.name for c in paper.analyse(tables).claims()] == list(statements("exp3_stochastic"))
+    assert {c.verdict for c in paper.analyse(few).claims()} <= {"no power", "empty"}
 
 
 def test_claims_follow_the_error(paper):
+    def found(draws, name):
+        return verdict(paper, {"draws": draws}, name)
+
     small, large, biased = table(0.01), table(8.0), table(0.05, shift=0.1)
-    for name in ("discrepancy", "below 1 %"):
-        assert set(verdicts(paper, small, name).values()) == {"confirmed"}
-        assert set(verdicts(paper, large, name).values()) == {"refuted"}
-    assert set(verdicts(paper, biased, "overestimation").values()) == {"confirmed"}
-    assert set(verdicts(paper, table(0.05, shift=-0.1), "overestimation").values()) == {"refuted"}
-    assert set(verdicts(paper, small, "rate of the error").values()) == {"confirmed"}
+    for name in ("discrepancy at init", "discrepancy at the end", "below 1 %"):
+        assert found(small, name) == "confirmed"
+        assert found(large, name) == "refuted"
+    assert verdicts(paper, {"draws": large}, "discrepancy at init") == {
+        "100 probes": "refuted",
+        "30 probes": "refuted",
+    }
+    assert found(small, "stochastic estimates agree") == "confirmed"
+    assert found(table(20.0), "stochastic estimates agree") == "refuted"
+    assert found(biased, "overestimation") == "confirmed"
+    assert found(table(0.05, shift=-0.1), "overestimation") == "refuted"
+    assert found(small, "rate of the error") == "confirmed"
     flat = small.assign(
         gap_stochastic=small["gap_exact"] * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
     )
-    assert set(verdicts(paper, flat, "rate of the error").values()) == {"refuted"}
+    assert found(flat, "rate of the error") == "refuted"
+
+
+def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
+    origin = [
+        {"activation": a, "seed": s, "initial": "published", "order": "published", "train_records": "official"}
+        for a in ("softplus", "silu", "gelu")
+        for s in SEEDS
+    ]
+    tables = {"draws": table(0.1), "origin": pd.DataFrame(origin).assign(test_records="official")}
+    values = paper.analyse(tables).measured()
+    assert values.groupby("metric")["paired"].agg(["min", "max"]).to_dict("index") == {
+        "abs_rel_discrepancy_percent": {"min": False, "max": False},
+        "gap_exact": {"min": True, "max": True},
+        "gap_stochastic": {"min": False, "max": False},
+    }
+
+
+def test_table_n6_is_the_discrepancy_of_means_without_sign(paper):
+    rows = [
+        {"activation": "silu", "checkpoint": "init", "probes": 100, "draw": draw, "seed": seed, "gap_exact": 1.0}
+        | {"gap_stochastic": 1.0 + shift, "status": "ok"}
+        for draw in (0, 1)
+        for seed, shift in ((1, 0.02), (2, -0.05))
+    ]
+    found = measured_values({"draws": pd.DataFrame(rows)})
+    values = found[found["metric"] == "abs_rel_discrepancy_percent"]["value"]
+    assert len(values) == 2 and values.mean() == pytest.approx(1.5)
 
 
 def test_discrepancies_are_of_means_over_seeds():

@@ -124,6 +124,10 @@ def test_claims_follow_the_tables(experiment, tables):
     rising = distances.assign(R=2.0 ** distances["distance"])
     assert verdict("H4.1", distances=rising) == verdict("H4.1 deviations", distances=rising) == "refuted"
     assert verdict("H4.2b growth", distances=rising) == "confirmed"  # 4
+    after = distances["checkpoint"].map({"init": 1.0, "final": 2.0}).fillna(1.0)
+    kept = distances.assign(R_examples=1.0 + 0.01 * distances["seed"])
+    assert verdict("weakened cancellation", distances=kept.assign(R=after)) == "confirmed"
+    assert verdict("weakened cancellation", distances=kept.assign(R=1 / after)) == "refuted"
 
 
 def test_jackknife_gives_the_mean_and_its_error():

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from experiments.dag.exp6.measure import by_distance, engine_rows, published_rows
 from experiments.dag.exp6.networks import calibrated, file_name, load_weights, own_name
 from experiments.dag.protocol.published import published_network
+from experiments.printed import statements
 from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
 from runner.data.images import DataError, Split
@@ -20,7 +21,7 @@ from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
 from runner.store.tables import frame
 from runner.training.order import LoaderAugment, LoaderOrder
-from tests.experiments.dag.inter_layer_tables import SEEDS
+from tests.experiments.dag.inter_layer_tables import SEEDS, verdict
 
 
 def generator(seed=1):
@@ -144,7 +145,7 @@ def test_weights_of_a_folder_with_either_names(tmp_path):
         load_weights(other, tmp_path / "missing.pt")
 
 
-def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False):
+def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False, last=0.0):
     """R = e^(−decay d), C the same, a gap of the same kind at every distance but the last."""
     pairs, distances, networks = [], [], []
     for activation in ("relu", "silu"):
@@ -160,7 +161,8 @@ def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False):
                     ):
                         kind = {"statistics": statistics, "estimator": estimator}
                         for d in range(5):
-                            own = gap * (5 - d) / 5 * (d < 4) if activation == "silu" else relu_gap
+                            smooth = gap * (5 - d) / 5 if d < 4 else last
+                            own = smooth if activation == "silu" else relu_gap
                             r = math.exp(-decay * d * (1 + (arch != "resnet18")) + 0.001 * seed)
                             row = {"distance": d, "R": r, "C": r, "D": 2.0, "gn": 1.0, "tensor": own}
                             distances.append({**where, **kind, **row})
@@ -174,28 +176,55 @@ def paper():
     return build_job(["experiment=exp6_resnet18"]).experiment
 
 
-def verdicts(experiment, found, name):
-    return {c.group: c.verdict for c in experiment.analyse(found).claims() if c.name == name}
+def test_every_printed_statement_has_one_row(paper):
+    for found in (tables(), {"networks": pd.DataFrame()}):
+        assert sorted(c.name for c in paper.analyse(found).claims()) == sorted(statements("exp6_resnet18"))
 
 
 def test_claims(paper):
     held, broken = tables(), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3)
     for name in ("C monotone", "gap of ReLU", "gap of ReLU, final", "gap of SiLU", "skips slow the decay"):
-        assert set(verdicts(paper, held, name).values()) == {"confirmed"}, name
-        assert set(verdicts(paper, broken, name).values()) == {"refuted"}, name
-    assert set(verdicts(paper, held, "gap before the head").values()) == {"confirmed"}
-    assert verdicts(paper, held, "gap falls") == {"resnet18 final": "confirmed"}
-    assert verdicts(paper, held, "decay at init")["relu plain_resnet18"] == "refuted"  # e^8
+        assert verdict(paper, held, name) == "confirmed", name
+        assert verdict(paper, broken, name) == "refuted", name
+    assert verdict(paper, held, "skips stabilise R") == "confirmed"
+    assert verdict(paper, broken, "skips stabilise R") == "refuted"
+    assert verdict(paper, held, "gap before the head") == "confirmed"
+    assert verdict(paper, tables(last=1e-3), "gap before the head") == "refuted"
+    assert verdict(paper, held, "gap falls") == "confirmed"
+    assert verdict(paper, held, "stronger contrast for SiLU") == "no power"  # the same for both
+    d = held["distances"]
+    plain = (d["activation"] == "silu") & (d["arch"] == "plain_resnet18")
+    for power, expected in ((2.0, "confirmed"), (0.6, "refuted")):
+        found = {**held, "distances": d.assign(R=d["R"].where(~plain, d["R"] ** power))}
+        assert verdict(paper, found, "stronger contrast for SiLU") == expected
+    names = ("ReLU ResNet", "plain ReLU network", "SiLU ResNet", "plain SiLU network")
+    assert verdict(paper, held, "decay of the plain ReLU network") == "refuted"  # e^8
     hit = tables(decay=math.log(627) / 8)
-    assert verdicts(paper, hit, "decay at init") == {
-        "relu resnet18": "refuted",
-        "relu plain_resnet18": "confirmed",
-        "silu resnet18": "confirmed",  # √627 = 25.04
-        "silu plain_resnet18": "refuted",
-    }
-    assert set(verdicts(paper, held, "negligible blocks").values()) == {"refuted"}
-    tiny = tables(decay=7.0)
-    assert verdicts(paper, tiny, "negligible blocks")["silu plain_resnet18 init"] == "confirmed"
+    expected = ("refuted", "confirmed", "confirmed", "refuted")  # √627 = 25.04
+    assert [verdict(paper, hit, f"decay of the {name}") for name in names] == list(expected)
+
+
+def test_the_gap_through_training(paper):
+    grown = {"init": 1.0, "mid": 2.0, "final": 3.0}
+    for factors, up in ((grown, True), ({"init": 3.0, "final": 1.0}, False)):
+        found = tables(gap=0.2)
+        d = found["distances"]
+        found["distances"] = d.assign(tensor=d["tensor"] * d["checkpoint"].map(factors))
+        assert verdict(paper, found, "plain gap grows in training") == ("confirmed" if up else "refuted")
+        assert verdict(paper, found, "plain gap declines in training") == ("refuted" if up else "confirmed")
+        assert verdict(paper, found, "ResNet gap falls in training") == ("refuted" if up else "confirmed")
+    assert verdict(paper, tables(gap=1.0), "gap of the SiLU ResNet at init") == "refuted"
+    d = found["distances"]
+    found["distances"] = d.assign(tensor=d["tensor"].where(d["activation"] == "relu", 0.5))
+    assert verdict(paper, found, "gap of the SiLU ResNet at init") == "confirmed"
+
+
+def test_negligible_blocks_are_those_below_the_threshold(paper):
+    assert verdict(paper, tables(), "negligible blocks") == "empty"
+    assert verdict(paper, tables(decay=7.0), "negligible blocks") == "confirmed"
+    faint = tables(decay=7.0)
+    faint["pairs"] = faint["pairs"].assign(R=1e-7)
+    assert verdict(paper, faint, "negligible blocks") == "refuted"
 
 
 def test_reference_and_measured_values_meet(paper):

@@ -1,0 +1,182 @@
+"""All methods from the same starts, blind and near: which recover the data, at what cost, and what else they find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from experiments.attention.newton.problem import (
+    Problem,
+    distinct,
+    draw,
+    ended,
+    equations,
+    invariances,
+    symmetric_error,
+)
+from runner.contract.experiment import Context
+from runner.curvature.closed_form import attention as att
+from runner.curvature.closed_form.attention.certificate import certificate
+from runner.training.levenberg_marquardt import continued, levenberg_marquardt
+from runner.training.newton import INDEFINITE, NOT_FINITE, SINGULAR, STALLED, Objective, Trace, lbfgs, minimise
+
+if TYPE_CHECKING:
+    from experiments.attention.newton import AttentionNewton
+
+Row = dict[str, Any]
+BLIND = "blind"
+CONTINUED = ", continued"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Ends of the starts (S, N), multiply-adds spent on each (S,), and whether a cap stopped it (S,)."""
+
+    points: Tensor
+    work: Tensor
+    capped: Tensor
+
+
+def operations(n: int, d: int) -> dict[str, float]:
+    """Multiply-adds of each part of a step, leading order, as derived in `curvature.closed_form.attention`."""
+    size = n * d
+    return {
+        "value": 2 * n * n * d + 2 * n * d * d,
+        "gradient": 5 * n * n * d + 5 * n * d * d,
+        "product": 15 * n * n * d + 10 * n * d * d,
+        "hessian": n * size**2 + size**3,
+        "jacobian": 3 * n * n * d * d + size**3,  # with J^T J
+        "cholesky": size**3 / 6 + size**2,
+        "eigenvalues": 9 * size**3,
+    }
+
+
+def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
+    """Tables `contest`, a row per problem, method and origin of the starts, and `solutions`, a row per problem."""
+    contest, solutions = [], []
+    for index in range(setup.problems):
+        problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
+        start, blocks = starts(setup, problem, ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}"))
+        exact = []
+        for number, method in enumerate(setup.method):
+            ctx.progress(index * len(setup.method) + number, setup.problems * len(setup.method), method)
+            begin = start if not method.startswith("l-bfgs") else _few(start, blocks, setup.lbfgs_starts)
+            used = blocks if begin is start else _few_blocks(blocks, setup.lbfgs_starts)
+            run = run_method(setup, method, problem, begin)
+            found = ended(equations(problem.layer, problem.b), run.points, problem.data, problem.b)
+            exact.append(found.points[found.exact])
+            for origin, block in used.items():
+                right = found.error[block] <= setup.recovered
+                row = {"problem": index, "method": method, "origin": origin, "starts": block.stop - block.start}
+                counts = {
+                    "recovered": int(right.sum()),
+                    "exact": int(found.exact[block].sum()),
+                    "wrong": int((found.exact[block] & ~right).sum()),
+                    "capped": int(run.capped[block].sum()),
+                }
+                contest.append(row | counts | {"work": float(run.work[block].sum())})
+        solutions.append({"problem": index} | solution_row(setup, problem, torch.cat(exact)))
+    return {"contest": contest, "solutions": solutions}
+
+
+def starts(setup: AttentionNewton, problem: Problem, generator: torch.Generator) -> tuple[Tensor, dict[str, slice]]:
+    """Starts (S, N) and where each origin's lie: "blind", standard normal like the data but independent of them, and
+    the distances |X0 - X_true| / |X_true| in random directions."""
+    data = problem.data
+    blind = torch.randn(setup.blind_starts, len(data), generator=generator, dtype=data.dtype)
+    parts, blocks, at = [blind], {BLIND: slice(0, len(blind))}, len(blind)
+    for distance in setup.distance:
+        away = torch.randn(setup.near_starts, len(data), generator=generator, dtype=data.dtype)
+        parts.append(data + distance * data.norm() * away / away.norm(dim=-1, keepdim=True))
+        blocks[f"{distance:g}"] = slice(at, at + len(away))
+        at += len(away)
+    return torch.cat(parts), blocks
+
+
+def _few_blocks(blocks: dict[str, slice], count: int) -> dict[str, slice]:
+    """Where the first `count` starts of each origin lie once they are taken together."""
+    found, at = {}, 0
+    for origin, block in blocks.items():
+        kept = min(count, block.stop - block.start)
+        found[origin] = slice(at, at + kept)
+        at += kept
+    return found
+
+
+def _few(start: Tensor, blocks: dict[str, slice], count: int) -> Tensor:
+    """The first `count` starts of each origin."""
+    return torch.cat([start[block][:count] for block in blocks.values()])
+
+
+def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row:
+    """The distinct exact solutions that all methods together found, and what the wrong ones are."""
+    d, n = problem.x.shape
+    found = distinct(exact)
+    errors = (found - problem.data).norm(dim=-1) / problem.data.norm()
+    wrong = found[errors > setup.recovered]
+    proofs = [certificate(att.unvec(point, d), problem.w, problem.v, problem.b) for point in wrong]
+    up_to = symmetric_error(wrong, problem.data, invariances(problem.layer, n), d)
+    values = torch.linalg.svdvals(problem.layer.jacobian(problem.x).flatten(0, 1))
+    return {
+        "distinct": len(found),
+        "wrong": len(wrong),
+        "wrong_certified": sum(proof.certified for proof in proofs),
+        "wrong_by_symmetry": int((up_to <= setup.recovered).sum()),
+        "nearest_wrong": float(errors[errors > setup.recovered].min()) if len(wrong) else float("nan"),
+        "truth_found": int(len(wrong) < len(found)),
+        "sigma_min": float(values[-1]),
+    }
+
+
+def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> Run:
+    """One method from all starts, at gamma = 0 or along the falling ladder of gamma first."""
+    d, n = problem.x.shape
+    counts, name = operations(n, d), method.removesuffix(CONTINUED)
+    ladder = setup.ladder if method.endswith(CONTINUED) else []
+    if name == "levenberg-marquardt":
+        least = equations(problem.layer, problem.b)
+        cap = setup.steps[name]
+        if ladder:
+            ends = continued(least, start, ladder, rung_steps=setup.rung_steps, max_steps=cap, decrease=setup.decrease)
+        else:
+            ends = levenberg_marquardt(least, start, max_steps=cap, decrease=setup.decrease)
+        # every trial is charged as if it had been accepted
+        work = ends.steps * (2 * counts["value"] + counts["jacobian"] + counts["cholesky"])
+        return Run(ends.points, work.double(), ends.capped)
+    total = torch.zeros(len(start), dtype=start.dtype)
+    cap = setup.steps[name]
+    for gamma in ladder:
+        short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
+        trace = _descend(setup, name, problem.objective(gamma), start, short, 1e-2 * gamma)
+        start, total = trace.points[-1], total + _work(name, trace, counts)
+    trace = _descend(setup, name, problem.objective(0.0), start, cap, setup.tolerance)
+    return Run(trace.points[-1], total + _work(name, trace, counts), _capped(trace, cap))
+
+
+def _capped(trace: Trace, cap: int) -> Tensor:
+    """Starts whose last allowed step was neither at a stationary point nor a stall."""
+    last = trace.status[-1] if len(trace.status) else torch.zeros_like(trace.steps)
+    return ~trace.converged & (trace.steps >= cap) & (last != STALLED) & (last != NOT_FINITE)
+
+
+def _descend(setup: AttentionNewton, method: str, objective: Objective, start: Tensor, cap: int, goal: float) -> Trace:
+    """Newton's methods and L-BFGS, with the stop of Levenberg-Marquardt: a start that creeps is given up."""
+    if method == "l-bfgs":
+        return lbfgs(objective, start, cap, goal, setup.lbfgs_memory, setup.decrease)
+    return minimise(objective, start, method, cap, goal, setup.decrease)  # type: ignore[arg-type]
+
+
+def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
+    """Multiply-adds of each start of a trace; the trials of Newton's line searches are not charged."""
+    steps, work = trace.steps.double(), trace.work.sum(0).double()
+    if method == "l-bfgs":
+        return work * (counts["value"] + counts["gradient"])
+    per_step = counts["gradient"] + counts["value"]
+    if method == "truncated CG":
+        return steps * per_step + work * counts["product"]
+    taken = torch.arange(len(trace.status)).unsqueeze(-1) < trace.steps
+    spectral = (((trace.status == INDEFINITE) | (trace.status == SINGULAR)) & taken).sum(0)
+    return steps * (per_step + counts["hessian"] + counts["cholesky"]) + spectral * counts["eigenvalues"]

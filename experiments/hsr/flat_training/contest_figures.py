@@ -1,0 +1,121 @@
+"""Figures of the contest: ratios with intervals, ends of all methods, and trainings by loss and by processor time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from experiments.hsr.flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
+from experiments.hsr.flat_training.looks import look
+from experiments.hsr.flat_training.names import BASELINES, HSR, NAMES
+from runner.report import figures as draw
+from runner.stats.intervals import Sample
+from runner.stats.judge import LEVEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LARGEST = r"largest eigenvalue $\lambda_1$"
+
+
+def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
+    """λ₁ of each way of HSR over each baseline's, geometric mean and 95 % interval over seeds; left of 1: flatter."""
+    titles = [words(entry) for entry in entries] + ["matched training loss (most accurate at equal cost)"]
+    columns = 3
+    figure, axes = draw.new_figure(math.ceil(len(titles) / columns), columns, width=12.6, sharey=True)
+    flat = list(axes.ravel())
+    for ax, entry in zip(flat, [*entries, None], strict=False):
+        for i, b in enumerate(BASELINES):
+            for j, own in enumerate(HSR):
+                _ratio(ax, compared, entry, own, b, i + 0.18 * (j - 1.5))
+        ax.axvline(1, color="black", linewidth=0.9)
+        draw.log_axis(ax, "x")
+        ax.set_xlabel(r"ratio of $\lambda_1$, HSR over baseline")
+        ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
+    flat[0].set_ylim(len(BASELINES) - 0.5, -0.5)
+    for ax in flat[len(titles) :]:
+        ax.remove()
+    draw.letter(flat[: len(titles)], titles)
+    draw.shared_legend(figure)
+    return figure
+
+
+def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str, y: float) -> None:
+    at = entry or MAIN
+    if not {own, b} <= set(compared.methods(at)):
+        return
+    found = compared.ratio(at, own, b) if entry else Ratio.of(compared.matched(MAIN, own, b))
+    if found.n and math.isfinite(found.value):
+        around = [[found.value - found.low], [found.high - found.value]] if math.isfinite(found.low) else None
+        style = {**look(own), "linestyle": "none"}
+        ax.errorbar([found.value], [y], xerr=around, capsize=2, elinewidth=0.9, label=NAMES[own], **style)
+
+
+def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
+    """λ₁ against test error at the end, mean and 95 % interval over seeds, by budget; full: the most accurate settings,
+    hollow: the flattest within a standard error of them."""
+    budgets = list(dict.fromkeys(budget for budget, _ in entries))
+    figure, axes = draw.new_figure(1, len(budgets), width=0.4 + 4.6 * len(budgets), height=4.2)
+    for ax, budget in zip(axes[0], budgets, strict=True):
+        for entry in (e for e in entries if e[0] == budget):
+            for method in compared.methods(entry):
+                _end(ax, compared, entry, method)
+        draw.log_axis(ax, "y")
+        ax.set_xlabel("test error (%)")
+        ax.set_ylabel(f"{LARGEST} at the end")
+    draw.letter(axes, [WORDS[budget] for budget in budgets])
+    draw.shared_legend(figure, columns=4)
+    return figure
+
+
+def _end(ax: Axes, compared: Comparison, entry: Entry, method: str) -> None:
+    error = Sample.of(100 * (1 - compared.values(entry, method, "test_accuracy")))
+    largest = Ratio.of(list(compared.values(entry, method, "lambda_max")))
+    if not largest.n:
+        return
+    half = error.mean - error.interval(LEVEL)[0] if error.n > 1 else 0.0
+    around = [[largest.value - largest.low], [largest.high - largest.value]] if largest.n > 1 else None
+    style = {**look(method), "linestyle": "none"}
+    if entry[1] == "flat":
+        style["markerfacecolor"] = "white"
+    label = NAMES[method] if entry[1] == "accurate" else None
+    ax.errorbar([error.mean], [largest.value], xerr=[half], yerr=around, elinewidth=0.7, label=label, **style)
+
+
+def trainings(compared: Comparison) -> Figure:
+    """Trainings at equal cost with the most accurate settings, geometric means over seeds: λ₁ against training loss and
+    against processor time, test accuracy against processor time."""
+    figure, axes = draw.new_figure(1, 3, width=12.6, height=4.2)
+    for method in compared.methods(MAIN):
+        rows = _means(compared.curves(MAIN, method))
+        style = {**look(method), "markersize": 3.5}
+        axes[0, 0].plot(rows["train_loss"], rows["lambda_max"], label=NAMES[method], **style)
+        later = rows[rows["cpu_seconds"] > 0]
+        axes[0, 1].plot(later["cpu_seconds"], later["lambda_max"], **style)
+        axes[0, 2].plot(later["cpu_seconds"], 100 * (1 - later["test_accuracy"]), **style)
+    for ax in axes[0]:
+        draw.log_axis(ax, "both")
+    axes[0, 0].invert_xaxis()
+    axes[0, 0].set_xlabel("training loss")
+    axes[0, 0].set_ylabel(LARGEST)
+    axes[0, 1].set_xlabel("processor time (s)")
+    axes[0, 1].set_ylabel(LARGEST)
+    axes[0, 2].set_xlabel("processor time (s)")
+    axes[0, 2].set_ylabel("test error (%)")
+    draw.letter(axes, ["flatness at the same loss", "flatness for its price", "accuracy for its price"])
+    draw.shared_legend(figure)
+    return figure
+
+
+def _means(curves: pd.DataFrame) -> pd.DataFrame:
+    """Geometric means over seeds by epoch, of accuracies arithmetic ones; epochs that a seed lacks are left out."""
+    import numpy as np
+
+    seeds = curves["seed"].nunique()
+    whole = curves.groupby("epoch")["seed"].transform("count") == seeds
+    by_epoch = curves[whole].groupby("epoch")
+    logs = by_epoch[["train_loss", "lambda_max"]].agg(lambda v: float(np.exp(np.log(v.where(v > 0)).mean())))
+    return logs.assign(cpu_seconds=by_epoch["cpu_seconds"].mean(), test_accuracy=by_epoch["test_accuracy"].mean())

@@ -1,0 +1,96 @@
+"""The jobs of a command line, and the reports of what is stored of them: after a run, and by `hess-run report`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.contract.schema import SettingError
+from runner.run import config
+from runner.run.command_line import Arguments
+from runner.run.endings import say
+from runner.run.sources import short
+from runner.store.job import Job
+from runner.store.outputs import check_outputs
+
+
+def read_jobs(argv: Sequence[str]) -> tuple[Arguments, list[Job]]:
+    """The parsed command line and every checked job of it."""
+    arguments, jobs = config.read_command(argv)
+    _check_outputs(jobs)
+    for notice in dict.fromkeys(config.composition(words).notice for words in config.distinct(arguments)):
+        if notice:
+            say(notice)
+    return arguments, jobs
+
+
+def _check_outputs(jobs: Sequence[Job]) -> None:
+    for outputs in {job.outputs for job in jobs}:
+        try:
+            check_outputs(outputs)
+        except OSError as error:
+            raise SettingError(f"outputs: {short(outputs)} cannot be used ({error.strerror})") from error
+
+
+def report_jobs(jobs: Sequence[Job], figure: str = "", pdf: bool = False, any_seed: bool = False) -> bool:
+    """Report each set of settings among `jobs` once; True when none of their cells is missing.
+
+    figure, pdf, any_seed: as in `runner.report.collect.report`.
+    """
+    from runner.report.collect import report
+    from runner.report.write import write_overview
+
+    groups: dict[tuple[Path, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.outputs, job.identity.key), []).append(job)
+    complete = True
+    for members in groups.values():
+        files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
+        files = [path for path in files if path.is_file()]
+        collection, lines = report(
+            members, config.protocol, files=files, figure=figure, pdf=pdf, any_seed=any_seed, say=_progress
+        )
+        print("\n".join(lines))
+        for cell in collection.failures:
+            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
+        stored = {cell.id for cell in collection.cells}
+        complete = complete and all(cell_id in stored for job in members for cell_id, _ in job.cells())
+    for outputs in {job.outputs for job in jobs}:
+        if outputs.is_dir():
+            write_overview(outputs)
+    return complete
+
+
+def _progress(line: str) -> None:
+    """The step that a report is at, on a terminal: one line that the next one covers."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
+
+
+def report_command(argv: Sequence[str]) -> int:
+    """Report from the store: one experiment, or every one that has cells."""
+    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "pdf")}
+    words = [word for word in argv if word.partition("=")[0] not in own]
+    one = any(a.startswith("experiment=") for a in words)
+    if own.get("figure") and not one:
+        raise SettingError("figure: expected experiment=NAME beside it")
+    if own.get("pdf", "false") not in ("true", "false"):
+        raise SettingError(f"pdf: expected true or false, found {short(own['pdf'])}")
+    jobs = read_jobs(words)[1] if one else _stored_jobs(words)
+    if not jobs:
+        print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
+        return 0
+    any_seed = not any(word.startswith("seed=") for word in words)
+    report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true", any_seed)
+    return 0
+
+
+def _stored_jobs(words: Sequence[str]) -> list[Job]:
+    """A job of every experiment that has cells."""
+    jobs: list[Job] = []
+    for name in config.experiment_names():
+        plain = config.main_job(name, words)
+        jobs += [plain] if plain else read_jobs([f"experiment={name}", *words])[1]
+    _check_outputs(jobs)
+    return [job for job in jobs if job.store.names()]

@@ -1,0 +1,136 @@
+"""A training epoch against its own matrix products and convolutions alone, in one run on one thread.
+
+Operations of a step on a batch of B = 128:
+
+    MLP, width 512, depth 6 (Exp. 2)   2 B 3072 512 forward, as many for the weights; 6 B 512^2 in each of 6 blocks:
+                                       2.0 Gflop in matrix products
+    ResNet-18 (Exp. 6)                 3 times 74 Mflop an image, less the gradient at the images: 28 Gflop
+
+Goals: an epoch within 1.15 times (MLP) and 1.3 times (ResNet-18) the time of these alone. Both sides take the same
+number of steps, in turns; the smallest time a step of each is compared. Our side is the whole training: order,
+gathering, augmentation, normalisation, loss, clipping, SGD.
+
+CPU time, one thread. Run: python -m tests.bench.bench_epoch [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from runner.data import Split
+from runner.models import mlp
+from runner.models.network import Network
+from runner.models.resnet import resnet18
+from runner.training.minibatch import train
+from tests.bench.machine import matmul_peak, share
+
+BATCH = 128
+GOALS = {"MLP width 512": 1.15, "ResNet-18": 1.3}
+
+
+def images(count: int, flat: bool) -> Split:
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    return Split(pixels, torch.randint(10, (count,), generator=generator), flat=flat)
+
+
+def trained(network: Network, steps: int, flat: bool) -> Callable[[], float]:
+    """Runs epochs of `steps` steps; gives the seconds of a step, evaluation (two images) left out."""
+    split, test = images(steps * BATCH, flat), images(2, flat)
+    augment = None if flat else torch.Generator().manual_seed(2)
+
+    def run() -> float:
+        marks: list[float] = []
+        train(
+            network,
+            split,
+            test,
+            order=torch.Generator().manual_seed(3),
+            augment=augment,
+            epochs=2,
+            progress=lambda *_: marks.append(time.process_time()),
+        )
+        return (marks[1] - marks[0]) / steps
+
+    return run
+
+
+def products_of_mlp(network: Network) -> tuple[Callable[[], object], float]:
+    """The matrix products of a step, results into memory that is there, and their operations."""
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    work: list[tuple[Tensor, Tensor, Tensor]] = []
+    for k, layer in enumerate(layers):
+        x, g = torch.randn(BATCH, layer.in_features), torch.randn(BATCH, layer.out_features)
+        weight = layer.weight.detach()
+        work += [(x, weight.t(), torch.empty_like(g)), (g.t(), x, torch.empty_like(weight))]
+        if k:  # no gradient at the images
+            work.append((g, weight, torch.empty_like(x)))
+
+    def run() -> None:
+        for a, b, out in work:
+            torch.mm(a, b, out=out)
+
+    return run, sum(2.0 * a.shape[0] * a.shape[1] * b.shape[1] for a, b, _ in work)
+
+
+def convolutions_of(network: Network) -> tuple[Callable[[], object], float]:
+    """Forward pass and both gradients of every convolution, on the shapes of a step, and their operations."""
+    shapes: list[tuple[nn.Conv2d, torch.Size]] = []
+    modules = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    handles = [m.register_forward_pre_hook(lambda m, args: shapes.append((m, args[0].shape))) for m in modules]
+    with torch.no_grad():
+        network(torch.randn(BATCH, 3, 32, 32))
+    for handle in handles:
+        handle.remove()
+    work, count = [], 0.0
+    for k, (m, shape) in enumerate(shapes):
+        x, weight = torch.randn(shape), m.weight.detach()
+        out = nn.functional.conv2d(x, weight, None, m.stride, m.padding)
+        work.append((m, x, weight, torch.randn_like(out), k > 0))
+        count += 2.0 * out.numel() * weight[0].numel() * (3 if k else 2)
+
+    def run() -> None:
+        for m, x, weight, g, by_input in work:
+            nn.functional.conv2d(x, weight, None, m.stride, m.padding)
+            torch.ops.aten.convolution_backward(
+                g, x, weight, None, m.stride, m.padding, m.dilation, False, [0, 0], 1, [by_input, True, False]
+            )
+
+    return run, count
+
+
+def compare(name: str, network: Network, steps: int, rounds: int, flat: bool) -> None:
+    ours = trained(network, steps, flat)
+    alone, count = products_of_mlp(network) if flat else convolutions_of(network)
+    mine, bare = [], []
+    alone()
+    for _ in range(rounds):
+        mine.append(ours())
+        start = time.process_time()
+        for _ in range(steps):
+            alone()
+        bare.append((time.process_time() - start) / steps)
+    ratio = min(mine) / min(bare)
+    print(
+        f"{name}: step {1e3 * min(mine):.1f} ms, its products alone {1e3 * min(bare):.1f} ms, ratio {ratio:.2f} "
+        f"(goal {GOALS[name]}); the step {share(count, min(mine))}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    quick = "--quick" in sys.argv
+    generator = torch.Generator().manual_seed(1)
+    print(f"matmul peak {matmul_peak() / 1e9:.0f} Gflop/s")
+    compare("MLP width 512", mlp(depth=6, width=512, generator=generator), 20 if quick else 60, 2 if quick else 4, True)
+    compare("ResNet-18", resnet18(generator=generator), 2 if quick else 4, 1 if quick else 3, False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The trust region on functions whose stationary points are known: minima, saddles, valleys, flat ground."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from runner.curvature.closed_form import three_layer as tl
+from runner.training.polish import Smooth, ball_minimiser, polish
+
+
+def smooth(value) -> Smooth:
+    """Derivatives by automatic differentiation of value: (D,) -> ()."""
+    one = torch.func
+    return Smooth(one.vmap(value), one.vmap(one.grad(value)), one.vmap(one.hessian(value)))
+
+
+def rows(*points: list[float]) -> Tensor:
+    return torch.tensor(points, dtype=torch.float64)
+
+
+def two_wells(t: Tensor) -> Tensor:
+    """Minima at (±1, 0), a saddle at the origin."""
+    return (t[0] ** 2 - 1) ** 2 + t[1] ** 2
+
+
+def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
+    start = rows([0.05, 0.3], [-0.05, 0.3], [0.0, 0.4])
+    down, near = (polish(smooth(two_wells), start, goal, far=100.0) for goal in ("downhill", "nearest"))
+    assert down.kind == ["minimum"] * 3 and near.kind == ["saddle"] * 3
+    torch.testing.assert_close(down.theta.abs(), rows([1, 0], [1, 0], [1, 0]), atol=1e-9, rtol=0)
+    torch.testing.assert_close(near.theta, torch.zeros(3, 2, dtype=torch.float64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(near.eigenvalues, rows(*[[-4, 2]] * 3), atol=1e-8, rtol=0)
+    assert bool((down.gradient_norm <= 1e-9).all())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (lambda t: torch.exp(-t[0]) + t[1] ** 2, "infinity"),  # the infimum is not attained
+        (lambda t: t[0] ** 4 + t[1] ** 2, "degenerate"),  # attained, with a singular Hessian
+        (lambda t: (t[0] * t[1] - 1) ** 2, "degenerate"),  # a curve of minima
+        (lambda t: -t[0] + t[1] ** 2, "infinity"),  # no lower bound
+        (lambda t: torch.cosh(t[0]) + 1e-6 * t[1] ** 2, "minimum"),  # flat, but regular
+    ],
+)
+def test_what_is_no_isolated_point(value, kind: str) -> None:
+    assert polish(smooth(value), rows([0.7, 0.3]), far=1e4).kind == [kind]
+
+
+def test_agrees_with_scipy_on_a_regular_minimum() -> None:
+    """Rosenbrock's valley, where SciPy's Newton method ends at the same point."""
+    from scipy.optimize import minimize, rosen, rosen_der
+
+    def valley(t: Tensor) -> Tensor:
+        return (100 * (t[1:] - t[:-1] ** 2) ** 2 + (1 - t[:-1]) ** 2).sum()
+
+    start = rows([-1.2, 1.0, 0.5, 2.0])
+    ours = polish(smooth(valley), start, far=100.0)
+    theirs = minimize(rosen, start[0].numpy(), jac=rosen_der, tol=1e-12).x
+    assert ours.kind == ["minimum"]
+    torch.testing.assert_close(ours.theta[0], torch.as_tensor(theirs), atol=1e-6, rtol=0)
+
+
+def test_ball_minimiser_is_no_worse_than_a_fine_search() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        c, e = torch.randn(2, 1, 2, generator=generator, dtype=torch.float64)
+        radius = torch.rand(1, generator=generator, dtype=torch.float64) + 0.1
+        p = ball_minimiser(c, e, radius)
+        assert float(p.norm()) <= float(radius) * (1 + 1e-12)
+        angle = torch.linspace(0, 6.2832, 400, dtype=torch.float64)
+        disc = torch.stack([angle.cos(), angle.sin()], -1)[None] * torch.linspace(0, 1, 60).double()[:, None, None]
+        model = lambda p, c=c, e=e: (e * p).sum(-1) + 0.5 * (c * p.square()).sum(-1)  # noqa: E731
+        best = float(model(disc * radius).min())
+        assert float(model(p)[0]) <= 0.95 * best + 1e-9
+
+
+def test_the_hard_case_goes_along_the_least_curvature() -> None:
+    p = ball_minimiser(rows([-1.0, 2.0]), rows([0.0, 0.5]), torch.ones(1, dtype=torch.float64))
+    assert float(p[0, 0].abs()) > 0.9 and float(p.norm()) == pytest.approx(1)
+
+
+def test_points_do_not_depend_on_their_company() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(20, 2, generator=generator, dtype=torch.float64)
+    q = (torch.arange(20) % 2).double()
+    loss = Smooth(lambda t: tl.loss(t, x, q), lambda t: tl.gradient(t, x, q), lambda t: tl.hessian(t, x, q))
+    start = torch.randn(6, 9, generator=generator, dtype=torch.float64)
+    together, alone = polish(loss, start, far=300.0, steps=12), polish(loss, start[2:3], far=300.0, steps=12)
+    assert bool((loss.value(together.theta) <= loss.value(start)).all())
+    torch.testing.assert_close(loss.value(together.theta)[2], loss.value(alone.theta)[0], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"goal": "uphill"}, "expected downhill or nearest"),
+        ({"start": torch.zeros(2)}, "finite float64"),
+        ({"start": torch.full((1, 2), torch.nan, dtype=torch.float64)}, "finite float64"),
+        ({"far": 0.0}, "above zero"),
+    ],
+)
+def test_mistakes_are_named(change: dict, words: str) -> None:
+    settings = {"start": rows([0.0, 0.0]), "goal": "downhill", "far": 1.0} | change
+    with pytest.raises(ValueError, match=words):
+        polish(smooth(two_wells), settings.pop("start"), settings.pop("goal"), **settings)
