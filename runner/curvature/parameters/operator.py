@@ -253,7 +253,10 @@ class ParameterOperator(SymmetricOperator):
         for mode in ("forward over reverse", "double backward"):
             graph = self._new_graph(place, batch, False)
             graph.mode = mode  # type: ignore[assignment]
-            images = graph.product(self._split(v, self.nodes), list(self._leaves))
+            try:
+                images = graph.product(self._split(v, self.nodes), list(self._leaves))
+            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
+                return True
             found.append(torch.cat([images[k].flatten() for k in self._leaves]).double())
             if graph.mode != mode:  # no forward rule: nothing to choose
                 return True
