@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from experiments.hsr.flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
 from experiments.hsr.flat_training.looks import look
 from experiments.hsr.flat_training.names import BASELINES, HSR, NAMES
 from runner.report import figures as draw
-from runner.stats.intervals import Sample
-from runner.stats.judge import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +30,7 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
             for j, own in enumerate(HSR):
                 _ratio(ax, compared, entry, own, b, i + 0.18 * (j - 1.5))
         ax.axvline(1, color="black", linewidth=0.9)
-        draw.log_axis(ax, "x")
+        _log(ax, "x")
         ax.set_xlabel(r"ratio of $\lambda_1$, HSR over baseline")
         ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
     flat[0].set_ylim(len(BASELINES) - 0.5, -0.5)
@@ -43,6 +41,15 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
     return figure
 
 
+def _log(ax: Axes, which: Literal["x", "both"]) -> None:
+    """Logarithmic axes with marks at decades, or at 1, 2 and 5 where there are few; no text between them."""
+    from matplotlib.ticker import NullFormatter
+
+    draw.log_axis(ax, which)
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str, y: float) -> None:
     at = entry or MAIN
     if not {own, b} <= set(compared.methods(at)):
@@ -50,20 +57,20 @@ def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str
     found = compared.ratio(at, own, b) if entry else Ratio.of(compared.matched(MAIN, own, b))
     if found.n and math.isfinite(found.value):
         around = [[found.value - found.low], [found.high - found.value]] if math.isfinite(found.low) else None
-        style = {**look(own), "linestyle": "none"}
+        style = {**look(own), "linestyle": "none", "markersize": 5.5}
         ax.errorbar([found.value], [y], xerr=around, capsize=2, elinewidth=0.9, label=NAMES[own], **style)
 
 
 def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
-    """λ₁ against test error at the end, mean and 95 % interval over seeds, by budget; full: the most accurate settings,
-    hollow: the flattest within a standard error of them."""
+    """λ₁ against test error at the end, geometric means and 95 % intervals over seeds, by budget; full: the most
+    accurate settings, hollow: the flattest within a standard error of them."""
     budgets = list(dict.fromkeys(budget for budget, _ in entries))
     figure, axes = draw.new_figure(1, len(budgets), width=0.4 + 4.6 * len(budgets), height=4.2)
     for ax, budget in zip(axes[0], budgets, strict=True):
         for entry in (e for e in entries if e[0] == budget):
             for method in compared.methods(entry):
                 _end(ax, compared, entry, method)
-        draw.log_axis(ax, "y")
+        _log(ax, "both")
         ax.set_xlabel("test error (%)")
         ax.set_ylabel(f"{LARGEST} at the end")
     draw.letter(axes, [WORDS[budget] for budget in budgets])
@@ -72,17 +79,19 @@ def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
 
 
 def _end(ax: Axes, compared: Comparison, entry: Entry, method: str) -> None:
-    error = Sample.of(100 * (1 - compared.values(entry, method, "test_accuracy")))
+    wrong = 1 - compared.values(entry, method, "test_accuracy")
+    error = Ratio.of([math.log(100 * v) for v in wrong if v > 0])
     largest = Ratio.of(list(compared.values(entry, method, "lambda_max")))
-    if not largest.n:
+    if not (largest.n and error.n):
         return
-    half = error.mean - error.interval(LEVEL)[0] if error.n > 1 else 0.0
-    around = [[largest.value - largest.low], [largest.high - largest.value]] if largest.n > 1 else None
+    across, along = (
+        [[r.value - r.low], [r.high - r.value]] if math.isfinite(r.low) else None for r in (error, largest)
+    )
     style = {**look(method), "linestyle": "none"}
     if entry[1] == "flat":
         style["markerfacecolor"] = "white"
     label = NAMES[method] if entry[1] == "accurate" else None
-    ax.errorbar([error.mean], [largest.value], xerr=[half], yerr=around, elinewidth=0.7, label=label, **style)
+    ax.errorbar([error.value], [largest.value], xerr=across, yerr=along, elinewidth=0.7, label=label, **style)
 
 
 def trainings(compared: Comparison) -> Figure:
@@ -97,7 +106,7 @@ def trainings(compared: Comparison) -> Figure:
         axes[0, 1].plot(later["cpu_seconds"], later["lambda_max"], **style)
         axes[0, 2].plot(later["cpu_seconds"], 100 * (1 - later["test_accuracy"]), **style)
     for ax in axes[0]:
-        draw.log_axis(ax, "both")
+        _log(ax, "both")
     axes[0, 0].invert_xaxis()
     axes[0, 0].set_xlabel("training loss")
     axes[0, 0].set_ylabel(LARGEST)

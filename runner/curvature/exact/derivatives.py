@@ -59,7 +59,8 @@ def second_derivatives(where: str) -> Iterator[None]:
             raise MeasurementError(
                 f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}). For fused "
                 "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out; "
-                "take torch.compile off (module._orig_mod)"
+                "take torch.compile off (module._orig_mod); otherwise write the operation out of others (an "
+                "nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out"
             ) from error
         raise
 

@@ -253,7 +253,10 @@ class ParameterOperator(SymmetricOperator):
         for mode in ("forward over reverse", "double backward"):
             graph = self._new_graph(place, batch, False)
             graph.mode = mode  # type: ignore[assignment]
-            images = graph.product(self._split(v, self.nodes), list(self._leaves))
+            try:
+                images = graph.product(self._split(v, self.nodes), list(self._leaves))
+            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
+                return True
             found.append(torch.cat([images[k].flatten() for k in self._leaves]).double())
             if graph.mode != mode:  # no forward rule: nothing to choose
                 return True
@@ -328,7 +331,7 @@ class ParameterOperator(SymmetricOperator):
     # ------------------------------------------------------------------ checks
 
     def _check(self) -> None:
-        """A loss that is a mean, and the same product twice."""
+        """A loss that is a mean, the same product twice, and symmetry."""
         batch, rowwise = next(iter(self.data)), self.part == "empirical_fisher"
         needs = ""
         if len(self.batches) > 1:
@@ -346,6 +349,14 @@ class ParameterOperator(SymmetricOperator):
             raise MeasurementError(
                 "two products with the same vector differ: the data or the module are random. Give a list of batches "
                 "or a DataLoader without augmentation, and put the module in evaluation mode"
+            )
+        w = torch.randn(self.shape[0], generator=generator).to(self.device, self.dtype)
+        skew = abs(float(w.double() @ one.double()) - float(v.double() @ self.matvec(w).double()))
+        self.products = 0
+        if skew > (1e-6 if self.dtype == torch.float64 else 1e-2) * float(one.double().norm()):
+            raise MeasurementError(
+                "the products are not those of a symmetric matrix: some operation of the module has a wrong second "
+                "derivative. verify(ParameterOperator(..., check=False)) names the group of parameters"
             )
 
     def _state(self) -> tuple[list[tuple[int, int]], float]:

@@ -141,7 +141,7 @@ class BatchFactored:
             except (RuntimeError, NotImplementedError):
                 self.mode = "double backward"
         names = list(directions)
-        with self.model.differentiable():
+        with self.model.differentiable(), second_derivatives("the module"):
             u = torch.zeros_like(tensor, requires_grad=True)
             pulled = torch.autograd.grad(
                 tensor, [self.parameters[k] for k in names], u, create_graph=True, retain_graph=True, allow_unused=True
