@@ -74,6 +74,17 @@ def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
     return [v for v in found if len(unique_points(tables, v))]
 
 
+ZERO_LOSS = 1e-8
+"""A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it never takes."""
+
+
+def where_led(tables: Tables) -> pd.DataFrame:
+    """The polished points; those whose loss vanishes run to infinity, whatever their Hessian, which vanishes too."""
+    rows = tables["polished"]
+    vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
+    return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
+
+
 def unique_points(tables: Tables, variant: Variant, hidden: int | None = None) -> pd.DataFrame:
     """The paper's critical points: converged, and no duplicate of an earlier one.
 

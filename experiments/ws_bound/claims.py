@@ -20,6 +20,7 @@ from experiments.ws_bound.analysis import (
     split_low_high,
     unique_points,
     variants,
+    where_led,
 )
 from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import exact_claims, inequalities
@@ -113,7 +114,7 @@ def _generalisation(c: Case) -> Made:
 
 def _critical(c: Case, tables: Tables) -> Made:
     """Whether the ends are critical points: what polishing makes of them, downhill or to the nearest one."""
-    rows = c.variant.rows(tables["polished"], c.experiment.portrait_hidden)
+    rows = c.variant.rows(where_led(tables), c.experiment.portrait_hidden)
     isolated = ("minimum", "saddle")
 
     def share(of: pd.DataFrame) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants
+from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants, where_led
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
     """Whether the ends are critical points."""
     if "polished" not in tables:
         return ""
-    rows, lines = tables["polished"], []
+    rows, lines = where_led(tables), []
     for (protocol, activation, hidden), part in rows.groupby(["protocol", "activation", "hidden"], sort=False):
         kinds = ", ".join(f"{n} {kind}" for kind, n in part["kind"].value_counts().items())
         lines.append(f"{protocol} {activation}, N = {hidden}: {kinds}")

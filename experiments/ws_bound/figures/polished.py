@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, Variant
+from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, Variant, where_led
 from experiments.ws_bound.figures.scatter import BOUND
 from experiments.ws_bound.looks import LOOKS
 from runner.report import figures as draw
@@ -53,7 +53,7 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     import matplotlib
 
     shares = {}
-    for (protocol, activation, hidden), rows in tables["polished"].groupby(
+    for (protocol, activation, hidden), rows in where_led(tables).groupby(
         ["protocol", "activation", "hidden"], sort=False
     ):
         own = activation if activation != PAPER_ACTIVATION else protocol
