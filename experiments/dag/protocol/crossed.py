@@ -29,6 +29,9 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 """The first three make up the spread of seeds on one set of images, the paper's ±; the last is what it leaves out."""
 
+FEWEST = 3
+"""Networks and orders below which a component is not told from chance."""
+
 
 def gathered(own: pd.DataFrame, beside: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Values of all trainings with the columns `network` and `order`, their seeds.
@@ -46,7 +49,7 @@ def gathered(own: pd.DataFrame, beside: Mapping[str, pd.DataFrame]) -> pd.DataFr
 
 
 def cubes(values: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], NDArray[np.float64], list[int]]]:
-    """(keys, y[network, order, images], seeds) of every quantity that has a complete square of two seeds or more.
+    """(keys, y[network, order, images], seeds) of every quantity that has a complete square of `FEWEST` seeds or more.
 
     The square is the largest set of seeds all of whose networks were trained in all of whose orders; the papers' own
     set of images is left out where there are others, since it is not random.
@@ -56,7 +59,7 @@ def cubes(values: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[dict[str,
         table = part.dropna(subset=["value"]).pivot_table(index=["network", "order"], columns="images", values="value")
         table = table.dropna(axis=1)
         seeds = complete(list(table.index))
-        if len(seeds) >= 2 and table.shape[1] >= 2:
+        if len(seeds) >= FEWEST and table.shape[1] >= 2:
             y = table.loc[[(a, b) for a in seeds for b in seeds]].to_numpy(float)
             yield dict(zip(keys, found, strict=True)), y.reshape(len(seeds), len(seeds), -1), seeds
 

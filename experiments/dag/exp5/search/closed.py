@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class AttentionParts:
 
 def attention_parts(network: Network, x: Tensor) -> AttentionParts:
     """The parts of `runner.models.attention_regressor` at inputs x (B, S, d), in the dtype of x."""
-    stages = network.stages
+    stages: Any = network.stages
     wq, wk, wv = (stages[name].weight.detach().to(x) for name in "qkv")
     head = stages["head"].linear
     q, k, u = x @ wq.T, x @ wk.T, x @ wv.T @ head.weight.detach()[0].to(x)
@@ -63,7 +64,7 @@ def attention_parts(network: Network, x: Tensor) -> AttentionParts:
 
 def attention_gauss_newton(network: Network, x: Tensor) -> float:
     """‖H^GN‖_F of the (query, key) block alone: no targets, and none of the second derivatives."""
-    stages = network.stages
+    stages: Any = network.stages
     wq, wk, wv = (stages[name].weight.detach().to(x) for name in "qkv")
     q, k, u = x @ wq.T, x @ wk.T, x @ wv.T @ stages["head"].linear.weight.detach()[0].to(x)
     c = x.shape[-1] ** -0.5
@@ -78,13 +79,13 @@ def relu_norms(network: Network, x: Tensor) -> dict[str, float]:
 
     "… shared": for one shift of the block's output at all positions, a d×d block.
     """
-    blocks = [stage.module.linear for stage in network.graph() if stage.name.startswith("block")]
+    blocks: list[Any] = [stage.module.linear for stage in network.graph() if stage.name.startswith("block")]
     activations, h = [], x
     for layer in blocks:
         h = torch.relu(h @ layer.weight.detach().to(x).T + layer.bias.detach().to(x))
         activations.append(h)
-    network_head = next(stage.module.linear for stage in network.graph() if stage.name == "head")
-    by = [network_head.weight.detach()[0].to(x).expand_as(h) / x.shape[1]]
+    head: Any = next(stage.module.linear for stage in network.graph() if stage.name == "head")
+    by = [head.weight.detach()[0].to(x).expand_as(h) / x.shape[1]]
     for layer, out in zip(blocks[:0:-1], activations[:0:-1], strict=True):
         by.insert(0, (by[0] * (out > 0)) @ layer.weight.detach().to(x))
     found = {}
