@@ -77,6 +77,8 @@ def _generalisation(experiment: WsBound, narrow: pd.DataFrame, variant: Variant)
             means.append((low[column].mean(), high[column].mean()))
             group = f"{variant.group} seed={seed}"
             yield stats.mann_whitney(low[column], high[column], name=f"F1 on {size}, low - high", group=group, **about)
+        if not means:
+            continue
         first, second = zip(*means, strict=True)
         name = f"mean F1 on {size}, low - high, over data sets"
         yield stats.wilcoxon(first, second, name=name, group=variant.group, **about)

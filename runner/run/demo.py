@@ -15,7 +15,7 @@ from runner.store.job import Job
 from runner.store.outputs import check_outputs, claim_outputs
 
 EXPERIMENT = "ws_bound"
-CELL = ("protocol=[fitted]", "activation=[sigmoid]", "hidden=[3]")
+CELL = ("part=[search]", "protocol=[fitted]", "activation=[sigmoid]", "hidden=[3]")
 FIGURE = "fig02_bound_and_eigenvalue"
 CLAIMS = ("Theorem 1", "tightness")
 """Names of the claims shown: the inequality itself, and how much it gives away."""

@@ -300,9 +300,9 @@ class CurvatureOperator(SymmetricOperator):
     def _peak_bytes(self) -> int:
         """Bytes alive at once in the product of one direction: a convolution's gradients under way are as many as what
         is saved, while saved bytes count a tensor as often as it is saved. Neither is always the larger."""
-        one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
 
         def product() -> None:
+            one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
             self._graph = self._build(1)
             if self.part != "gauss_newton":
                 self._hessian(one, 1)

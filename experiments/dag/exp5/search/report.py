@@ -57,7 +57,7 @@ class SearchAnalysis(Analysis):
                 f"{verdict}: the best gives {row['digits']:.0f} of the {ALL} printed init numbers ({row['met']}), gap "
                 f"{row['attention gap']:.1f} ± {row['attention gap std']:.1f} for 57.5 ± 16.4: {row['inputs']}, "
                 f"{row['samples']} samples, network {row['network']}, {row['teacher']}, noise {row['noise']:g}. "
-                f"With {targets} tried, that is what chance gives; no reading is called evidence."
+                f"With {targets} tried, some agreement is to be expected; no reading is called evidence."
             )
         return [*found, *self._about_pairs()]
 

@@ -60,7 +60,7 @@ def test_block_is_that_of_autodiff(experiment):
     network = trained.at("final").double()
     x, y = trained.data.test.first(8)
     metric = replace(experiment.metric, double=True)
-    found = block_row(trained, network, PAIRS["attention"], metric, x, y)
+    found, _ = block_row(trained, network, PAIRS["attention"], metric, x, y)
     total, gauss_newton = dense_query_key(network, x.double(), y.double())
     assert found["full"] == pytest.approx(float(total.detach().norm()), rel=1e-10)
     assert found["gn"] == pytest.approx(float(gauss_newton.detach().norm()), rel=1e-10)
