@@ -58,4 +58,4 @@ def test_every_quick_profile_that_changes_numbers_departs_unless_free(name):
     plain = [f for f in changed if not {"grid", "report", "free"} & set(f.metadata)]
     found = departures(quick, paper)
     assert bool(found) == bool(plain)
-    assert all(re.match(r"[\w.]+=.* instead of .*", phrase) for phrase in found)
+    assert all(re.match(r"[\w.-]+=.* instead of .*", phrase) for phrase in found)
