@@ -173,10 +173,10 @@ def test_edge_runs_tell_settled_oscillating_and_diverged(tables: dict[str, pd.Da
 
 def test_figures_and_notes_from_any_part(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
     drawn = setup.analyse(tables).figures()
-    assert len(drawn) == 8
+    assert len(drawn) == 9
     for make in drawn.values():
         make().draw_without_rendering()
-    assert len(setup.analyse(tables).notes()) == 4
+    assert len(setup.analyse(tables).notes()) == 5
     nothing = setup.analyse({})
     assert nothing.figures() == {} and nothing.claims() == [] and nothing.notes() == [] and nothing.measured() is None
 

@@ -180,7 +180,8 @@ def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(hes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
     code = (
-        "import os, sys, signal, threading\nfrom runner import cli\nfrom omegaconf import DictConfig\n"
+        "import os, sys, signal, threading\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
+        "from runner import cli\nfrom omegaconf import DictConfig\n"
         f"whole = DictConfig._set_item_impl\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
         "    return whole(*a, **k)\nDictConfig._set_item_impl = stop\n"
         "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"

@@ -29,6 +29,8 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 """The first three make up the spread of seeds on one set of images, the paper's ±; the last is what it leaves out."""
 
+CONSTANT = 1e-9
+"""Values that differ by less than this share are one value: nothing is left to be split."""
 FEWEST = 3
 """Networks and orders below which a component is not told from chance."""
 
@@ -61,7 +63,8 @@ def cubes(values: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[dict[str,
         seeds = complete(list(table.index))
         if len(seeds) >= FEWEST and table.shape[1] >= 2:
             y = table.loc[[(a, b) for a in seeds for b in seeds]].to_numpy(float)
-            yield dict(zip(keys, found, strict=True)), y.reshape(len(seeds), len(seeds), -1), seeds
+            if y.max() - y.min() > CONSTANT * abs(y).max():
+                yield dict(zip(keys, found, strict=True)), y.reshape(len(seeds), len(seeds), -1), seeds
 
 
 def complete(pairs: Sequence[tuple[int, int]]) -> list[int]:

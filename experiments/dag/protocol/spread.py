@@ -117,7 +117,9 @@ class SpreadAnalysis(Analysis):
             paper = [s for s in parts if s.label_a != "set of images"]
             whole = sum(s.std**2 for s in paper)
             if whole > 0:
-                said = ", ".join(f"{s.label_a} {100 * s.std**2 / whole:.0f} %" for s in paper)
+                said = ", ".join(
+                    f"{s.label_a} {100 * s.std**2 / whole:.0f} % ({s.note.split('; ')[-1]})" for s in paper
+                )
                 images = next((s for s in parts if s.label_a == "set of images"), None)
                 left = f"; it leaves out {images.std:.2g} between sets of images" if images and images.std > 0 else ""
                 found.append(f"What the ± of {metric} ({group}) consists of: {whole**0.5:.2g}, of which {said}{left}.")

@@ -40,7 +40,7 @@ def time(tables: Tables, tests: Tests) -> Figure:
         draw.log_axis(ax, "both")
         ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
         ax.set_ylabel("processor time (ms)")
-        ax.legend(loc="upper left", title="exponent", fontsize=8)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, title="exponent", fontsize=8)
         other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
         titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
     draw.letter(axes, titles)
