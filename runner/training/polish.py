@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -56,6 +55,11 @@ SECULAR_STEPS = 15
 """Safeguarded Newton steps of the multiplier; the radius needs to be met to a tenth only."""
 
 
+def length(theta: Tensor) -> Tensor:
+    """||θ|| of points (S, D)."""
+    return theta.norm(dim=-1)
+
+
 @dataclass(frozen=True)
 class Smooth:
     """A function of D variables; every callable takes a batch of points (S, D).
@@ -67,7 +71,7 @@ class Smooth:
     value: Callable[[Tensor], Tensor]
     gradient: Callable[[Tensor], Tensor]
     hessian: Callable[[Tensor], Tensor]
-    size: Callable[[Tensor], Tensor] = partial(torch.linalg.vector_norm, dim=-1)
+    size: Callable[[Tensor], Tensor] = length
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class _Walk:
         self.going[index] = ~self._done(index)
 
     def _flat_part(self, way: Tensor) -> Tensor:
-        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the largest, now or at first."""
+        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the largest, now or then."""
         size = self.eigenvalues.abs()
         largest = torch.maximum(size.amax(-1), self.scale).unsqueeze(-1)
         along = (self.vectors.mT @ way.unsqueeze(-1)).squeeze(-1)
