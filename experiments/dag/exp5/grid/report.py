@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 IN_WORDS = {
     "as printed": "As printed, but for the noise",
-    "printed teacher": "With the printed teacher, centred targets and 2,048 sequences, at any scale, noise and pairs",
+    "printed teacher": "With the printed teacher and centred targets, at any scale, noise and pairs",
     "all": "Over everything tried",
 }
 NAMES = {"full": "‖H‖", "gn": "‖H^GN‖", "gap": "gap", "test_loss": "test MSE"}
