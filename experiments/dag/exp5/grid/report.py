@@ -73,7 +73,20 @@ class GridAnalysis(Analysis):
                 f"{IN_WORDS[name]} ({count} tried): the best gives {row['met']:.0f} of {total} within "
                 f"{self.experiment.margin:.0%}: {score.words(row)}. Not met: {', '.join(missed) or 'none'}."
             )
-        return [*found, self._pairs()]
+        return [*found, self._relu(), self._pairs()]
+
+    def _relu(self) -> str:
+        """‖H‖ of every pair of the ReLU network over the printed values, under the printed protocol."""
+        rows = score.family(self.scored, "printed teacher")
+        rows = rows[(rows["spread"] == 1) & (rows["attention_pair"] == score.PRINTED_PAIRS[0])]
+        texts = []
+        for pair, own in rows[rows["noise"] == rows["noise"].max()].groupby("relu_pair", sort=False):
+            found = [r for n, r in score.ratios_of(own.iloc[0]).items() if n[:2] == ("relu_mlp", "full")]
+            texts.append(f"{pair} {', '.join(f'{r:.2g}' for r in found)}")
+        return (
+            f"‖H‖ of the ReLU network over the printed values at init, mid and final, as printed with noise "
+            f"{rows['noise'].max():g}, by pair: {'; '.join(texts)}. The paper names block0-block1."
+        )
 
     def _pairs(self) -> str:
         """What each pair of the ReLU network and of attention could reach at best."""

@@ -1,8 +1,12 @@
 """The trained grid of Exp. 5: closed forms against the engine, stacked trainings against one of the loop's own."""
 
+import itertools
+
+import pandas as pd
 import pytest
 import torch
 
+from experiments.dag.exp5.grid import score
 from experiments.dag.exp5.grid.experiment import NETWORKS, Exp5ProtocolGrid
 from experiments.dag.exp5.grid.norms import ATTENTION_PAIRS, RELU_PAIRS, AttentionNorms, relu_pairs
 from experiments.dag.exp5.grid.stacked import OUTPUTS, stacked, train_all, trial_network
@@ -78,3 +82,34 @@ def test_a_stacked_trial_is_a_training_of_its_own(setup, kind):
     assert not torch.allclose(
         states["final"]["stages.head.linear.bias"][0], states["final"]["stages.head.linear.bias"][1]
     )
+
+
+def test_scores_count_what_lies_within_the_margin(setup):
+    """Tables in which every number is the printed one but for those of one network at one offset."""
+    printed, rows = score.printed(), {"attention": [], "relu_mlp": []}
+    assert len(printed) == 16 and sum(name[0] == "attention" for name in printed) == 11
+    for network, offset, checkpoint, seed in itertools.product(rows, (0.0, 0.5), ("init", "mid", "final"), (42, 43)):
+        value = {n[1]: v for n, v in printed.items() if (n[0], n[2]) == (network, checkpoint)}
+        row = {"response": "tanh", "train": 96, "noise": 0.1, "spread": 1.0, "offset": offset, "seed": seed}
+        row |= {"checkpoint": checkpoint, "test_loss": value.get("test_loss", 1.0) * (1 + offset)}
+        if network == "attention":
+            for pair in ATTENTION_PAIRS:
+                far = 1.0 if pair == "q-k" else 9.0
+                row |= {f"{pair} full": far * value["full"], f"{pair} gn": far * value["gn"]}
+                row[f"{pair} tensor"] = value["gap"] * far * value["gn"] * (1 if pair == "q-k" else 2)
+        else:
+            row |= {pair: value["full"] * (1.0 if pair == "block1-block2" else 0.1) for pair in RELU_PAIRS}
+        rows[network].append(row)
+    tables = {name: pd.DataFrame(found) for name, found in rows.items()}
+    analysis = setup.analyse(tables)
+    assert len(analysis.scored) == 2 * 3 * 6
+    best, second = analysis.scored.iloc[0], analysis.scored.iloc[1]
+    assert (best["attention_pair"], best["relu_pair"], best["offset"]) == ("q-k", "block1-block2", 0.0)
+    assert (best["met"], second["met"]) == (16, 13) and best["off"] < 1e-12 < second["off"]
+    assert second["relu_pair"] != "block1-block2" or second["offset"] == 0.5
+    assert any("no evidence" in line for line in analysis.notes())
+    for make in analysis.figures().values():
+        assert make().axes
+    lacking = {**tables, "relu_mlp": tables["relu_mlp"].query("offset == 0 or seed == 42")}
+    assert set(setup.analyse(lacking).scored["offset"]) == {0.0}
+    assert setup.analyse({"attention": tables["attention"]}).notes() == []
