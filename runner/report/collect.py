@@ -14,7 +14,7 @@ from runner.contract.certificate import CERTIFICATE
 from runner.contract.experiment import Experiment
 from runner.report.departures import not_comparable
 from runner.report.provenance import warnings_of
-from runner.report.sources import made_from
+from runner.report.sources import made_from, references, sources
 from runner.report.write import write_page, write_report
 from runner.store import tables
 from runner.store.identity import Identity, digest
@@ -236,7 +236,8 @@ def report(
     missing = [str(cell) for cell in collection.missing]
     record = manifest(collection)
     cells = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
-    record["made_from"] = made_from(job.experiment, cells, record, [*files, *filter(None, [reference])])
+    read = sorted({*files, *references(job.experiment, files), *filter(None, [reference])})
+    record["made_from"] = made_from(job.experiment, cells, record, read)
     head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
     if not figure and not pdf and _unchanged(folder, record):
         _fill(folder, collection, warnings_of(record, missing))
@@ -245,6 +246,7 @@ def report(
     summary = write_report(
         *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
         beside={name: merge(cells) for name, cells in collection.beside.items()},
+        sources=sources(job.experiment, collection.cells, collection.beside, record, read),
         only_figure=figure,
         pdf=pdf,
         say=lambda line: say(f"{job.name}: {line}"),
