@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -260,7 +259,7 @@ def report(
 def _unchanged(folder: Path, record: dict[str, Any]) -> bool:
     """Whether the report in `folder` was made from the same things, and its figures are there."""
     try:
-        earlier = json.loads((folder / "manifest.json").read_text())
+        earlier = tables.read_json(folder / "manifest.json")
         artifacts = [str(item) for item in earlier.get("artifacts", [])]
         same = earlier.get("made_from") == record["made_from"] and not earlier.get("report_failures")
     except (OSError, ValueError, AttributeError, TypeError):
@@ -275,7 +274,7 @@ def _table(item: str) -> bool:
 
 def _fill(folder: Path, collection: Collection, warnings: Sequence[str]) -> None:
     """Write the merged tables and the page of an unchanged report, where they are not there (as in a fresh clone)."""
-    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    artifacts = tables.read_json(folder / "manifest.json")["artifacts"]
     absent = {item.removesuffix(".csv") for item in artifacts if _table(item) and not (folder / item).is_file()}
     for name, frame in merge(collection.cells, absent).items() if absent else ():
         tables.write(frame, folder / f"{name}.csv")

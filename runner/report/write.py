@@ -174,15 +174,17 @@ def write_overview(root: Path) -> Path:
     if page.is_file() and origin.encode() in page.read_bytes():
         return page
     compare.write_rates(root)
-    entries = root / "paper_audit" / "errata.json"
-    errata = json.loads(entries.read_text()) if entries.is_file() else []
+    try:
+        errata = tables.read_json(root / "paper_audit" / "errata.json")
+    except (OSError, ValueError):
+        errata = []
     return build_start(root, not_run(root), errata if isinstance(errata, list) else [], origin)
 
 
 def not_run(root: Path) -> dict[str, str]:
     """What was not run, with the reason, as `root`/not_run.md says: lines of '- name: reason'."""
     path = root / "not_run.md"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
     return {match.group(1): match.group(2) for match in found if match}
 
@@ -201,7 +203,7 @@ def _earlier(manifest: Path) -> dict[str, Any]:
     """Files and captions that an earlier report lists; none where there is no readable one."""
     nothing: dict[str, Any] = {"artifacts": [], "captions": {}, "alts": {}, "figures": {}}
     try:
-        record = json.loads(manifest.read_text())
+        record = tables.read_json(manifest)
         listed = {key: record.get(key, empty) for key, empty in nothing.items()}
     except (OSError, ValueError, AttributeError):
         return nothing

@@ -18,6 +18,7 @@ from typing import Any
 from runner.contract.schema import SettingError
 from runner.report.site.model import PAPERS, Page
 from runner.run.sources import nearest, short
+from runner.store.tables import read_json
 
 SHOWN_CELLS = 12
 ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
@@ -84,7 +85,7 @@ def figure_record(path: Path) -> dict[str, str]:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from runner.store.tables import read_json
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")
 BAD = ("not reproduced", "refuted", "above bound")
@@ -89,7 +90,7 @@ class Page:
     def read(cls, folder: Path) -> Page | None:
         """None where there is no readable report."""
         try:
-            manifest = json.loads((folder / "manifest.json").read_text())
+            manifest = read_json(folder / "manifest.json")
         except (OSError, ValueError):
             return None
         return cls(folder, manifest) if isinstance(manifest, dict) and "experiment" in manifest else None
