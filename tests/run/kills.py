@@ -37,7 +37,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "ray": ("-m", "seed=1,2", "hydra/launcher=ray_cluster"),
 }
 KILLS_A_FOLDER = 3
-LIMIT = 240.0  # seconds that no run of the toy may take, on a busy machine either
+LIMIT = 900.0  # seconds that no run of the toy may take, on a busy machine either
 
 
 def configuration(folder: Path) -> Path:

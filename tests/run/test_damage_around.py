@@ -123,6 +123,13 @@ def test_damage_around_the_cells_is_mended_or_named(kind, report):
         assert report(*verb.split())[0] == 0
 
 
+def test_what_a_killed_report_left_is_swept_by_the_next_one(report):
+    left = [Path("outputs/.index.html.999999.tmp"), Path("outputs/toy/.stats.js.999999.tmp")]
+    for path in left:
+        path.touch()
+    assert report() == (0, []) and not any(path.exists() for path in left)
+
+
 def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is_whole(report, measured, monkeypatch):
     whole = written()
     sync = os.fsync
