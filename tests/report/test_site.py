@@ -205,3 +205,18 @@ def test_every_link_of_the_site_leads_somewhere(tmp_path):
             assert not target or (path.parent / target).exists(), f"{path.name}: {link}"
             if not target and "?" not in fragment:
                 assert fragment in ids, f"{path.name}: #{fragment}"
+
+
+def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_figures(tmp_path):
+    report(tmp_path, "exp3", rows=12)
+    report(tmp_path, "exp4", rows=6)
+    page = Page.read(tmp_path / "exp3")
+    assert page is not None
+    html = build_start(tmp_path, {}).read_text()
+    whole = html[html.index('<h2 id="dag">') : html.index('<div class="cards">')]
+    assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [
+        *(("6", "reproduced"), ("2", "confirmed")),
+        *(("6", "not reproduced"), ("6", "undecided")),
+    ]
+    html = build_experiment(page, []).read_text()
+    assert html.index('<ul class="tiles">') < html.index('id="figures"') < html.index('id="findings"')

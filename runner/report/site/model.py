@@ -32,6 +32,8 @@ ORDER = (
     "not measured",
 )
 """Verdicts in the order of tiles."""
+ALL = "all five"
+"""The name under which experiments on every paper stand."""
 
 SCORE_COLUMNS = frozenset(
     (
@@ -60,6 +62,15 @@ def tone(verdict: str) -> str:
         if verdict in verdicts:
             return name
     return "open"
+
+
+def in_order(*counts: Mapping[str, int]) -> dict[str, int]:
+    """The sum of some counts by verdict, in the order of tiles."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    rest = sorted(set(total) - set(ORDER))
+    return {verdict: total[verdict] for verdict in (*ORDER, *rest) if total[verdict]}
 
 
 def slug(text: Any) -> str:
@@ -154,9 +165,7 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and statements, in the order of tiles."""
-        count = Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims")))
-        rest = sorted(set(count) - set(ORDER))
-        return {verdict: count[verdict] for verdict in (*ORDER, *rest) if count[verdict]}
+        return in_order(Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims"))))
 
     @cached_property
     def figures(self) -> list[Figure]:
