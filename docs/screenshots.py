@@ -8,6 +8,7 @@ Needs Chromium with its driver, and `pip install -e '.[browser]'`.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -24,12 +25,17 @@ def browser(dark: bool = False) -> Any:
     """Chromium without a window."""
     from selenium import webdriver
 
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    if None in programs.values():
+        raise SystemExit(f"expected chromium and chromedriver on PATH, found {programs}")
     options = webdriver.ChromeOptions()
+    options.binary_location = str(programs["chromium"])
     for flag in FLAGS.split():
         options.add_argument(f"--{flag}")
     if dark:
         options.add_argument("--blink-settings=preferredColorScheme=0")
-    return webdriver.Chrome(options=options)
+    service = webdriver.ChromeService(executable_path=programs["chromedriver"])
+    return webdriver.Chrome(options=options, service=service)
 
 
 def take(driver: Any, page: str, size: tuple[int, int], path: Path) -> None:

@@ -104,7 +104,7 @@ def write_report(
     gallery.draw(makers, say, anew=bool(only_figure))
     drawn = gallery.written
     if only_figure:
-        drawn = sorted({*drawn, *(directory / item for item in earlier["artifacts"] if item.startswith("figures/"))})
+        drawn = _in_order({*drawn, *(directory / i for i in earlier["artifacts"] if i.startswith("figures/"))}, found)
     artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier["artifacts"], artifacts)
     counts = Counter(found.claims["verdict"])
@@ -197,6 +197,12 @@ def counts_line(counts: Mapping[str, int]) -> str:
 def _of_figures(earlier: Mapping[str, T], now: Mapping[str, T], found: Findings) -> dict[str, T]:
     """What is kept of the figures that there are; those that this report did not look at keep theirs."""
     return {key: text for key, text in {**earlier, **now}.items() if key in found.figures}
+
+
+def _in_order(files: Iterable[Path], found: Findings) -> list[Path]:
+    """Files of figures in the order in which the analysis names the figures."""
+    order = {name: i for i, name in enumerate(found.figures)}
+    return sorted(files, key=lambda path: (order.get(path.stem, len(order)), path.name))
 
 
 def _earlier(manifest: Path) -> dict[str, Any]:
