@@ -7,13 +7,15 @@ import json
 import re
 import shutil
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from runner.report.score import Score
 from runner.report.site import build_experiment, build_start
 from runner.report.site.build import island, markdown
-from runner.report.site.model import Page
+from runner.report.site.model import SCORE_COLUMNS, Page
 
 FLAGS = (
     "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
@@ -85,6 +87,10 @@ def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
     assert len(set(ids)) == len(ids)
     assert page.scores[0]["values"] == [[42, 1.0], [43, 1.0]]
     assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "undecided": 4}
+
+
+def test_anchors_are_made_of_keys_alone():
+    assert {field.name for field in fields(Score)} <= SCORE_COLUMNS
 
 
 def test_the_page_holds_what_it_must_and_nothing_from_elsewhere(tmp_path):

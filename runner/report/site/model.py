@@ -41,6 +41,7 @@ SCORE_COLUMNS = frozenset(
         *("measured_mean", "measured_std", "n", "image_variance", "image_df", "ratio", "difference", "standard_error"),
         *("df", "z", "low", "high", "verdict", "equivalence", "shifted", "seeds_needed", "sign_kept", "order_kept"),
         *("in_our_95", "in_their_prediction", "std_ratio", "std_p", "reason", "source", "note"),
+        *("rounding_std", "rounding_df"),
     )
 )
 """Columns of scorecard.csv that are not keys of the value."""
@@ -138,7 +139,7 @@ class Page:
         values = self.table("measured")
         found = []
         for row in rows:
-            keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v != ""}
+            keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in ("", "nan")}
             own = [v for v in values if all(_same(v[k], keys[k]) for k in keys if k in v)]
             seeds = [[_int(v["seed"]), _number(v["value"])] for v in own if _number(v["value"]) is not None]
             numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
