@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURES = {"start": "index.html", "experiment": "exp3_gn_gap/index.html#dag.T5.relu.final.gap_global"}
+PICTURES = {"start": "index.html", "experiment": "exp3_gn_gap/index.html#dag.T5.gelu.final.gap_global"}
 FLAGS = "headless=new no-sandbox disable-gpu hide-scrollbars force-device-scale-factor=1"
 WIDE, NARROW = (1280, 800), (390, 844)
 
