@@ -188,6 +188,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
                 "params": cell.meta["params"],
                 "seed": cell.meta["seed"],
                 "wall_seconds": cell.meta["wall_seconds"],
+                "cpu_seconds": cell.meta.get("cpu_seconds", cell.meta["wall_seconds"]),
                 "peak_memory_mib": cell.meta["peak_memory_mib"],
                 "finished": cell.meta["finished"],
                 "git_commit": cell.meta["software"]["git_commit"],
