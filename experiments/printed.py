@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,6 +15,19 @@ from runner.stats.statements import read_statements
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
 LIMITS = ("low", "high", "margin")
 """What a reading may give beside its reason."""
+
+
+def printed_number(name: str, **keys: str) -> float:
+    """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a line of a figure.
+
+    >>> printed_number("ws_bound", metric="lambda_sup_smallest", protocol="fitted")
+    4.52
+    """
+    with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:
+        found = {row["mean"] for row in csv.DictReader(stream) if all(row[k] == v for k, v in keys.items())}
+    if len(found) != 1:
+        raise ValueError(f"{name}: expected one printed value for {keys}, found {len(found)}")
+    return float(found.pop())
 
 
 @cache
