@@ -95,7 +95,7 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     """part -> its statistic over the published seeds, for the parts at init; {} where networks or images are others.
 
     What is measured on an untrained network has no chance in it: on the paper's own networks and images it is the
-    number that the paper saw. The parts named after a later checkpoint are left out, since training again is not the same.
+    number that the paper saw. The parts named after a later checkpoint are left out: training again is not the same.
     """
     later = (" mid", " final")
     kept = {n: v for n, v in parts.items() if len(v) and not f" {n}".endswith(later)} if same else {}
