@@ -199,7 +199,9 @@ def _as_facts(
     )
     text = f"on the published networks and images {numbers}"
     text += "" if math.isnan(seeds) else f"; {seeds:g} seeds would decide it for others"
-    return replace(made, detail=f"{text}; {made.detail}", variants=marked(marks))
+    shown = next((facts.get(n, NAN) for n, (v, _) in decided.items() if v == made.verdict), NAN)
+    value = made.statistic if math.isnan(shown) else shown
+    return replace(made, statistic=value, detail=f"{text}; {made.detail}", variants=marked(marks))
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:

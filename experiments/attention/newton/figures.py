@@ -114,7 +114,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     log_axis(axes[0, 0], "x")
     axes[0, 0].set_xlabel("|X0 − X_true| over the certified radius")
     axes[0, 0].set_ylabel("share of starts that reach X_true")
-    axes[0, 0].legend(title="n x d", loc="lower left")
+    axes[0, 0].legend(title="n x d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
     parts = [("Newton–Kantorovich, around the data", first)]
     if len(theorem):
