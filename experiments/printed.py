@@ -94,7 +94,7 @@ def _read(statement: Statement, reading: Mapping[str, Any]) -> Statement:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
     if "low" in limits or "high" in limits:
-        limits |= {"number": float("nan"), "rounding": 0.0}
+        limits |= {"number": float("nan"), "rounding": 0.0, "sharp": False}
     return replace(statement, **limits, reading=str(reading["reason"]))
 
 

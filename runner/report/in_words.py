@@ -41,7 +41,7 @@ def findings_text(
 
 
 def _power(scorecard: pd.DataFrame) -> str:
-    """What the scorecard would still let pass, how many of its rows repeat others, and the test of the printed spread."""
+    """What the scorecard would still let pass, how many rows repeat others, and the test of the printed spread."""
     found = sharpness(scorecard).set_index("what")
     if not len(found):
         return ""

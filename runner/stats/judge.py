@@ -10,8 +10,8 @@ refuted when a part is at the level that their number asks for (Bonferroni), so 
 refuted by chance.
 
 Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
-measured on them has no chance in it (nothing trained, nothing estimated), a statement about them is a fact and decided
-as one, for or against, whatever the spread over seeds (`same`). What it comes to for further seeds is a mark of its
+measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further seeds is a mark of its
 own, "(other seeds)".
 """
 
@@ -120,7 +120,7 @@ def bound(
     A part is confirmed when its 95 % interval lies within the limits, and refutes when its interval at the level
     1 − 0.05/parts lies wholly outside. what: a statement, or the name of one given by the other arguments.
     over: what varies, in words. same: part -> the paper's own statistic on its own networks and images, without chance;
-    such a part is confirmed or refuted by that number alone.
+    such a part is confirmed or refuted by that number alone, if the limits are the paper's own, too.
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
     if not says.decidable:
@@ -129,7 +129,7 @@ def bound(
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
-    if not facts:
+    if not facts or not says.sharp:
         return _joined(says, samples, found, group, over=over)
     own: dict[str, tuple[Verdict, float]] = {n: (decide(says.holds(v)), NAN) for n, v in facts.items()}
     return _as_facts(_joined(says, samples, found | own, group, over=over), facts, found | own, found)

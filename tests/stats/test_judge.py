@@ -245,6 +245,12 @@ def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     assert math.isnan(alone.seeds_needed)
 
 
+def test_limits_of_a_reading_decide_nothing_by_a_hair():
+    spread = [0.5, 1.5, 1.0, 0.7, 1.2]
+    assert judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict == "no power"
+    assert judge.bound(statement(low=0.9), {"": spread}, same={"": 0.899}).verdict == "refuted"
+
+
 def test_facts_do_not_hide_what_other_parts_say():
     parts = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [0.5, 1.5, 1.0, 0.7, 1.2]}
     assert judge.bound(statement(low=0.9), parts, same={"init": 1.0}).verdict == "no power"

@@ -120,7 +120,7 @@ def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, S
         judge.together(readings, main="QR"),
         judge.bound(says["positive exponent after training"], by_variant(final, "lyapunov_1")),
         judge.bound(says["decay after training"], trained),
-        on_own(says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items()}, same),
+        judge.bound(says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items()}),
     ]
 
 

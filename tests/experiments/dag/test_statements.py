@@ -32,7 +32,8 @@ def test_readings_replace_what_is_printed():
     printed = statements("exp4_diamond")["H4.2a ratio"]
     assert (printed.low, printed.high) == (0.28, 0.39)
     says = judged("exp4_diamond", {"H4.2a ratio": {"low": 0.1, "reason": "because"}})["H4.2a ratio"]
-    assert (says.low, says.high, says.reading) == (0.1, 0.39, "because")
+    assert (says.low, says.high, says.reading, says.sharp) == (0.1, 0.39, "because", False)
+    assert judged("exp4_diamond", {"H4.2a ratio": {"reason": "because"}})["H4.2a ratio"].sharp
     number = judged("exp4_diamond", {"accuracy": {"high": 60, "reason": "because"}})["accuracy"]
     assert math.isnan(number.number) and number.holds(50) and not number.holds(61)
     assert judged("exp4_diamond", {"accuracy": {"margin": 1, "reason": "because"}})["accuracy"].number == 50
