@@ -11,8 +11,8 @@ refuted by chance.
 
 Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
 measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
-is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further seeds is a mark of its
-own, "(other seeds)".
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further
+seeds is a mark of its own, "(other seeds)".
 """
 
 from __future__ import annotations
