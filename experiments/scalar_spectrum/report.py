@@ -53,4 +53,8 @@ class ScalarSpectrumAnalysis(Analysis):
     def notes(self) -> list[str]:
         fitted = self.tables.get("wedge_scale")
         said = [] if fitted is None or not len(fitted) else list(wedge_scale.notes(fitted))
-        return [*claims.notes(self.experiment, self.tables), *said, *unchecked("scalar_spectrum")]
+        return [
+            *claims.notes(self.experiment, self.tables),
+            *said,
+            *(unchecked("scalar_spectrum") if self.tables else ()),
+        ]

@@ -45,4 +45,4 @@ class AttentionHessianAnalysis(Analysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return [*claims.notes(self.tables), *unchecked("attention")]
+        return [*claims.notes(self.tables), *(unchecked("attention") if self.tables else ())]
