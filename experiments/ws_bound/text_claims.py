@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.contours import contour_length
@@ -25,10 +26,7 @@ def views(c: Case, tables: Tables) -> Made:
     ):
         rows = c.variant.rows(tables[table]) if table in tables else None
         if rows is not None and len(rows):
-            yield (
-                c.mark,
-                c.evidence.compared(c.says[name], by_seed(rows, lambda r, size=size: _sharp_over_flat(r, size))),
-            )
+            yield c.mark, c.evidence.compared(c.says[name], by_seed(rows, partial(_sharp_over_flat, size=size)))
 
 
 def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:

@@ -197,7 +197,7 @@ def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement
 def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     """Pseudovalues of R² of log Σ‖H^T‖ and log Σ‖H^GN‖ against d at init, smooth activations."""
     init = distances[(distances["checkpoint"] == "init") & ~distances["activation"].isin(PIECEWISE_LINEAR)]
-    found = {}
+    found: Parts = {}
     for (activation,), part in by_activation(init):
         found[f"{activation} H^GN"] = fit_of_means(part, "gn")
         found[f"{activation} H^T"] = fit_of_means(part[part["distance"] < part["distance"].max()], "tensor")
