@@ -34,7 +34,8 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
         ax.set_xlabel(r"ratio of $\lambda_1$, HSR over baseline")
         ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
         ax.grid(False, axis="y")
-    draw.note(figure, f"{compared.data}; bars: 95 % interval")
+    draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; left of 1: HSR is flatter")
     flat[0].set_ylim(len(BASELINES) - 0.5, -0.5)
     for ax in flat[len(titles) :]:
         ax.remove()
@@ -86,7 +87,9 @@ def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
             ax.set_xlabel("test error (%)" if cost == "test_accuracy" else "processor time (s)")
         row[0].set_ylabel(f"{label} at the end")
     draw.letter(axes, [WORDS[budget] for budget, _ in panels] * 2)
-    draw.note(figure, f"{compared.data}; bars: 95 % interval; hollow: flattest settings where they are others")
+    draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; full: the most accurate settings")
+    draw.note(figure, "hollow: the flattest within a standard error of them, where they are others")
     draw.shared_legend(figure, columns=5)
     return figure
 
@@ -133,6 +136,7 @@ def trainings(compared: Comparison) -> Figure:
     axes[0, 2].set_xlabel("processor time (s)")
     axes[0, 2].set_ylabel("test error (%)")
     draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds, most accurate settings at equal cost")
     draw.letter(axes, ["flatness at the same loss", "flatness for its price", "accuracy for its price"])
     draw.shared_legend(figure)
     return figure
