@@ -155,15 +155,18 @@ def recorder(all_seen: list[Seen]) -> Callable[[int, Any, dict[str, Any]], Any]:
 
     def record(up: int, value: Any, symbols: dict[str, Any]) -> Any:
         seen = all_seen[up]
-        known = {name: plain(found) for name, found in symbols.items()}
-        if any(found is None for found in known.values()):
-            seen.shapes[()] = {}  # a symbol that is no number: nothing can be decided
-            return value
+        known: dict[str, Tensor | float | int] = {}
+        for name, found in symbols.items():
+            number = plain(found)
+            if number is None:
+                seen.shapes[()] = {}  # a symbol that is no number: nothing can be decided
+                return value
+            known[name] = number
         seen.count += 1
         key = tuple((name, *_shape(found)) for name, found in sorted(known.items()))
         patterns = seen.shapes.setdefault(key, {})
-        for name, found in known.items():
-            nonzero = found != 0 if isinstance(found, Tensor) else torch.tensor(True)
+        for name, number in known.items():
+            nonzero = number != 0 if isinstance(number, Tensor) else torch.tensor(True)
             patterns[name] = patterns[name] | nonzero if name in patterns else nonzero
         names = sorted(known)
         for i, a in enumerate(names):

@@ -16,7 +16,7 @@ from runner.contract.experiment import Analysis, Cell, Claim, Context, Experimen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHARPNESS, HELD_OUT, SLIPS = "sharpness", "held_out", "slips"
+SHARPNESS, HELD_OUT, SLIPS, ZEROS = "sharpness", "held_out", "slips", "zeros"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,17 @@ class PaperAudit(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("experiment.source", self.source, [*keys(), SHARPNESS, HELD_OUT, SLIPS])
+        one_of("experiment.source", self.source, [*keys(), SHARPNESS, HELD_OUT, SLIPS, ZEROS])
         positive("experiment.held_out", self.held_out)
         positive("experiment.slips", self.slips)
 
     def cells(self) -> Iterable[Cell]:
-        seconds = costs() | {SHARPNESS: 1.5 * self.mutants, HELD_OUT: 1.5 * self.held_out, SLIPS: 1.5 * self.slips}
+        seconds = costs() | {
+            SHARPNESS: 1.5 * self.mutants,
+            HELD_OUT: 1.5 * self.held_out,
+            SLIPS: 1.5 * self.slips,
+            ZEROS: 10.0,
+        }
         return [Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Any]:
@@ -54,6 +59,10 @@ class PaperAudit(Experiment):
             return {"held_out": sharpness.held_out_rows(self.held_out, self.held_out_seed)}
         if source == SLIPS:
             return {"slips": sharpness.slip_rows(self.slips, self.slips_seed)}
+        if source == ZEROS:
+            from experiments.paper_audit.dag import untrained
+
+            return {"zeros": untrained.rows()}
         return {"formulas": rows.check_all(papers.paper(source), ctx.progress)}
 
     def analyse(self, tables: Tables) -> Analysis:
@@ -78,8 +87,9 @@ class AuditAnalysis(Analysis):
 
     def claims(self) -> list[Claim]:
         from experiments.paper_audit import report
+        from experiments.paper_audit.dag import untrained
 
-        return report.claims(self.formulas)
+        return [*report.claims(self.formulas), *untrained.claims(_rows(self.tables, ZEROS))]
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         from experiments.paper_audit import report

@@ -51,7 +51,7 @@ def _counts(by_class: dict[str, list[Row]]) -> str:
 def _full(label: str, entry: Row) -> list[str]:
     """A root cause that changes a result: print, right line, consequence; heirs, an instance and the defence folded."""
     lines = [f"**{label}. {entry['place']}.** Printed: {code(entry['printed'])}. Right: ${entry['corrected']}$.", ""]
-    lines += [f"{entry['consequence']} *In the experiments.* {entry['experiments']}", ""]
+    lines += [f"{entry['consequence']} *Experiments.* {entry['experiments']}", ""]
     return [*lines, _defence(entry), ""]
 
 
@@ -65,6 +65,8 @@ def _defence(entry: Row, whole: bool = False) -> str:
     parts = [f"*By hand.* {_instance(instance)}" for instance in entry["instances"][:1]]
     if whole and entry["consequence"] != "None.":
         parts.append(f"*Consequence.* {entry['consequence']}")
+    if whole and entry["experiments"]:
+        parts.append(f"*Experiments.* {entry['experiments']}")
     parts.append(f"*Defence.* {entry['defence']}")
     if entry["authors"]:
         parts.append(f"The paper's own right line: {entry['authors']}.")

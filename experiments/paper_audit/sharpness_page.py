@@ -23,11 +23,13 @@ KINDS = {
 def section(injected: Mapping[str, list[Row]]) -> list[str]:
     """Lines on the sample that counts, run once, then on the first held-out sample and on the refined kinds.
 
-    injected: rows of the samples `slips`, `held_out` and `sharpness`.
+    injected: rows of the samples `slips`, `held_out` and `sharpness`, of the present run; the share that counts is the
+    first run's.
     """
     lines = ["", "## How sharp the audit is", ""]
+    lines += _slips(slips.first_run())
     if own := injected.get("slips"):
-        lines += _slips(own)
+        lines += [f"The same sample from the checks as they are: {_share(_errors(own))}.", ""]
     first = held_out.first_run()
     same = sum(str(row["why_not"]).startswith(held_out.SAME) for row in first)
     lines += [
@@ -53,12 +55,16 @@ def _slips(rows: list[Row]) -> list[str]:
     counted, same = _errors(rows), [row for row in rows if row["same"]]
     raised = [row for row in counted if ": " in str(row["by"])]
     evaluated = [row for row in counted if row not in raised]
+    missed = [row for row in counted if not row["caught"]]
+    leave = sum(str(row["why_not"]).startswith(held_out.SAME) for row in missed)
     lines = [
         f"**{_share(counted)} injected errors are caught**, at the first and only run of a sample whose kinds were "
         "written from the papers' texts before the checks were read, and committed with seed and size before it was "
         f"run. {len(raised)} of them cannot be evaluated at all (shapes that do not fit); of the others "
-        f"{_share(evaluated)} are caught. {len(same)} changes more were drawn that are no errors: they are proved to "
-        "leave the value as it is, before any check is asked, and are not counted; none of them was caught.",
+        f"{_share(evaluated)} are caught. Of the {len(missed)} that slipped through, {leave} leave the value as it is, "
+        f"which was not proved and is counted against the audit, and {len(missed) - leave} change a comparison and no "
+        f"formula. {len(same)} more drawn is no error, proved to leave the value before any check is asked; it is not "
+        f"counted, and {sum(bool(row['caught']) for row in same)} of these was caught.",
         "",
         "| injected | errors | caught |",
         "|---|---|---|",
@@ -66,7 +72,6 @@ def _slips(rows: list[Row]) -> list[str]:
     for kind, words in slips.WORDS.items():
         own = [row for row in counted if row["kind"] == kind]
         lines += [f"| {words} | {len(own)} | {sum(bool(r['caught']) for r in own)} |"] if own else []
-    missed = [row for row in counted if not row["caught"]]
     proofs = [f"- `{row['place']}`: {code(row['change'])}; {row['same']}" for row in same]
     return [*lines, "", *_listed("Not caught", missed), *folded(f"No errors, and why ({len(proofs)})", proofs)]
 
