@@ -36,7 +36,8 @@ def read(
     """
     home = Path(face).parent
     data = tomllib.loads((home / "errata.toml").read_text(encoding="utf-8"))
-    own, counted = dict(witnesses or {}), dict(numbers or {})
+    own = dict(witnesses or {})
+    counted = {root: cache(compute) for root, compute in (numbers or {}).items()}  # four pages quote them
     errata = tuple(
         Erratum(**entry, witness=own.pop(entry["id"], None), numbers=counted.pop(entry["id"], None))
         for entry in data.get("erratum", ())
