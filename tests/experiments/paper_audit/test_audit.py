@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import json
 import re
 from pathlib import Path
@@ -150,9 +151,9 @@ def test_pages_are_short() -> None:
 @pytest.mark.parametrize("key", TARGETS)
 def test_injected_errors_are_caught(key: str) -> None:
     """A small sample of the audit's own table of sharpness; what is proved to be no error is not counted."""
-    found = [t for t in sharpness.trials(key, 4) if t.kind != "hypothesis"]
+    found = list(itertools.islice(sharpness.trials(key, 3), 3))
     missed = [(t.place.partition(":")[0], t.change) for t in found if not t.caught_by and not t.same]
-    assert len(found) == 4 and not missed, missed
+    assert len(found) == 3 and not missed, missed
     assert not [t for t in found if t.same and t.caught_by], "a change proved to be none is caught"
 
 
