@@ -28,7 +28,8 @@ def section(injected: Mapping[str, list[Row]]) -> list[str]:
     """
     lines = ["", "## How sharp the audit is", ""]
     lines += _slips(slips.first_run())
-    if own := injected.get("slips"):
+    own = injected.get("slips", [])
+    if own and _caught(own) != _caught(slips.first_run()):
         lines += [f"The same sample from the checks as they are: {_share(_errors(own))}.", ""]
     first = held_out.first_run()
     same = sum(str(row["why_not"]).startswith(held_out.SAME) for row in first)
@@ -74,6 +75,10 @@ def _slips(rows: list[Row]) -> list[str]:
         lines += [f"| {words} | {len(own)} | {sum(bool(r['caught']) for r in own)} |"] if own else []
     proofs = [f"- `{row['place']}`: {code(row['change'])}; {row['same']}" for row in same]
     return [*lines, "", *_listed("Not caught", missed), *folded(f"No errors, and why ({len(proofs)})", proofs)]
+
+
+def _caught(rows: Sequence[Row]) -> list[bool]:
+    return [str(row["caught"]) == "True" for row in _errors(rows)]
 
 
 def _errors(rows: Sequence[Row]) -> list[Row]:
