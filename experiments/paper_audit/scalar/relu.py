@@ -42,16 +42,6 @@ def cell_values(c: Relu, sign: int) -> Tensor:
     return share * torch.cat([cell.d.expand(bulk), -cell.d.expand(bulk), linear.outliers(cell)])
 
 
-def density_error(c: Relu, sign: int) -> float:
-    """Section 2: with the other cell's samples twice, the cell's block against (new share / old share) times itself."""
-    others = c.x <= 0 if sign > 0 else c.x > 0
-    more = Relu(c.w, c.v, torch.cat([c.x, c.x[others]]), torch.cat([c.y, c.y[others]]))
-    neurons = c.v > 0 if sign > 0 else c.v <= 0
-    rows = torch.cat([neurons, neurons]).nonzero().flatten()
-    before, after = (case.hessian[rows][:, rows] for case in (c, more))
-    return relative_error(after, float(more.cell(sign)[1] / c.cell(sign)[1]) * before)
-
-
 def corollary5(c: Relu) -> Tensor:
     """Both cells; the values that a cell without neurons would add are kept, as the formula has them."""
     return ascending(cell_values(c, 1), cell_values(c, -1))[: 2 * c.m]
@@ -177,6 +167,16 @@ def off_diagonal(c: Relu) -> float:
     arranged = c.hessian[order(c)][:, order(c)]
     q = 2 * int((c.v > 0).sum())
     return float(arranged[:q, q:].abs().max() / arranged.abs().max())
+
+
+def density_error(c: Relu, sign: int) -> float:
+    """Section 2: with the other cell's samples twice, the cell's block against (new share / old share) times itself."""
+    others = c.x <= 0 if sign > 0 else c.x > 0
+    more = Relu(c.w, c.v, torch.cat([c.x, c.x[others]]), torch.cat([c.y, c.y[others]]))
+    neurons = c.v > 0 if sign > 0 else c.v <= 0
+    rows = torch.cat([neurons, neurons]).nonzero().flatten()
+    before, after = (case.hessian[rows][:, rows] for case in (c, more))
+    return relative_error(after, float(more.cell(sign)[1] / c.cell(sign)[1]) * before)
 
 
 FORMULAS: tuple[Formula, ...] = (
