@@ -31,9 +31,14 @@ def section(injected: Mapping[str, list[Row]]) -> list[str]:
     own = injected.get("slips", [])
     if own and _caught(own) != _caught(slips.first_run()):
         lines += [f"The same sample from the checks as they are: {_share(_errors(own))}.", ""]
+    return lines + folded("Earlier samples, of other kinds", _earlier(injected))
+
+
+def _earlier(injected: Mapping[str, list[Row]]) -> list[str]:
+    """The first held-out sample, that drawn anew, and the kinds that the checks were refined on."""
     first = held_out.first_run()
     same = sum(str(row["why_not"]).startswith(held_out.SAME) for row in first)
-    lines += [
+    lines = [
         f"An earlier sample, of other kinds, had {_share(first)} at its first run; {same} of the "
         f"{sum(not row['caught'] for row in first)} that slipped through leave the value as it is.",
     ]
@@ -60,21 +65,20 @@ def _slips(rows: list[Row]) -> list[str]:
     leave = sum(str(row["why_not"]).startswith(held_out.SAME) for row in missed)
     lines = [
         f"**{_share(counted)} injected errors are caught**, at the first and only run of a sample whose kinds were "
-        "written from the papers' texts before the checks were read, and committed with seed and size before it was "
-        f"run. {len(raised)} of them cannot be evaluated at all (shapes that do not fit); of the others "
+        "written from the slips that the papers show, before the checks were read, and committed with seed and size "
+        f"before it was run. {len(raised)} of them cannot be evaluated at all (shapes that do not fit); of the others "
         f"{_share(evaluated)} are caught. Of the {len(missed)} that slipped through, {leave} leave the value as it is, "
         f"which was not proved and is counted against the audit, and {len(missed) - leave} change a comparison and no "
         f"formula. {len(same)} more drawn is no error, proved to leave the value before any check is asked; it is not "
         f"counted, and {sum(bool(row['caught']) for row in same)} of these was caught.",
-        "",
-        "| injected | errors | caught |",
-        "|---|---|---|",
     ]
+    kinds = ["| injected | errors | caught |", "|---|---|---|"]
     for kind, words in slips.WORDS.items():
         own = [row for row in counted if row["kind"] == kind]
-        lines += [f"| {words} | {len(own)} | {sum(bool(r['caught']) for r in own)} |"] if own else []
+        kinds += [f"| {words} | {len(own)} | {sum(bool(r['caught']) for r in own)} |"] if own else []
     proofs = [f"- `{row['place']}`: {code(row['change'])}; {row['same']}" for row in same]
-    return [*lines, "", *_listed("Not caught", missed), *folded(f"No errors, and why ({len(proofs)})", proofs)]
+    lines += ["", *folded("By kind", kinds), *_listed("Not caught", missed)]
+    return [*lines, *folded(f"No errors, and why ({len(proofs)})", proofs)]
 
 
 def _caught(rows: Sequence[Row]) -> list[bool]:
