@@ -30,7 +30,7 @@ from runner.curvature.parameters.output import (
     known_loss,
     sampled_gradients,
 )
-from runner.curvature.parameters.plan import VECTORS, Need, Plan, course, few_examples, plan
+from runner.curvature.parameters.plan import VECTORS, Course, Need, Plan, course, few_examples, plan
 from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
@@ -251,7 +251,7 @@ class ParameterOperator(SymmetricOperator):
         if keep and self.part == "hessian":
             return "kept graph"
         if self._found_mode is None:
-            self._found_mode = self._agreeing_mode(few_examples(self.batches.rows, batch, self._loss_of)[0])
+            self._found_mode = self._agreeing_mode(few_examples(self.batches.rows, batch, self._loss_of))
         return self._found_mode
 
     def _agreeing_mode(self, batch: Batch) -> Mode:
@@ -291,19 +291,24 @@ class ParameterOperator(SymmetricOperator):
     def _plan(self, budget: int) -> Plan:
         """What goes through the network at once, from products with few examples of the first batch."""
         first = next(iter(self.data))
-        pieces = few_examples(self.batches.rows, first, self._loss_of)
-        self._loss_of(pieces[0])
+        rows, counts = self.batches.rows, self.batches.counts
+        few = few_examples(rows, first, self._loss_of)
+        self._loss_of(few)
+        v = torch.ones(self.shape[0], dtype=self.dtype, device=self.device)
 
         def needs(keep: bool) -> Need:
-            found = {}
-            for piece in pieces:
+            def measure(piece: Batch) -> Course:
                 graph = self._new_graph((0, 0), piece, keep)
-                graph.mode = self._mode(pieces[0], keep)
-                found[self.batches.rows.count(piece)] = course(graph.phases())
-            return Need(found)
+                graph.mode = self._mode(few, keep)
+                make = graph.graph if keep else lambda: None
+                return course(make, lambda: graph.product(self._split(v, self.nodes), list(self._leaves)))
+
+            if rows.count(few) == counts[0]:  # it cannot be cut
+                return Need(lambda size: few, measure, counts[0])
+            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0])
 
         vectors = VECTORS * self.shape[0] * self.dtype.itemsize
-        return plan(needs, self.batches.counts, vectors, budget)
+        return plan(needs, counts, vectors, budget)
 
     def _loss_of(self, batch: Batch) -> Tensor:
         with self.model.differentiable(), torch.no_grad():

@@ -1,25 +1,22 @@
-"""How many examples go through a product at once, and whether graphs are kept, from what few examples take.
+"""How many examples go through a product at once, and whether graphs are kept, from what fewer examples take.
 
-The bytes alive after each operation of a product are fixed + each * examples, operation by operation (parameters'
-gradients do not depend on the batch, activations grow with it). Two products with few examples therefore give the peak
-of any number: the largest over the operations, each extrapolated by itself.
+The peak of a product is a convex function of its number of examples (the largest of several sums of parameters'
+gradients, which do not depend on it, and activations, which grow with it): a line through two sizes falls short beyond
+them. Sizes are therefore measured in steps of STEP until the line is not followed further than that.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import torch
-
-from runner.curvature.matrix_free.peak import PeakBytes
+from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.parameters.batches import Batch, Rows
-from runner.curvature.parameters.products import Phase
 
-FEW = 2
-"""Examples of the smaller of the two products."""
+FEW, STEP = 2, 4
+"""Examples of the smallest product that is measured, and by how many times the next ones are larger."""
 UNSEEN = 1.4
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
 are not given back (measured: up to 1.45)."""
@@ -29,69 +26,65 @@ checks and iterations hold."""
 
 
 class Course(NamedTuple):
-    """Bytes alive after each operation of a product, and between the making of its graph and the product."""
+    """Bytes of a product: at its peak, and between the making of its graph and the product."""
 
-    live: tuple[int, ...]
+    peak: int
     kept: int
 
 
-class _Recorded(PeakBytes):
-    """Remembers `live` after every operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.course: list[int] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self.course.append(self.live)
-        return out
-
-
-def course(phases: Sequence[Phase]) -> Course:
-    """Of one product; the first phase makes what is kept between products. A phase with a factor stands for an
-    operation on pairs (forward differentiation: values and tangents), which cannot be watched itself."""
-    with _Recorded() as counted:
-        held, kept = [], 0
-        for k, (run, factor) in enumerate(phases):
-            start, before = counted.live, len(counted.course)
-            held.append(run())
-            counted.course[before:] = [int(start + factor * (live - start)) for live in counted.course[before:]]
-            kept = kept if k else counted.live
-    del held
-    return Course(tuple(counted.course), kept)
+def course(graph: Callable[[], object], product: Callable[[], object]) -> Course:
+    """Of one product, its graph made first (`graph` gives what holds it)."""
+    held: list[object] = []
+    made = allocations(lambda: held.append(graph()))
+    kept = made[-1] if made else 0
+    return Course(max([*made, *(kept + live for live in allocations(product))], default=0), kept)
 
 
 class Need:
-    """Bytes of a product by its number of examples."""
+    """Bytes of a product by its number of examples. measure(piece) gives the course of a product with that piece."""
 
-    def __init__(self, found: Mapping[int, Course]) -> None:
-        few, more = min(found), max(found)
-        small, large = found[few], found[more]
-        if few == more or len(small.live) != len(large.live):  # another way for another size: in proportion
-            self.fixed, self.each = torch.zeros(1), torch.tensor([max(large.live, default=0) / more])
-            self._kept = (0.0, large.kept / more)
-            return
-        one, two = (torch.tensor(c.live, dtype=torch.float64) for c in (small, large))
-        self.each = ((two - one) / (more - few)).clamp_min(0)
-        self.fixed = (one - few * self.each).clamp_min(0)
-        slope = max(0.0, (large.kept - small.kept) / (more - few))
-        self._kept = (max(0.0, small.kept - few * slope), slope)
+    def __init__(self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int) -> None:
+        self._pieces, self._measure, self.widest = pieces, measure, widest
+        self._found: dict[int, Course] = {}
+        for size in (FEW, STEP * FEW):
+            self._add(min(size, widest))
 
-    def peak(self, examples: int) -> float:
-        return float((self.fixed + self.each * examples).max()) if len(self.each) else 0.0
+    def _add(self, size: int) -> None:
+        if size not in self._found:
+            self._found[size] = self._measure(self._pieces(size))
+
+    def _line(self, kept: bool) -> tuple[float, float]:
+        """(fixed, each) through the two largest sizes; in proportion where there is only one."""
+        *before, (size, last) = sorted(self._found.items())
+        if not before:
+            return 0.0, last[kept] / size
+        each = max(0.0, (last[kept] - before[-1][1][kept]) / (size - before[-1][0]))
+        return max(0.0, last[kept] - each * size), each
 
     def kept(self, examples: int, pieces: int = 1) -> float:
         """What stays between two products of `examples` examples in so many pieces."""
-        return self._kept[0] * pieces + self._kept[1] * examples
+        fixed, each = self._line(True)
+        return fixed * pieces + each * examples
+
+    def peak(self, examples: int) -> float:
+        """Measures what is between, and follows the line for the last step."""
+        while (following := max(self._found) * STEP) < examples:
+            self._add(following)
+        fixed, each = self._line(False)
+        return max(fixed + each * examples, *(c.peak for size, c in self._found.items() if size <= examples), 0.0)
 
     def most(self, room: float) -> int:
-        """Examples whose product takes at most `room`, at least one."""
-        grows = self.each > 0
-        fits = ((room - self.fixed) / self.each)[grows]
-        return max(1, math.floor(float(fits.min()))) if len(fits) else 1 << 40
+        """Examples whose product takes at most `room`, at least one, at most the widest batch."""
+        while True:
+            fixed, each = self._line(False)
+            target = self.widest if each == 0 else min(self.widest, math.floor((room - fixed) / each))
+            largest = max(self._found)
+            if target <= STEP * largest:
+                break
+            self._add(STEP * largest)
+        while target > 1 and target in self._found and self._found[target].peak > room:
+            target -= 1
+        return max(1, target)
 
 
 class Plan(NamedTuple):
@@ -103,17 +96,16 @@ class Plan(NamedTuple):
     bytes: int
 
 
-def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object]) -> list[Batch]:
-    """Pieces of FEW and 2 FEW examples that `run` takes, else the whole batch."""
-    if rows.count(batch) <= 2 * FEW:
-        return [batch]
+def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object], size: int = FEW) -> Batch:
+    """A piece of `size` examples if `run` takes it, else the whole batch."""
+    if rows.count(batch) <= size:
+        return batch
     try:
-        pieces = [rows.cut(batch, size)[0] for size in (FEW, 2 * FEW)]
-        for piece in pieces:
-            run(piece)
+        piece = rows.cut(batch, size)[0]
+        run(piece)
     except (ValueError, RuntimeError, IndexError, TypeError):
-        return [batch]
-    return pieces
+        return batch
+    return piece
 
 
 def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, budget: int) -> Plan:
@@ -121,7 +113,7 @@ def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, bud
     widest, examples = max(counts), sum(counts)
     room = (budget - vectors) / UNSEEN
     need = needs(True)
-    size = widest
+    size = widest if need.kept(examples) <= room else 0
     while size >= 1:
         pieces = sum(-(-count // size) for count in counts)
         total = need.kept(examples, pieces) + need.peak(size) - need.kept(size)
@@ -129,7 +121,7 @@ def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, bud
             return Plan(None if size == widest else size, True, int(UNSEEN * total) + vectors)
         size //= 2
     need = needs(False)
-    size = min(widest, need.most(room))
+    size = need.most(room)
     total = need.peak(size)
     if total > room:
         warnings.warn(

@@ -19,8 +19,6 @@ from runner.curvature.parameters.model import Model, Named, Output
 from runner.curvature.parameters.output import OutputCurvature
 
 Mode = Literal["kept graph", "forward over reverse", "double backward"]
-Phase = tuple[Callable[[], object], float]
-"""A part of a product, and how many times the memory it makes the product makes there."""
 
 
 class BatchHessian:
@@ -70,20 +68,6 @@ class BatchHessian:
                 allow_unused=True,
             )
         return _filled(found, wanted, self.parameters)
-
-    def phases(self) -> list[Phase]:
-        """The memory of a product in parts: what is kept, and the rest. Forward over reverse is a gradient of pairs."""
-        if self.mode != "forward over reverse":
-            return [(self.graph if self.keep else _nothing, 1.0), (self._with_ones, 1.0)]
-        return [(_nothing, 1.0), (self._gradient, 2.0)]
-
-    def _with_ones(self) -> None:
-        self.product({k: torch.ones_like(p) for k, p in self.parameters.items()}, list(self.parameters))
-
-    def _gradient(self) -> object:
-        with self.model.differentiable():
-            value = self.value(self.parameters)
-            return torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
 
     def _forward_over_reverse(self, directions: Named, wanted: Sequence[str]) -> Named:
         names = list(dict.fromkeys([*directions, *wanted]))
@@ -141,34 +125,6 @@ class BatchFactored:
             )
         return _filled(found, wanted, self.parameters)
 
-    def phases(self) -> list[Phase]:
-        """The memory of a product in parts: the outputs' graph; the tangent pass, a forward pass of pairs; the pass
-        back."""
-        made: list[Tensor] = []
-
-        def graph() -> object:
-            found = self.graph()
-            made.append(found[1])
-            return found
-
-        def forward() -> None:
-            with self.model.differentiable(), torch.no_grad():
-                self.model.call(self.parameters, self.batch[0])
-
-        def back() -> object:
-            (tensor,) = made
-            wanted = list(self.parameters.values())
-            if not tensor.requires_grad:
-                return None
-            return torch.autograd.grad(tensor, wanted, torch.ones_like(tensor), retain_graph=True, allow_unused=True)
-
-        def through() -> None:
-            output, tensor, _ = self.graph()
-            self._tangent(output, tensor, {k: torch.ones_like(p) for k, p in self.parameters.items()})
-
-        between = (through, 1.0) if self.mode == "double backward" else (forward, 2.0)
-        return [(graph, 1.0), between, (back, 1.0)]
-
     def _tangent(self, output: Output, tensor: Tensor, directions: Named) -> Tensor:
         """J v by forward differentiation, or by differentiating J^T u in u where an operation has no forward rule."""
         if self.mode != "double backward":
@@ -196,10 +152,6 @@ class BatchFactored:
                 return torch.zeros_like(tensor)
             (tangent,) = torch.autograd.grad([g for g, _ in terms], u, [d for _, d in terms])
         return tangent
-
-
-def _nothing() -> None:
-    """Nothing is kept."""
 
 
 def _filled(found: Sequence[Tensor | None], names: Sequence[str], parameters: Named) -> Named:
