@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -86,14 +85,10 @@ def allocations(function: Callable[[], object]) -> list[int]:
         raise MeasurementError(
             "a profiler is running, and the memory of products is found with torch's own: build the operator before it"
         ) from error
-    collected = gc.isenabled()
-    gc.disable()  # releases at random places would make two courses incomparable
     try:
         function()
     finally:
         records = _disable_profiler_legacy()
-        if collected:
-            gc.enable()
     live, found = 0, []
     for event in (event for thread in records for event in thread if event.kind() == "memory_alloc"):
         live += event.cpu_memory_usage() + (event.cuda_memory_usage() if hasattr(event, "cuda_memory_usage") else 0)

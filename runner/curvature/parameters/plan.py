@@ -2,7 +2,8 @@
 
 The peak of a product is a convex function of its number of examples (the largest of several sums of parameters'
 gradients, which do not depend on it, and activations, which grow with it): a line through two sizes falls short beyond
-them. Sizes are therefore measured in steps of STEP until the line is not followed further than that.
+them. Sizes are therefore measured in steps of STEP as far as the room allows, and an example is never taken for less
+than what it adds to the graph.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from runner.curvature.parameters.batches import Batch, Rows
 
 FEW, STEP = 2, 4
 """Examples of the smallest product that is measured, and by how many times the next ones are larger."""
+FAR = 3
+"""Memory of a process over that of its tensors while they are watched: records lie between freed blocks."""
 UNSEEN = 1.4
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
 are not given back (measured: up to 1.45)."""
@@ -41,10 +44,13 @@ def course(graph: Callable[[], object], product: Callable[[], object]) -> Course
 
 
 class Need:
-    """Bytes of a product by its number of examples. measure(piece) gives the course of a product with that piece."""
+    """Bytes of a product by its number of examples. measure(piece) gives the course of a product with that piece.
+
+    least: bytes that an example takes at least.
+    """
 
     def __init__(self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int) -> None:
-        self._pieces, self._measure, self.widest = pieces, measure, widest
+        self._pieces, self._measure, self.widest, self.least = pieces, measure, widest, 0.0
         self._found: dict[int, Course] = {}
         for size in (FEW, STEP * FEW):
             self._add(min(size, widest))
@@ -59,7 +65,7 @@ class Need:
         if not before:
             return 0.0, last[kept] / size
         each = max(0.0, (last[kept] - before[-1][1][kept]) / (size - before[-1][0]))
-        return max(0.0, last[kept] - each * size), each
+        return max(0.0, last[kept] - each * size), each if kept else max(each, self.least)
 
     def kept(self, examples: int, pieces: int = 1) -> float:
         """What stays between two products of `examples` examples in so many pieces."""
@@ -67,24 +73,19 @@ class Need:
         return fixed * pieces + each * examples
 
     def peak(self, examples: int) -> float:
-        """Measures what is between, and follows the line for the last step."""
-        while (following := max(self._found) * STEP) < examples:
-            self._add(following)
+        """Of a product of so many examples."""
         fixed, each = self._line(False)
-        return max(fixed + each * examples, *(c.peak for size, c in self._found.items() if size <= examples), 0.0)
+        return fixed + each * examples
+
+    def explore(self, examples: int, room: float) -> None:
+        """Measures larger sizes up to `examples` while the next one is far from filling the room."""
+        while (size := STEP * max(self._found)) < examples and FAR * self.peak(size) <= room:
+            self._add(size)
 
     def most(self, room: float) -> int:
         """Examples whose product takes at most `room`, at least one, at most the widest batch."""
-        while True:
-            fixed, each = self._line(False)
-            target = self.widest if each == 0 else min(self.widest, math.floor((room - fixed) / each))
-            largest = max(self._found)
-            if target <= STEP * largest:
-                break
-            self._add(STEP * largest)
-        while target > 1 and target in self._found and self._found[target].peak > room:
-            target -= 1
-        return max(1, target)
+        fixed, each = self._line(False)
+        return self.widest if each == 0 else max(1, min(self.widest, math.floor((room - fixed) / each)))
 
 
 class Plan(NamedTuple):
@@ -114,13 +115,17 @@ def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, bud
     room = (budget - vectors) / UNSEEN
     need = needs(True)
     size = widest if need.kept(examples) <= room else 0
+    if size:
+        need.explore(size, room)
     while size >= 1:
         pieces = sum(-(-count // size) for count in counts)
         total = need.kept(examples, pieces) + need.peak(size) - need.kept(size)
         if total <= room:
             return Plan(None if size == widest else size, True, int(UNSEEN * total) + vectors)
         size //= 2
-    need = needs(False)
+    least, need = need.kept(2) - need.kept(1), needs(False)
+    need.least = least
+    need.explore(widest, room)
     size = need.most(room)
     total = need.peak(size)
     if total > room:
