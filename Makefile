@@ -15,7 +15,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: readme docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: readme pictures docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -85,6 +85,10 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 
 readme: $(READY) ## the table of experiments in README.md, from the reports below outputs/
 	$(BIN)/python docs/verdict_table.py
+
+pictures: $(READY) ## the pictures of pages in README.md, anew (needs Chromium; after make report)
+	$(BIN)/python -m pip install --quiet --editable '.[browser]'
+	$(BIN)/python docs/screenshots.py
 
 docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -33,7 +33,7 @@ def row(name: str) -> str:
     ]
     held = "; ".join(f"{what}: {text}" for what, text in zip(("numbers", "statements"), parts, strict=True) if text)
     seeds = max(1, len(record.get("seeds", [])))
-    cost = sum(cell["wall_seconds"] for cell in record.get("cells", [])) / seeds
+    cost = sum(cell.get("cpu_seconds", cell["wall_seconds"]) for cell in record.get("cells", [])) / seeds
     return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)} |"
 
 

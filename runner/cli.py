@@ -57,8 +57,8 @@ def dispatch(argv: list[str]) -> int:
 
 def run_command(argv: list[str]) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
-    from runner.run.execute import end_on_sigterm
-    from runner.run.handover import needs_no_job, shown_words, sweep_folder, without_stored
+    from runner.run.execute import end_on_sigterm, prepare
+    from runner.run.handover import needs_no_job, shown_words, sweep_folder, without_stored, workers_of
     from runner.run.listing import survey
     from runner.run.reports import read_jobs
     from runner.run.requirements import check_data
@@ -83,6 +83,8 @@ def run_command(argv: list[str]) -> int:
             print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
         if not open_jobs:
             return _report_status(lambda: jobs)
+        if not any(word.startswith("hydra/launcher=") for word in arguments.overrides):
+            prepare(workers_of(open_jobs[0]))
         left = without_stored(arguments, open_jobs)
         sys.argv = [sys.argv[0], *left.argv(), *sweep_folder(left, jobs)]
     return _hand_to_hydra(jobs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,37 +28,6 @@ class Caption:
 
     text: str
     alt: str
-
-
-class Watched(Mapping[str, "pd.DataFrame"]):
-    """The tables of a report, which remember which of them were asked for since `asked` was last emptied."""
-
-    def __init__(self, tables: Mapping[str, pd.DataFrame]) -> None:
-        self._tables = dict(tables)
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        table = self._tables[name]
-        self.asked.add(name)
-        return table
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
-
-    def behind(self, maker: Any) -> set[str]:
-        """Tables that a maker of a figure holds, in its closure or arguments: whole, or parts with the same columns."""
-        held: list[Any] = [getattr(cell, "cell_contents", None) for cell in getattr(maker, "__closure__", None) or ()]
-        held += [*getattr(maker, "args", ()), *getattr(maker, "keywords", {}).values()]
-        frames: list[Any] = [item for item in held if hasattr(item, "columns")]
-        return {
-            name
-            for name, table in self._tables.items()
-            for frame in frames
-            if frame is table or list(frame.columns) == list(table.columns)
-        }
 
 
 def caption(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from runner.contract.certificate import CERTIFICATE
 from runner.contract.experiment import Experiment
 from runner.report.departures import not_comparable
 from runner.report.provenance import warnings_of
-from runner.report.sources import made_from
+from runner.report.sources import made_from, references, sources
 from runner.report.write import write_page, write_report
 from runner.store import tables
 from runner.store.identity import Identity, digest
@@ -189,6 +188,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
                 "params": cell.meta["params"],
                 "seed": cell.meta["seed"],
                 "wall_seconds": cell.meta["wall_seconds"],
+                "cpu_seconds": cell.meta.get("cpu_seconds", cell.meta["wall_seconds"]),
                 "peak_memory_mib": cell.meta["peak_memory_mib"],
                 "finished": cell.meta["finished"],
                 "git_commit": cell.meta["software"]["git_commit"],
@@ -236,7 +236,8 @@ def report(
     missing = [str(cell) for cell in collection.missing]
     record = manifest(collection)
     cells = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
-    record["made_from"] = made_from(job.experiment, cells, record, [*files, *filter(None, [reference])])
+    read = sorted({*files, *references(job.experiment, files), *filter(None, [reference])})
+    record["made_from"] = made_from(job.experiment, cells, record, read)
     head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
     if not figure and not pdf and _unchanged(folder, record):
         _fill(folder, collection, warnings_of(record, missing))
@@ -245,6 +246,7 @@ def report(
     summary = write_report(
         *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
         beside={name: merge(cells) for name, cells in collection.beside.items()},
+        sources=sources(job.experiment, collection.cells, collection.beside, record, read),
         only_figure=figure,
         pdf=pdf,
         say=lambda line: say(f"{job.name}: {line}"),
@@ -258,7 +260,7 @@ def report(
 def _unchanged(folder: Path, record: dict[str, Any]) -> bool:
     """Whether the report in `folder` was made from the same things, and its figures are there."""
     try:
-        earlier = json.loads((folder / "manifest.json").read_text())
+        earlier = tables.read_json(folder / "manifest.json")
         artifacts = [str(item) for item in earlier.get("artifacts", [])]
         same = earlier.get("made_from") == record["made_from"] and not earlier.get("report_failures")
     except (OSError, ValueError, AttributeError, TypeError):
@@ -273,7 +275,7 @@ def _table(item: str) -> bool:
 
 def _fill(folder: Path, collection: Collection, warnings: Sequence[str]) -> None:
     """Write the merged tables and the page of an unchanged report, where they are not there (as in a fresh clone)."""
-    artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"]
+    artifacts = tables.read_json(folder / "manifest.json")["artifacts"]
     absent = {item.removesuffix(".csv") for item in artifacts if _table(item) and not (folder / item).is_file()}
     for name, frame in merge(collection.cells, absent).items() if absent else ():
         tables.write(frame, folder / f"{name}.csv")

@@ -11,7 +11,7 @@ from runner import stats
 from runner.contract.analysis import Analysis, Figures, Tables
 from runner.contract.experiment import Experiment
 from runner.report import compare
-from runner.report.captions import Watched
+from runner.report.watched import Log, Watched, traced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,13 @@ class Findings:
     captions: Mapping[str, str]
     bars: str
     watched: Watched
-    """The tables as the analysis sees them."""
+    """The tables as the analysis sees them; `companions`: theirs; `log`: which are asked for."""
+    companions: Mapping[str, Watched]
+    log: Log
+    asked_early: frozenset[str]
+    """Tables that the analysis asked for while it was made: all that it says may come from them."""
+    asked_for_figures: frozenset[str]
+    """Tables that it asked for while it named its figures, before any was drawn."""
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -84,10 +90,13 @@ def ask(
     run cannot be held against them, '' where it can; values that a run can speak to all the same are marked by their
     own column `comparable` (`compare.scorecard`).
     """
-    watched = Watched(tables)
+    log = Log()
+    watched = Watched(tables, log)
     nothing_read = Analysis(experiment, watched)
-    analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(watched), nothing_read)
-    analysis = replace(analysis, beside=beside) if beside else analysis
+    with log.noting() as early:
+        analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(watched), nothing_read)
+    companions = {name: Watched(of, log, f"{name}/") for name, of in beside.items()}
+    analysis = traced(replace(analysis, beside=companions) if beside else analysis, log)
     no_tests: list[stats.Statistic] = []
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}
@@ -95,6 +104,8 @@ def ask(
     tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), no_tests)
     nothing = compare.claims_table(())
     measured = failures.guard("values", lambda: _measured(analysis, reference), _no_values())
+    with log.noting() as for_figures:
+        figures = failures.guard("figures", analysis.figures, no_figures)
     return Findings(
         measured=measured,
         stats=_statistics_table(tests),
@@ -102,10 +113,14 @@ def ask(
         scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _no_scores()),
         notes=failures.guard("notes", lambda: [str(note) for note in analysis.notes()], no_notes),
         documents=failures.guard("documents", analysis.documents, no_documents),
-        figures=failures.guard("figures", analysis.figures, no_figures),
+        figures=figures,
         captions=failures.guard("captions", analysis.captions, no_documents),
         bars=analysis.bars,
         watched=watched,
+        companions=companions,
+        log=log,
+        asked_early=frozenset(early),
+        asked_for_figures=frozenset(for_figures),
     )
 
 

@@ -13,26 +13,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.contract.analysis import Tables
 from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare
 from runner.report.departures import said_of
-from runner.report.draw import draw
+from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
 from runner.report.in_words import findings_text
 from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
-from runner.report.sources import start_made_from
+from runner.report.sources import Sources, start_made_from
 from runner.store import tables
 from runner.store.outputs import MARKER
 
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 
@@ -70,6 +71,7 @@ def write_report(
     reference: Path | None = None,
     *,
     beside: Mapping[str, Tables] | None = None,
+    sources: Sources | None = None,
     only_figure: str = "",
     pdf: bool = False,
     say: Callable[[str], None] = lambda line: None,
@@ -77,8 +79,9 @@ def write_report(
     """Write the report of one experiment into `directory` and return what it holds.
 
     tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
-    missing: labels of the cells that are not measured; reference: the paper's values, if any. only_figure: draw that
-    one alone, the others stay as they are. pdf: figures as PDF, too. say: gets a word before each figure.
+    missing: labels of the cells that are not measured; reference: the paper's values, if any; sources: what figures
+    are drawn from, so that those from the same as before are left alone (None: all are drawn). only_figure: draw that
+    one anew, the others stay as they are. pdf: figures as PDF, too. say: gets a word before each figure.
     Raises ValueError for a table name that the report needs itself, OSError when a file cannot be written.
     """
     taken = [table for table in tables_by_name if table in RESERVED]
@@ -96,9 +99,12 @@ def write_report(
     makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
     if only_figure and not makers:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
-    drawn, captions = draw(directory / "figures", makers, found, manifest, warnings, failures, pdf=pdf, say=say)
+    folder = directory / "figures"
+    gallery = Gallery(folder, found, manifest, warnings, failures, sources, earlier["figures"], pdf)
+    gallery.draw(makers, say, anew=bool(only_figure))
+    drawn = gallery.written
     if only_figure:
-        drawn = sorted({*drawn, *(directory / item for item in earlier["artifacts"] if item.startswith("figures/"))})
+        drawn = _in_order({*drawn, *(directory / i for i in earlier["artifacts"] if i.startswith("figures/"))}, found)
     artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier["artifacts"], artifacts)
     counts = Counter(found.claims["verdict"])
@@ -120,8 +126,9 @@ def write_report(
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,
-        "captions": _of_figures(earlier["captions"], {key: made.text for key, made in captions.items()}, found),
-        "alts": _of_figures(earlier["alts"], {key: made.alt for key, made in captions.items()}, found),
+        "captions": _of_figures(earlier["captions"], {k: made.text for k, made in gallery.captions.items()}, found),
+        "alts": _of_figures(earlier["alts"], {k: made.alt for k, made in gallery.captions.items()}, found),
+        "figures": _of_figures(earlier["figures"], gallery.records, found),
         "artifacts": [*artifacts, "index.html"],
     }
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
@@ -167,15 +174,17 @@ def write_overview(root: Path) -> Path:
     if page.is_file() and origin.encode() in page.read_bytes():
         return page
     compare.write_rates(root)
-    entries = root / "paper_audit" / "errata.json"
-    errata = json.loads(entries.read_text()) if entries.is_file() else []
+    try:
+        errata = tables.read_json(root / "paper_audit" / "errata.json")
+    except (OSError, ValueError):
+        errata = []
     return build_start(root, not_run(root), errata if isinstance(errata, list) else [], origin)
 
 
 def not_run(root: Path) -> dict[str, str]:
     """What was not run, with the reason, as `root`/not_run.md says: lines of '- name: reason'."""
     path = root / "not_run.md"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
     return {match.group(1): match.group(2) for match in found if match}
 
@@ -185,16 +194,22 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
-def _of_figures(earlier: Mapping[str, str], now: Mapping[str, str], found: Findings) -> dict[str, str]:
-    """Texts of the figures that there are; those not drawn this time keep theirs."""
+def _of_figures(earlier: Mapping[str, T], now: Mapping[str, T], found: Findings) -> dict[str, T]:
+    """What is kept of the figures that there are; those that this report did not look at keep theirs."""
     return {key: text for key, text in {**earlier, **now}.items() if key in found.figures}
+
+
+def _in_order(files: Iterable[Path], found: Findings) -> list[Path]:
+    """Files of figures in the order in which the analysis names the figures."""
+    order = {name: i for i, name in enumerate(found.figures)}
+    return sorted(files, key=lambda path: (order.get(path.stem, len(order)), path.name))
 
 
 def _earlier(manifest: Path) -> dict[str, Any]:
     """Files and captions that an earlier report lists; none where there is no readable one."""
-    nothing: dict[str, Any] = {"artifacts": [], "captions": {}, "alts": {}}
+    nothing: dict[str, Any] = {"artifacts": [], "captions": {}, "alts": {}, "figures": {}}
     try:
-        record = json.loads(manifest.read_text())
+        record = tables.read_json(manifest)
         listed = {key: record.get(key, empty) for key, empty in nothing.items()}
     except (OSError, ValueError, AttributeError):
         return nothing

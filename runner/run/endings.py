@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from runner.contract.schema import SettingError
-from runner.run.sources import FULL_ERROR, was_interrupted
+from runner.run.sources import FULL_ERROR, short, was_interrupted
 
 
 def guarded(action: Callable[[], int]) -> int:
@@ -31,7 +32,9 @@ def guarded(action: Callable[[], int]) -> int:
             return interrupted()
         if ran_full(error):
             return no_space(error)
-        raise
+        if FULL_ERROR:
+            raise
+        return unexpected(error)
 
 
 def interrupted() -> int:
@@ -41,6 +44,24 @@ def interrupted() -> int:
 
 def no_space(error: Exception) -> int:
     say(f"no space left ({str(error).strip().splitlines()[-1]}); finished cells are stored. Free space and run again.")
+    return 1
+
+
+def unexpected(error: Exception) -> int:
+    """One line: what lies in the way of a file, by name; anything else is a fault of this program."""
+    if isinstance(error, OSError) and error.filename:
+        path = error.filename2 or error.filename
+        say(f"{path}: {error.strerror}; finished cells are stored. Move it away or give access to it, and run again.")
+        return 1
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
+    text = short(str(error).replace("\n", " ") or "no message", 200)
+    say(
+        f"a fault of this program: {type(error).__name__}: {text} ({place}); finished cells are stored. "
+        "HYDRA_FULL_ERROR=1 shows where it came from."
+    )
     return 1
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner.run.loop import NoSpace, Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
-from runner.run.pool import dismiss, run_parallel
+from runner.run.pool import dismiss, prepare, run_parallel
 from runner.run.progress import open_progress
 from runner.store.job import Job
 
-__all__ = ["NoSpace", "Outcome", "dismiss", "end_on_sigterm", "run", "was_terminated"]
+__all__ = ["NoSpace", "Outcome", "dismiss", "end_on_sigterm", "prepare", "run", "was_terminated"]
 
 
 _CLEANED: set[Path] = set()

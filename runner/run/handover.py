@@ -49,6 +49,12 @@ def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
     return replace(arguments, overrides=tuple(words)) if arguments.multirun else arguments
 
 
+def workers_of(job: Job) -> int:
+    """How many processes a job is measured by, besides the command's own."""
+    store = job.store
+    return min(job.jobs, sum(not store.has(cell_id, job.since) for cell_id, _ in job.cells())) if job.jobs > 1 else 0
+
+
 RESTARTS = 3
 """How often a sweep is started again after a process of its launcher was killed: one cell may kill each that tries."""
 _LAUNCHERS = ("joblib", "submitit", "ray", "concurrent")

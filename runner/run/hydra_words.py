@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from runner.contract.schema import SettingError
+from runner.run import sources
 from runner.run.sources import choices, nearest, short
 
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
@@ -70,7 +71,8 @@ def missing_launcher(name: str) -> str:
     if name in LAUNCHERS:
         extra = LAUNCHERS[name]
         return f"hydra/launcher={name}: its plugin is not installed; get it with pip install 'hess-run[{extra}]'"
-    return f"hydra/launcher={name}: no such launcher; known: basic, {', '.join(LAUNCHERS)}"
+    presets = sorted(path.stem for path in (sources.CONF / "hydra" / "launcher").glob("*.yaml"))
+    return f"hydra/launcher={name}: no such launcher; known: basic, {', '.join([*presets, *LAUNCHERS])} (docs/scale.md)"
 
 
 @dataclass(frozen=True)

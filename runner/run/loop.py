@@ -26,7 +26,7 @@ from runner.store.store import Store
 from runner.store.version import software
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-WAIT_FOR_OTHERS = 0.5  # seconds between looks at cells that another process is measuring
+WAIT_FOR_OTHERS = (0.05, 0.5)  # seconds between looks at cells that another process is measuring: first, longest
 
 
 class NoSpace(Exception):
@@ -51,7 +51,7 @@ class Outcome:
 def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Outcome:
     """The loop itself, in this process."""
     outcome = Outcome()
-    waiting = job.cells()
+    waiting, pause = job.cells(), WAIT_FOR_OTHERS[0]
     try:
         while waiting:
             busy = []
@@ -64,8 +64,11 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
                     progress.advance(state, cell)
                 if _TERMINATED:
                     raise KeyboardInterrupt
+            if len(busy) < len(waiting):
+                pause = WAIT_FOR_OTHERS[0]
             if busy:
-                time.sleep(WAIT_FOR_OTHERS)
+                time.sleep(pause)
+                pause = min(1.5 * pause, WAIT_FOR_OTHERS[1])
             waiting = busy
     except KeyboardInterrupt:
         log.info("interrupted")

@@ -38,6 +38,8 @@ def _serve(pipe: Any, parent: int) -> None:
     """A worker process: the loop of every job that comes through the pipe, until None or an interruption."""
     _end_with(parent)
     with suppress(KeyboardInterrupt):
+        import torch  # noqa: F401  while the command still composes its first job
+
         while (job := _next(pipe)) is not None:
             kind, content = _loop(job)
             with suppress(OSError):  # nobody listens any more; what was measured is stored
@@ -110,6 +112,11 @@ def _workers(count: int) -> list[Worker]:
         worker.process.start()
         theirs.close()
     return idle[:count]
+
+
+def prepare(count: int) -> None:
+    """Start so many workers before the first job is there: they take two seconds to import what every cell needs."""
+    _workers(count)
 
 
 def dismiss() -> None:

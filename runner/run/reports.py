@@ -13,6 +13,7 @@ from runner.run.endings import say
 from runner.run.sources import short
 from runner.store.job import Job
 from runner.store.outputs import check_outputs
+from runner.store.scratch import sweep
 
 
 def read_jobs(argv: Sequence[str]) -> tuple[Arguments, list[Job]]:
@@ -45,6 +46,8 @@ def report_jobs(jobs: Sequence[Job], figure: str = "", pdf: bool = False, any_se
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     complete = True
+    for outputs in {job.outputs for job in jobs}:
+        sweep(outputs)  # what a report that was killed has left: a run that finds all cells stored sweeps nothing
     for members in groups.values():
         files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
         files = [path for path in files if path.is_file()]

@@ -18,6 +18,7 @@ from typing import Any
 from runner.contract.schema import SettingError
 from runner.report.site.model import PAPERS, Page
 from runner.run.sources import nearest, short
+from runner.store.tables import read_json
 
 SHOWN_CELLS = 12
 ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
@@ -84,7 +85,7 @@ def figure_record(path: Path) -> dict[str, str]:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None
@@ -105,6 +106,8 @@ def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list
     table = path.name.removesuffix(".csv") if path.suffix == ".csv" else ""
     cells = [cell for cell in record.get("cells", []) if _matches(cell, row)]
     files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
+    if behind := _tables_behind(record, str(said.get("figure", ""))):
+        cells = [cell for cell in cells if behind & set(files.get(cell["id"], {}).get("tables", behind))] or cells
     if table and any(table in meta.get("tables", {}) for meta in files.values()):
         cells = [cell for cell in cells if table in files.get(cell["id"], {}).get("tables", {table: 0})]
     lines = [f"{path.name}: {record.get('experiment')}, {record.get('title', '')}".rstrip(", ")]
@@ -184,6 +187,13 @@ def _cell_json(folder: Path, record: Record, cell_id: str) -> dict[str, Any] | N
     """cell.json of a cell of a report, whose folder is that of its experiment or one below."""
     places = (folder, folder.parent)
     return next((found for place in places if (found := _json(place / "cells" / cell_id / "cell.json"))), None)
+
+
+def _tables_behind(record: Record, figure: str) -> set[str]:
+    """The tables that a figure was drawn from, as the manifest remembers; none where it does not, or names others'."""
+    drawn = (record.get("figures") or {}).get(figure)
+    names = set(map(str, drawn.get("depends", ()))) if isinstance(drawn, dict) else set()
+    return set() if any("/" in name for name in names) else names
 
 
 def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[str]:

@@ -7,13 +7,14 @@ with the SHA-256 that was recorded when it was written. Nothing is believed beca
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runner.store.identity import digest
+from runner.store.tables import read_json
 
 NEEDED: dict[str, type | tuple[type, ...]] = {
     "experiment": str,
@@ -60,8 +61,11 @@ def read_cell(path: Path, *, tables: bool = True) -> dict[str, Any]:
 def _content(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise Damaged("expected a folder")
+    file = path / "cell.json"
+    if os.path.lexists(file) and not file.is_file():  # a pipe would be waited for
+        raise Damaged("cell.json: expected a file")
     try:
-        meta = json.loads((path / "cell.json").read_bytes())
+        meta = read_json(file)
     except OSError as error:
         raise Damaged(f"cell.json: cannot be read ({error.strerror})") from error
     except ValueError as error:
@@ -83,8 +87,12 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
 
 def _check_tables(path: Path, meta: Mapping[str, Any]) -> None:
     sums = meta.get("sha256")
+    if sums is not None and (not isinstance(sums, dict) or set(sums) != set(meta["tables"])):
+        raise Damaged(f"cell.json: expected one SHA-256 for each of its tables, found {_short(sums)}")
     for table in meta["tables"]:
         file = path / f"{table}.csv.gz"
+        if os.path.lexists(file) and not file.is_file():
+            raise Damaged(f"{file.name}: expected a file")
         try:
             content = file.read_bytes()
         except OSError as error:

@@ -57,7 +57,7 @@ def _is_marker(marker: Path) -> bool:
     if not marker.exists():
         return False
     try:
-        found = json.loads(marker.read_text())
+        found = csv.read_json(marker)
     except (OSError, ValueError):
         return False  # damaged: what else lies in the folder decides
     if not isinstance(found, dict) or found.get("project") != "hess-run" or found.get("format") != FORMAT:

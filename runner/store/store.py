@@ -227,7 +227,7 @@ def _written_since(path: Path, since: float) -> bool:
 def _record(path: Path) -> dict[str, Any] | None:
     """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried again anyway."""
     try:
-        record = json.loads(path.read_text())
+        record = csv.read_json(path)
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and "error" in record else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,14 @@ def _only_text(column: pd.Series) -> bool:
         return False
     words = pd.Series(column.unique()).astype(str).str.strip().str.lower()
     return not (pd.to_numeric(words, errors="coerce").notna() | words.isin(["true", "false"])).any()
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file. Raises OSError, and ValueError for anything that is not JSON or too deeply nested."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError(f"{path}: nested too deeply") from error
 
 
 def write(table: pd.DataFrame, path: Path) -> None:

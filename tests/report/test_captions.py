@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pandas as pd
 import pytest
 
 from runner.report import figures
-from runner.report.captions import LONGEST_ALT, Watched, caption, finding, place_of, places
+from runner.report.captions import LONGEST_ALT, caption, finding, place_of, places
 from runner.report.drawing import Drawing, plain, read
 
 CLAIMS = pd.DataFrame(
@@ -91,11 +89,3 @@ def test_a_caption_holds_numbers_bars_seeds_cells_and_tables_and_the_alt_text_be
     assert made.alt.startswith("2 statements on Fig. 12") and len(made.alt) <= LONGEST_ALT
     said = caption("fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds")
     assert "± std" not in said.text
-
-
-def test_the_tables_of_a_figure_are_those_that_it_holds_or_asks_for():
-    tables = Watched({"a": pd.DataFrame({"x": [1]}), "b": pd.DataFrame({"y": [1, 2]}), "c": pd.DataFrame({"z": [1]})})
-    part = tables["b"][tables["b"]["y"] > 1]
-    tables.asked.clear()
-    assert tables.behind(lambda: part) == {"b"} and tables.behind(partial(print, part, sep=tables["a"])) == {"a", "b"}
-    assert len(tables["c"]) == 1 and tables.asked == {"a", "c"} and list(tables) == ["a", "b", "c"]

@@ -7,13 +7,15 @@ import json
 import re
 import shutil
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from runner.report.score import Score
 from runner.report.site import build_experiment, build_start
 from runner.report.site.build import island, markdown
-from runner.report.site.model import Page
+from runner.report.site.model import SCORE_COLUMNS, Page
 
 FLAGS = (
     "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
@@ -85,6 +87,10 @@ def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
     assert len(set(ids)) == len(ids)
     assert page.scores[0]["values"] == [[42, 1.0], [43, 1.0]]
     assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "undecided": 4}
+
+
+def test_anchors_are_made_of_keys_alone():
+    assert {field.name for field in fields(Score)} <= SCORE_COLUMNS
 
 
 def test_the_page_holds_what_it_must_and_nothing_from_elsewhere(tmp_path):
@@ -205,3 +211,18 @@ def test_every_link_of_the_site_leads_somewhere(tmp_path):
             assert not target or (path.parent / target).exists(), f"{path.name}: {link}"
             if not target and "?" not in fragment:
                 assert fragment in ids, f"{path.name}: #{fragment}"
+
+
+def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_figures(tmp_path):
+    report(tmp_path, "exp3", rows=12)
+    report(tmp_path, "exp4", rows=6)
+    page = Page.read(tmp_path / "exp3")
+    assert page is not None
+    html = build_start(tmp_path, {}).read_text()
+    whole = html[html.index('<h2 id="dag">') : html.index('<div class="cards">')]
+    assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [
+        *(("6", "reproduced"), ("2", "confirmed")),
+        *(("6", "not reproduced"), ("6", "undecided")),
+    ]
+    html = build_experiment(page, []).read_text()
+    assert html.index('<ul class="tiles">') < html.index('id="figures"') < html.index('id="findings"')

@@ -37,7 +37,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "ray": ("-m", "seed=1,2", "hydra/launcher=ray_cluster"),
 }
 KILLS_A_FOLDER = 3
-LIMIT = 240.0  # seconds that no run of the toy may take, on a busy machine either
+LIMIT = 900.0  # seconds that no run of the toy may take, on a busy machine either
 
 
 def configuration(folder: Path) -> Path:
@@ -70,9 +70,11 @@ class Command:
             "HESS_KILLS": str(self.work),
             "OMP_NUM_THREADS": "1",
         }
+        slow = any(word.startswith("experiment.pause=") for word in self.words)
+        pause = () if slow else ("experiment.pause=0.05",)
         with open(self.work / "stderr", "w") as errors, open(self.work / "stdout", "w") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", *self.words, "experiment=toy", "experiment.pause=0.05"],
+                [sys.executable, "-m", "runner.cli", "experiment=toy", *pause, *self.words],
                 cwd=self.work,
                 env=environment,
                 text=True,
@@ -86,14 +88,21 @@ class Command:
         """Run to the end; the exit status."""
         return self.start().wait(LIMIT)
 
-    def kill_all(self) -> None:
-        """SIGKILL for everything that this command started, wherever a launcher has put it."""
-        mark = f"HESS_KILLS={self.work}".encode()
+    def processes(self) -> list[int]:
+        """Ids of what this command started and still runs, wherever a launcher has put it."""
+        mark, found = f"HESS_KILLS={self.work}".encode(), []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with suppress(OSError):
                     if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        os.kill(int(entry.name), signal.SIGKILL)
+                        found.append(int(entry.name))
+        return found
+
+    def kill_all(self) -> None:
+        """SIGKILL for everything that this command started."""
+        for number in self.processes():
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
 
     @property
     def outputs(self) -> Path:

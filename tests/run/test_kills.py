@@ -41,6 +41,24 @@ def test_a_killed_worker_of_joblib_costs_nothing_but_time(toy_conf, tmp_path):
     assert len(list(Store(command.outputs, "toy").all())) == 12
 
 
+def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
+    command = Command(tmp_path / "work", toy_conf, ("jobs=2", "experiment.pause=60"))
+    process = command.start()
+    logs = command.outputs / "toy" / "logs"
+    while len(list(logs.glob("seed-42-*.log"))) < 2:  # both workers are in a cell, for a minute
+        assert process.poll() is None, (command.work / "stderr").read_text()
+        time.sleep(0.02)
+    begun = command.processes()
+    assert len(begun) >= 3
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while command.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not command.processes(), "workers outlive their command"
+    assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
+
+
 def test_what_counts_as_a_lost_worker():
     class Lost(Exception):
         __module__ = "joblib.externals.loky.process_executor"

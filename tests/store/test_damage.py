@@ -55,6 +55,34 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def linked(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def flipped(table: Path) -> None:
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 1
+    table.write_bytes(content)
+
+
+def replaced_bytes(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new))
+
+
+def packed(table: Path) -> None:
+    table.write_bytes(gzip.compress(table.read_bytes()))
+
+
+def last_digit(rows: list[list[str]]) -> None:
+    rows[1][4] = rows[1][4][:-1] + ("1" if rows[1][4][-1] == "0" else "0")
+
+
 def unpacked(table: Path) -> None:
     table.write_bytes(gzip.decompress(table.read_bytes()))
 
@@ -89,7 +117,34 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a header renamed": lambda c: edited(c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")),
     "a file in place of the cell": replaced,
     "a dangling link in place of the cell": dangling,
+    "json nested beyond reading": lambda c: (c / "cell.json").write_text("[" * 200_000),
+    "json in another encoding": lambda c: replaced_bytes(c / "cell.json", b'"toy"', b'"t\xf6y"'),
+    "json of another experiment": lambda c: described(c, experiment="other"),
+    "json of another version": lambda c: described(c, version=2),
+    "json of other threads": lambda c: described(c, threads=7),
+    "json of another device": lambda c: described(c, device="cuda"),
+    "json with a word for a time": lambda c: described(c, wall_seconds="fast"),
+    "json with a list of tables": lambda c: described(c, tables=["numbers", "keys"]),
+    "json that names a table less": lambda c: described(c, tables={"numbers": 20}),
+    "json that leads to an absolute path": lambda c: described(c, tables={"/etc/passwd": 1}),
+    "json with another sum": lambda c: described(c, sha256={"numbers": "0" * 64, "keys": "0" * 64}),
+    "json with a sum less": lambda c: described(c, sha256={"keys": "0" * 64}),
+    "json with a word for the sums": lambda c: described(c, sha256="many"),
+    "json a loop of links": lambda c: linked(c / "cell.json", "cell.json"),
+    "json a pipe": lambda c: a_pipe(c / "cell.json"),
+    "table a bit changed": lambda c: flipped(c / "numbers.csv.gz"),
+    "table with more behind it": lambda c: (c / "numbers.csv.gz").open("ab").write(b"more"),
+    "table packed twice": lambda c: packed(c / "numbers.csv.gz"),
+    "table a dangling link": lambda c: linked(c / "numbers.csv.gz", "nowhere"),
+    "table the other one": lambda c: shutil.copy(c / "keys.csv.gz", c / "numbers.csv.gz"),
+    "table a pipe": lambda c: a_pipe(c / "numbers.csv.gz"),
+    "the last digit of a number": lambda c: edited(c / "numbers.csv.gz", last_digit),
+    "a row twice": lambda c: edited(c / "numbers.csv.gz", lambda r: r.append(r[-1])),
+    "rows in another order": lambda c: edited(c / "numbers.csv.gz", lambda r: r.insert(1, r.pop())),
+    "an empty folder in place of the cell": lambda c: [shutil.rmtree(c), c.mkdir()],
+    "a link to another cell in place of the cell": lambda c: [shutil.rmtree(c), c.symlink_to(next(c.parent.iterdir()))],
 }
+"""Kinds of damage to one cell; those to the folders around the cells follow further down."""
 
 
 @pytest.fixture(scope="module")

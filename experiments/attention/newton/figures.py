@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
-from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_xlabel("start: |X0 − X_true| / |X_true|, or blind")
         ax.set_ylim(-0.03, 1.03)
     axes[0, 0].set_ylabel(f"share of starts recovered to {setup.recovered:.0%}")
+    note(figure, "starts of all seeds and problems together")
     letter(axes, [f"n x d = {size}" for size in found])
     shared_legend(figure, columns=3)
     return figure
@@ -72,6 +73,7 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("multiply-adds on blind starts")
     axes[0, 0].set_ylabel("expected share of problems recovered")
+    note(figure, "mean over the problems of all seeds")
     letter(axes, [f"n x d = {size}" for size in found])
     shared_legend(figure, columns=3)
     return figure
@@ -95,6 +97,7 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_yticks(range(len(total)), list(total.index))
         ax.set_xlabel("share of blind starts")
         ax.grid(False)
+    note(figure, "blind starts of all seeds and problems together")
     letter(axes, [f"n x d = {size}" for size in found])
     shared_legend(figure, columns=3)
     return figure
@@ -111,7 +114,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     log_axis(axes[0, 0], "x")
     axes[0, 0].set_xlabel("|X0 − X_true| over the certified radius")
     axes[0, 0].set_ylabel("share of starts that reach X_true")
-    axes[0, 0].legend(title="n x d", loc="lower left")
+    axes[0, 0].legend(title="n x d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
     parts = [("Newton–Kantorovich, around the data", first)]
     if len(theorem):
@@ -127,6 +130,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     axes[0, 1].set_xlabel("n x d")
     axes[0, 1].set_ylabel("admitted radius / |X_true|")
     axes[0, 1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    note(figure, "(a): starts of all seeds together; (b): a mark is a problem")
     letter(axes, ["Newton from spheres around X_true", "radii"])
     return figure
 
@@ -156,6 +160,7 @@ def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_visible(False)
     for ax in axes[:, 0]:
         ax.set_ylabel("noise / spread of B\nfor an error of 1 %")
+    note(figure, "a mark is a problem, the line their median")
     letter(axes, [axis.replace("_", " ") for axis in found] + [""] * (axes.size - len(found)))
     return figure
 
@@ -174,6 +179,7 @@ def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         log_axis(ax, "both")
         ax.set_xlabel(f"predicted: {text}")
     axes[0, 0].set_ylabel("|X − X_true| / |X_true|, measured")
+    note(figure, "a mark is a problem at one level of noise; line: equality")
     letter(axes, [f"{estimator}" for estimator, _, _ in pairs])
     shared_legend(figure, columns=5)
     return figure
@@ -197,6 +203,7 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
     log_axis(ax, "both")
     ax.set_xlabel("γ")
     ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
+    note(figure, "lines: median over problems, bands: quartiles")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
 
@@ -225,6 +232,7 @@ def targets(setup: AttentionNewton, table: pd.DataFrame, reading: pd.DataFrame) 
     axes[0, 1].set_ylabel("share of characters read (mean, range)")
     if len(reading):
         axes[0, 1].legend(loc="lower left")
+    note(figure, "(a): a mark is an input; (b): mean over inputs, band: their range")
     letter(axes, ["Levenberg–Marquardt from blind starts", "enumeration, position by position"])
     return figure
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+FEW = 100
+"""Ratio of the ends of an axis below which decades alone are too few marks."""
 LARGEST = r"largest eigenvalue $\lambda_1$"
 
 
@@ -33,6 +35,7 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
         _log(ax, "x")
         ax.set_xlabel(r"ratio of $\lambda_1$, HSR over baseline")
         ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; left of 1: HSR is flatter")
     flat[0].set_ylim(len(BASELINES) - 0.5, -0.5)
     for ax in flat[len(titles) :]:
         ax.remove()
@@ -43,11 +46,15 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
 
 def _log(ax: Axes, which: Literal["x", "both"]) -> None:
     """Logarithmic axes with marks at decades, or at 1, 2 and 5 where there are few; no text between them."""
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     draw.log_axis(ax, which)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_minor_formatter(NullFormatter())
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        if axis.get_scale() == "log" and high / low < FEW:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:g}")
 
 
 def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str, y: float) -> None:
@@ -73,6 +80,8 @@ def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
         _log(ax, "both")
         ax.set_xlabel("test error (%)")
         ax.set_ylabel(f"{LARGEST} at the end")
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; full: the most accurate settings")
+    draw.note(figure, "hollow: the flattest within a standard error of them")
     draw.letter(axes, [WORDS[budget] for budget in budgets])
     draw.shared_legend(figure, columns=4)
     return figure
@@ -114,6 +123,7 @@ def trainings(compared: Comparison) -> Figure:
     axes[0, 1].set_ylabel(LARGEST)
     axes[0, 2].set_xlabel("processor time (s)")
     axes[0, 2].set_ylabel("test error (%)")
+    draw.note(figure, "geometric means over the seeds, most accurate settings at equal cost")
     draw.letter(axes, ["flatness at the same loss", "flatness for its price", "accuracy for its price"])
     draw.shared_legend(figure)
     return figure

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.report.captions import seeds_line
-from runner.report.site.model import ORDER, Page, tone
+from runner.report.site.model import ALL, ORDER, Page, in_order, tone
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -121,6 +121,8 @@ def build_start(
     papers: dict[str, list[Page]] = {}
     for page in pages:
         papers.setdefault(page.paper or "other", []).append(page)
+    papers = dict(sorted(papers.items(), key=lambda item: item[0] == ALL))
+    totals = {paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()}
     classes: dict[str, dict[str, int]] = {}
     for entry in errata:
         counts = classes.setdefault(str(entry["paper"]), {})
@@ -130,7 +132,14 @@ def build_start(
         _environment()
         .get_template("start.html")
         .render(
-            papers=papers, not_run=not_run, classes=classes, others=others, pages=pages, broken=broken, origin=origin
+            papers=papers,
+            totals=totals,
+            not_run=not_run,
+            classes=classes,
+            others=others,
+            pages=pages,
+            broken=broken,
+            origin=origin,
         )
     )
     path = root / "index.html"

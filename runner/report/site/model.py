@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from runner.store.tables import read_json
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")
 BAD = ("not reproduced", "refuted", "above bound")
@@ -31,6 +32,8 @@ ORDER = (
     "not measured",
 )
 """Verdicts in the order of tiles."""
+ALL = "all five"
+"""The name under which experiments on every paper stand."""
 
 SCORE_COLUMNS = frozenset(
     (
@@ -38,6 +41,7 @@ SCORE_COLUMNS = frozenset(
         *("measured_mean", "measured_std", "n", "image_variance", "image_df", "ratio", "difference", "standard_error"),
         *("df", "z", "low", "high", "verdict", "equivalence", "shifted", "seeds_needed", "sign_kept", "order_kept"),
         *("in_our_95", "in_their_prediction", "std_ratio", "std_p", "reason", "source", "note"),
+        *("rounding_std", "rounding_df"),
     )
 )
 """Columns of scorecard.csv that are not keys of the value."""
@@ -59,6 +63,15 @@ def tone(verdict: str) -> str:
         if verdict in verdicts:
             return name
     return "open"
+
+
+def in_order(*counts: Mapping[str, int]) -> dict[str, int]:
+    """The sum of some counts by verdict, in the order of tiles."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    rest = sorted(set(total) - set(ORDER))
+    return {verdict: total[verdict] for verdict in (*ORDER, *rest) if total[verdict]}
 
 
 def slug(text: Any) -> str:
@@ -89,7 +102,7 @@ class Page:
     def read(cls, folder: Path) -> Page | None:
         """None where there is no readable report."""
         try:
-            manifest = json.loads((folder / "manifest.json").read_text())
+            manifest = read_json(folder / "manifest.json")
         except (OSError, ValueError):
             return None
         return cls(folder, manifest) if isinstance(manifest, dict) and "experiment" in manifest else None
@@ -126,7 +139,7 @@ class Page:
         values = self.table("measured")
         found = []
         for row in rows:
-            keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v != ""}
+            keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in ("", "nan")}
             own = [v for v in values if all(_same(v[k], keys[k]) for k in keys if k in v)]
             seeds = [[_int(v["seed"]), _number(v["value"])] for v in own if _number(v["value"]) is not None]
             numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
@@ -153,9 +166,7 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and statements, in the order of tiles."""
-        count = Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims")))
-        rest = sorted(set(count) - set(ORDER))
-        return {verdict: count[verdict] for verdict in (*ORDER, *rest) if count[verdict]}
+        return in_order(Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims"))))
 
     @cached_property
     def figures(self) -> list[Figure]:

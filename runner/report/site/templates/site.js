@@ -67,7 +67,7 @@
     if (row.kind === "number") {
       add("printed", printed(row) + (row.place ? ", " + row.place : "")); add("why", row.reason);
       add("margin", num(row.margin) + (row.margin_reason ? ": " + row.margin_reason : ""));
-      add("difference", known(row.difference) ? `${num(row.difference)}, 90 % interval ${num(row.low)} to ${num(row.high)}` : "");
+      add("difference", known(row.difference) ? num(row.difference) + (known(row.low) ? `, 90 % interval ${num(row.low)} to ${num(row.high)}` : "") : "");
       add("equivalence test", row.equivalence); add("seeds that would decide", num(row.seeds_needed));
       add("printed value in our 95 % interval", row.in_our_95); add("ours in the prediction interval of theirs", row.in_their_prediction);
       add("sign kept", row.sign_kept); add("order kept", num(row.order_kept)); add("note", row.note);
