@@ -15,7 +15,7 @@ import sys
 GOAL = 1.2
 ROWS = [
     (network, part, budget)
-    for network, budgets in (("mlp", (32, 128)), ("convnet", (32, 128)), ("resnet", (640, 2048)))
+    for network, budgets in (("mlp", (32, 128)), ("convnet", (64, 256)), ("resnet", (640, 2048)))
     for budget in budgets
     for part in ("hessian", "gauss_newton", "fisher")
 ]

@@ -146,7 +146,7 @@ def test_a_small_budget_gives_the_same_blocks(graph):
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_peaks_of_parameter_products_stay_within_the_budget(part):
     """Before the memory of products was measured where they are planned: 6.2 and 3.3 times the budget."""
-    ratio, how = peak("convnet", part, 32)
+    ratio, how = peak("convnet", part, 64)
     assert 0.2 < ratio <= 1.2, how
 
 
