@@ -102,8 +102,8 @@ def _arguments(
     fits = input.dim() == dimensions + 2 and input.dtype == weight.dtype and not isinstance(padding, str)
     if not (plain and fits and input.requires_grad) or moves:
         return None
-    sizes = [_each(value, dimensions) for value in (stride, padding, dilation)]
-    along = _Map(weight.detach(), *sizes, groups, input.shape, input.stride())
+    steps, edges, holes = (_each(value, dimensions) for value in (stride, padding, dilation))
+    along = _Map(weight.detach(), steps, edges, holes, groups, input.shape, input.stride())
     return input, None if bias is None else bias.detach(), along
 
 

@@ -85,7 +85,9 @@ class Need:
     def most(self, room: float) -> int:
         """Examples whose product takes at most `room`, at least one, at most the widest batch."""
         fixed, each = self._line(False)
-        return self.widest if each == 0 else max(1, min(self.widest, math.floor((room - fixed) / each)))
+        if each == 0:
+            return self.widest if fixed <= room else 1
+        return max(1, min(self.widest, math.floor((room - fixed) / each)))
 
 
 class Plan(NamedTuple):
