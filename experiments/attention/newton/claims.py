@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
+from experiments.attention.newton.prices import ALONE
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -96,6 +97,8 @@ def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, St
         judge.bound(says["symmetry"], readings.by_size(solutions, "wrong_by_symmetry", "wrong")),
         judge.bound(says["proven"], readings.by_size(solutions, "wrong_certified", "wrong")),
     ]
+    if "prices" in tables and len(timed := readings.in_seconds(blind, tables["prices"], ALONE)):
+        found.append(judge.bound(says["equal time"], readings.lead(timed, "seconds")))
     return [replace(claim, group=BEYOND) for claim in found]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
+from experiments.attention.newton.prices import ALONE, TOGETHER
 from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
@@ -62,19 +63,40 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     figure, axes = new_figure(1, len(found), width=1.2 + 2.9 * len(found), height=3.9, sharey=True)
     blind = table[table["origin"].astype(str) == "blind"]
     for ax, size in zip(axes[0], found, strict=True):
-        rows = blind[blind["size"] == size]
-        mean = (rows["work"] / rows["starts"]).median()
-        budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
-        for method in setup.method:
-            part = rows[rows["method"] == method]
-            share = [readings.solved_by(part, budget).mean() for budget in budgets]
-            ax.plot(budgets, share, label=method, markevery=12, **_method_look(setup.method, method))
-        log_axis(ax, "x")
-        ax.set_ylim(-0.03, 1.03)
+        _spent(ax, setup.method, blind[blind["size"] == size], "work")
         ax.set_xlabel("multiply-adds on blind starts")
     axes[0, 0].set_ylabel("expected share of problems recovered")
     note(figure, "mean over the problems of all seeds")
     letter(axes, [f"n x d = {size}" for size in found])
+    shared_legend(figure, columns=3)
+    return figure
+
+
+def _spent(ax: Axes, methods: list[str], rows: pd.DataFrame, cost: str) -> None:
+    """Expected share of problems recovered against what is spent on blind starts, a curve a method."""
+    mean = (rows[cost] / rows["starts"]).median()
+    budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
+    for method in methods:
+        part = rows[rows["method"] == method]
+        share = [readings.solved_by(part, budget, cost).mean() for budget in budgets]
+        ax.plot(budgets, share, label=method, markevery=12, **_method_look(methods, method))
+    log_axis(ax, "x")
+    ax.set_ylim(-0.03, 1.03)
+
+
+def time(setup: AttentionNewton, table: pd.DataFrame, prices: pd.DataFrame) -> Figure:
+    """Expected share of problems recovered from blind starts, against the processor time spent on them: the contest's
+    multiply-adds at the price measured for each method, its starts one by one or stepped together (L-BFGS never is)."""
+    found = [size for size in readings.sizes(table) if size in set(prices["size"])]
+    figure, axes = new_figure(2, len(found), width=1.2 + 2.9 * len(found), height=6.6, sharey=True)
+    blind = table[table["origin"].astype(str) == "blind"]
+    for row, how in zip(axes, (ALONE, TOGETHER), strict=True):
+        timed = readings.in_seconds(blind, prices, how)
+        for ax, size in zip(row, found, strict=True):
+            _spent(ax, setup.method, timed[timed["size"] == size], "seconds")
+            ax.set_xlabel("processor time on blind starts (s)")
+        row[0].set_ylabel("expected share of problems recovered")
+    letter(axes, [f"n x d = {size}, starts {how}" for how in (ALONE, TOGETHER) for size in found])
     shared_legend(figure, columns=3)
     return figure
 

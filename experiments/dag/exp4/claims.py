@@ -147,7 +147,7 @@ def at_the_merge(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool)
     relu = flat[(flat["merge"] == "cat")]
     zero = "the engine routes the second derivative of the merge itself, an exact zero of the code here; the printed "
     zero += "1e-8 to 1e-10 are what float32 leaves of H − H^GN; `hess-run audit dag.zeros.exp4` has the block by "
-    zero += "automatic differentiation"
+    zero += "automatic differentiation, the audit's table `zeros` for every cell"
     for which, rows in (("H4.3 flat merge", flat), ("tensor part of cat+ReLU", relu), ("separation", flat)):
         if (rows["tensor"] == 0).all():
             yield judge.constructed(says[which], zero)
