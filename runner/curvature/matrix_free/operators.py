@@ -24,6 +24,7 @@ from runner.curvature.exact.derivatives import (
 )
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring
 from runner.curvature.graph.compare import alike
+from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
 from runner.curvature.graph.state import (
@@ -269,7 +270,8 @@ class CurvatureOperator(SymmetricOperator):
                 if name in self._moving:
                     node = self.dag.nodes[name]
                     parents = [values[p].clone() if name in self._in_place else values[p] for p in node.parents]
-                    value = node(*parents)
+                    with FixedConvolutions():
+                        value = node(*parents)
                 else:
                     fixed = self._values[name].detach()
                     value = fixed.repeat(copies, *(1,) * (fixed.dim() - 1))

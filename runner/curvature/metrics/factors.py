@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.metrics.operations import Operations
 
@@ -55,7 +56,7 @@ class Perturbed:
             if node is None or (still is not None and name in still):
                 value = x if node is None or still is None else still[name]
             else:
-                with Operations() as counted:
+                with Operations() as counted, FixedConvolutions():
                     value = node(*(values[p] for p in node.parents))
                 if any(p in behind or p in leaves for p in node.parents):
                     behind.add(name)

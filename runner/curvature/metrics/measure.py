@@ -12,6 +12,7 @@ measured nodes, P = n (n+1)/2 pairs, K outputs:
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
 
 A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and the pass down.
+Convolutions are linear maps here (graph/convolutions.py): torch's own second derivative adds one F for the weights.
 Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
 
 ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 310 F. MLP with L = 6, width

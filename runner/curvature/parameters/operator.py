@@ -30,7 +30,8 @@ from runner.curvature.parameters.output import (
     known_loss,
     sampled_gradients,
 )
-from runner.curvature.parameters.products import BatchFactored, BatchHessian
+from runner.curvature.parameters.plan import VECTORS, Course, Need, Plan, course, few_examples, plan
+from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 
@@ -55,6 +56,8 @@ class ParameterOperator(SymmetricOperator):
     have several consecutive rows for each, (B * S,). shared: names of inputs that belong to no example.
     memory_budget: bytes that products may take beside the network and its data: all batches' graphs are kept where they
     fit (a product then costs about two gradients, else three), and batches that do not fit are split by examples.
+    `planned` says what was chosen and the peak that is expected; a RuntimeWarning that not even one example fits. (The
+    checks evaluate the loss of the first batch as a whole, without a graph.)
     progress(done, pieces) is called after every piece of a product. `products` counts products with one vector.
 
     It is certified by `runner.curvature.verify(operator)`, group by group and batch by batch.
@@ -104,10 +107,11 @@ class ParameterOperator(SymmetricOperator):
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
-        self._forward: bool | None = None
+        self._found_mode: Mode | None = None
         self._graphs: dict[Place, BatchHessian | BatchFactored] = {}
         refuse_autocast((self.device.type,))
-        self.batches.chunk, self._keep = self._plan(memory_budget)
+        self.planned = self._plan(memory_budget)
+        self.batches.chunk, self._keep = self.planned.chunk, self.planned.keep
         if check:
             self._check()
 
@@ -237,30 +241,36 @@ class ParameterOperator(SymmetricOperator):
         if place in self._graphs:
             return self._graphs[place]
         graph = self._new_graph(place, batch, self._keep)
-        if not (self._keep and self.part == "hessian"):
-            if self._forward is None:
-                self._forward = self._forward_mode_agrees(place, batch)
-            if not self._forward:
-                graph.mode = "double backward"
+        graph.mode = self._mode(batch, self._keep)
         if self._keep:
             self._graphs[place] = graph
         return graph
 
-    def _forward_mode_agrees(self, place: Place, batch: Batch) -> bool:
-        """Whether forward differentiation sees the same function: it does not stop where torch.no_grad does."""
+    def _mode(self, batch: Batch, keep: bool) -> Mode:
+        """How products are taken, found with few examples of this batch when it is asked for the first time."""
+        if keep and self.part == "hessian":
+            return "kept graph"
+        if self._found_mode is None:
+            self._found_mode = self._agreeing_mode(few_examples(self.batches.rows, batch, self._loss_of))
+        return self._found_mode
+
+    def _agreeing_mode(self, batch: Batch) -> Mode:
+        """Forward differentiation where there is one and it sees the same function: it does not stop where
+        torch.no_grad does."""
         v = torch.randn(self.shape[0], generator=torch.Generator().manual_seed(0)).to(self.device, self.dtype)
+        modes: tuple[Mode, Mode] = ("forward over reverse", "double backward")
         found = []
-        for mode in ("forward over reverse", "double backward"):
-            graph = self._new_graph(place, batch, False)
-            graph.mode = mode  # type: ignore[assignment]
+        for mode in modes:
+            graph = self._new_graph((0, 0), batch, False)
+            graph.mode = mode
             try:
                 images = graph.product(self._split(v, self.nodes), list(self._leaves))
             except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
-                return True
+                return modes[0]
             found.append(torch.cat([images[k].flatten() for k in self._leaves]).double())
             if graph.mode != mode:  # no forward rule: nothing to choose
-                return True
-        return not float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())
+                return graph.mode
+        return modes[float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())]
 
     def _new_graph(self, place: Place, batch: Batch, keep: bool) -> BatchHessian | BatchFactored:
         if self.part == "hessian":
@@ -278,24 +288,31 @@ class ParameterOperator(SymmetricOperator):
 
         return BatchFactored(self.model, batch, self._leaves, keep, examples, curvature)
 
-    def _plan(self, budget: int) -> tuple[int | None, bool]:
-        """The largest piece in examples (None: whole batches), and whether graphs are kept.
+    def _plan(self, budget: int) -> Plan:
+        """What goes through the network at once, from products with few examples of the first batch."""
+        first = next(iter(self.data))
+        rows, counts = self.batches.rows, self.batches.counts
+        few = few_examples(rows, first, self._loss_of)
+        self._loss_of(few)
+        v = torch.ones(self.shape[0], dtype=self.dtype, device=self.device)
 
-        A product takes the graph, about as much again for what its backward pass makes (`TRANSIENT`), and vectors of
-        parameters.
-        """
-        counts, first = self.batches.counts, next(iter(self.data))
-        with self.model.differentiable(), torch.no_grad():
-            scalar_loss(self.model.value(self._leaves, first))
-        saved = max(1, self._saved_bytes(first) * max(counts) // counts[0])
+        def needs(keep: bool) -> Need:
+            def measure(piece: Batch) -> Course:
+                graph = self._new_graph((0, 0), piece, keep)
+                graph.mode = self._mode(few, keep)
+                make = graph.graph if keep else lambda: None
+                return course(make, lambda: graph.product(self._split(v, self.nodes), list(self._leaves)))
+
+            if rows.count(few) == counts[0]:  # it cannot be cut
+                return Need(lambda size: few, measure, counts[0])
+            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0])
+
         vectors = VECTORS * self.shape[0] * self.dtype.itemsize
-        room = max(1, budget - vectors)
-        if saved * sum(counts) // max(counts) + TRANSIENT * saved <= room:
-            return None, True
-        need = (1 + TRANSIENT) * saved
-        chunk = None if need <= room else max(1, int(max(counts) * room / need))
-        pieces = saved * (chunk or max(counts)) // max(counts)
-        return chunk, saved * sum(counts) // max(counts) + TRANSIENT * pieces <= room
+        return plan(needs, counts, vectors, budget)
+
+    def _loss_of(self, batch: Batch) -> Tensor:
+        with self.model.differentiable(), torch.no_grad():
+            return scalar_loss(self.model.value(self._leaves, batch))
 
     def _masks_apart(self, rows: Rows) -> Rows:
         """The rows, where a square input with as many rows as there are examples is a mask for all of them: where the
@@ -310,23 +327,6 @@ class ParameterOperator(SymmetricOperator):
         except (ValueError, RuntimeError, IndexError, TypeError):
             return Rows(rows.batch_dim, (*rows.shared, *square))
         return rows
-
-    def _saved_bytes(self, batch: Batch) -> int:
-        """Bytes that one piece's graph keeps; each storage counts once, parameters not at all."""
-        seen = {p.untyped_storage().data_ptr() for p in self.module.parameters()}
-        total = 0
-
-        def pack(t: Tensor) -> Tensor:
-            nonlocal total
-            if t.untyped_storage().data_ptr() not in seen:
-                seen.add(t.untyped_storage().data_ptr())
-                total += t.untyped_storage().nbytes()
-            return t
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            graph = self._new_graph((0, 0), batch, True)
-            graph.graph()
-        return total
 
     # ------------------------------------------------------------------ checks
 
@@ -372,12 +372,6 @@ class ParameterOperator(SymmetricOperator):
                 "the module's parameters or buffers changed since this operator was built: build a new one from the "
                 "module as it is now"
             )
-
-
-VECTORS = 5
-"""Vectors of all parameters that a product holds at once."""
-TRANSIENT = 1.0
-"""Bytes that a product makes for each byte of the graph it goes through."""
 
 
 def _check_part(part: str, samples: int | None, loss: Loss) -> None:
