@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import multiprocessing.util  # its wait for children is registered now, so that `dismiss` comes before it at the end
 import os
 import threading
 import time
