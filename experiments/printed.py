@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,8 +13,55 @@ from runner.contract.experiment import Experiment, SettingError, Statement, one_
 from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
+TEXTS = FOLDER.parent / "texts"
+KINDS = ("claim", "number", "row", "audit", "not checked")
+"""Where a statement of a text is decided: a printed statement, a printed number, a row made in code, the audit; or why
+nowhere."""
 LIMITS = ("low", "high", "margin")
 """What a reading may give beside its reason."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One statement of a paper's text, captions or tables that speaks of a number, a direction or a comparison.
+
+    place, statement: in our words; kind: of `KINDS`; experiment, row: where it is decided (of an audited one the id of
+    its formula, of one not checked the reason); value: of a printed number, "" where the row has one alone.
+    """
+
+    place: str
+    statement: str
+    kind: str
+    experiment: str
+    row: str
+    value: str = ""
+
+
+@cache
+def said(paper: str) -> tuple[Said, ...]:
+    """The statements of a paper in the order of its text, from experiments/reference/texts/<paper>.csv."""
+    with open(TEXTS / f"{paper}.csv", newline="", encoding="utf-8") as stream:
+        return tuple(Said(**row) for row in csv.DictReader(stream))
+
+
+def unchecked(paper: str) -> list[str]:
+    """What of a paper's text has no row, for the findings; nothing is left out without its reason."""
+    found = [s for s in said(paper) if s.kind == "not checked"]
+    lines = "; ".join(f"{s.statement} ({s.place}): {s.row}" for s in found)
+    return [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."] if found else []
+
+
+def printed_number(name: str, **keys: str) -> float:
+    """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a line of a figure.
+
+    >>> printed_number("ws_bound", metric="lambda_sup_smallest", protocol="fitted")
+    4.52
+    """
+    with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:
+        found = {row["mean"] for row in csv.DictReader(stream) if all(row[k] == v for k, v in keys.items())}
+    if len(found) != 1:
+        raise ValueError(f"{name}: expected one printed value for {keys}, found {len(found)}")
+    return float(found.pop())
 
 
 @cache
@@ -46,7 +94,7 @@ def _read(statement: Statement, reading: Mapping[str, Any]) -> Statement:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
     if "low" in limits or "high" in limits:
-        limits |= {"number": float("nan"), "rounding": 0.0}
+        limits |= {"number": float("nan"), "rounding": 0.0, "sharp": False}
     return replace(statement, **limits, reading=str(reading["reason"]))
 
 

@@ -36,6 +36,24 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return math.inf if math.isnan(error) else error
 
 
+def apart(found: float, expected: float) -> float:
+    """|found / expected − 1|, for two sides of an equality of numbers away from zero.
+
+    >>> round(apart(1.1, -1.0), 6)
+    2.1
+    """
+    return abs(found / expected - 1)
+
+
+def excess(found: float, bound: float) -> float:
+    """By how much a number exceeds its bound, relative to the bound; <= 0 where it does not.
+
+    >>> round(excess(1.5, 1.0), 6)
+    0.5
+    """
+    return (found - bound) / abs(bound)
+
+
 def digits(value: Tensor | float) -> str:
     """A value in at most four entries of five digits."""
     entries = torch.as_tensor(value).flatten()
@@ -56,7 +74,7 @@ def equality(
 
     printed None: there is nothing to evaluate, for the reason `unusable`; its error counts as infinite.
     """
-    worst, right, count, witness = 0.0, 0.0, 0, None
+    worst, right, count, total, witness = 0.0, 0.0, 0, 0.0, None
     for case in cases:
         count += 1
         truth = exact(case)
@@ -68,8 +86,8 @@ def equality(
         if not this <= TOLERANCE and witness is None:
             shown = unusable if found is None else digits(found)
             witness = Witness(describe(case), shown, "" if better is None else digits(better), digits(truth))
-        worst = max(worst, this)
-    return Outcome(worst, None if corrected is None else right, count, witness)
+        worst, total = max(worst, this), total + (this if math.isfinite(this) else 0.0)
+    return Outcome(worst, None if corrected is None else right, count, witness, mean=total / max(count, 1))
 
 
 def worst(
@@ -80,7 +98,7 @@ def worst(
     tolerance: float = TOLERANCE,
 ) -> Outcome:
     """Outcome of an error or violation function over the cases."""
-    largest, right, count, witness = -math.inf, -math.inf, 0, None
+    largest, right, count, total, witness = -math.inf, -math.inf, 0, 0.0, None
     for case in cases:
         count += 1
         this = printed(case)
@@ -90,8 +108,8 @@ def worst(
         if not this <= tolerance and witness is None:
             shown = "" if better is None else f"off by {better:.2g}"
             witness = Witness(describe(case), f"off by {this:.3g}", shown, "0")
-        largest = max(largest, this)
-    return Outcome(largest, None if corrected is None else right, count, witness, tolerance)
+        largest, total = max(largest, this), total + (this if math.isfinite(this) else 0.0)
+    return Outcome(largest, None if corrected is None else right, count, witness, tolerance, total / max(count, 1))
 
 
 def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> Outcome:
@@ -134,6 +152,7 @@ def strongest(*outcomes: Outcome) -> Outcome:
         sum(o.instances for o in outcomes),
         next((o.witness for o in outcomes if o.witness), None),
         max(o.tolerance for o in outcomes),
+        sum(o.mean for o in outcomes) / len(outcomes),
     )
 
 

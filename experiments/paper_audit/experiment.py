@@ -16,12 +16,12 @@ from runner.contract.experiment import Analysis, Cell, Claim, Context, Experimen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHARPNESS, HELD_OUT = "sharpness", "held_out"
+SHARPNESS, HELD_OUT, SLIPS, ZEROS = "sharpness", "held_out", "slips", "zeros"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(Experiment):
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     uncertified: ClassVar[str] = "its rows are comparisons with automatic differentiation themselves"
@@ -31,14 +31,22 @@ class PaperAudit(Experiment):
     mutants: int = 50
     held_out: int = since(45)
     held_out_seed: int = since(20261122)
+    slips: int = since(45)
+    slips_seed: int = since(20261123)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("experiment.source", self.source, [*keys(), SHARPNESS, HELD_OUT])
+        one_of("experiment.source", self.source, [*keys(), SHARPNESS, HELD_OUT, SLIPS, ZEROS])
         positive("experiment.held_out", self.held_out)
+        positive("experiment.slips", self.slips)
 
     def cells(self) -> Iterable[Cell]:
-        seconds = costs() | {SHARPNESS: 1.5 * self.mutants, HELD_OUT: 1.5 * self.held_out}
+        seconds = costs() | {
+            SHARPNESS: 1.5 * self.mutants,
+            HELD_OUT: 1.5 * self.held_out,
+            SLIPS: 1.5 * self.slips,
+            ZEROS: 10.0,
+        }
         return [Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Any]:
@@ -49,6 +57,12 @@ class PaperAudit(Experiment):
             return {"sharpness": sharpness.rows(self.mutants)}
         if source == HELD_OUT:
             return {"held_out": sharpness.held_out_rows(self.held_out, self.held_out_seed)}
+        if source == SLIPS:
+            return {"slips": sharpness.slip_rows(self.slips, self.slips_seed)}
+        if source == ZEROS:
+            from experiments.paper_audit.dag import untrained
+
+            return {"zeros": untrained.rows()}
         return {"formulas": rows.check_all(papers.paper(source), ctx.progress)}
 
     def analyse(self, tables: Tables) -> Analysis:
@@ -73,8 +87,9 @@ class AuditAnalysis(Analysis):
 
     def claims(self) -> list[Claim]:
         from experiments.paper_audit import report
+        from experiments.paper_audit.dag import untrained
 
-        return report.claims(self.formulas)
+        return [*report.claims(self.formulas), *untrained.claims(_rows(self.tables, ZEROS))]
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         from experiments.paper_audit import report
@@ -84,7 +99,8 @@ class AuditAnalysis(Analysis):
     def documents(self) -> dict[str, str]:
         from experiments.paper_audit import report
 
-        return report.documents(self.formulas, _rows(self.tables, "sharpness"), _rows(self.tables, "held_out"))
+        injected = {name: _rows(self.tables, name) for name in (SHARPNESS, HELD_OUT, SLIPS)}
+        return report.documents(self.formulas, injected)
 
 
 def _rows(tables: Any, name: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ numbers that a check returns and from the class of the root cause; it is never w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,6 +44,7 @@ class Outcome:
     corrected: the same for the corrected formula, None where nothing needs correcting.
     instances: how many instances were tried, steps of a search for violations included.
     witness: the first instance on which the printed formula fails. tolerance: largest error that counts as agreement.
+    mean: mean finite error of the printed formula over the instances, where the check has it.
     """
 
     printed: float
@@ -51,6 +52,7 @@ class Outcome:
     instances: int = 1
     witness: Witness | None = None
     tolerance: float = TOLERANCE
+    mean: float = 0.0
 
     @property
     def agreement(self) -> Agreement:
@@ -89,8 +91,9 @@ class Erratum:
     """One root cause.
 
     kind: its class, A to D; printed: a short quotation; corrected: LaTeX; authors: the paper's own right line where it
-    has one; consequence: what changes and what survives; defence: the best that can be said for the print; witness: an
-    instance to recompute by hand where no heir's check gives one.
+    has one; consequence: what changes and what survives; defence: the best that can be said for the print; experiments:
+    what the correction changes in the paper's experiments, with {names} of the numbers that `numbers` computes;
+    witness: an instance to recompute by hand where no heir's check gives one.
     """
 
     id: str
@@ -101,7 +104,14 @@ class Erratum:
     consequence: str
     defence: str
     authors: str = ""
+    experiments: str = ""
     witness: Callable[[], Witness] | None = None
+    numbers: Callable[[], Mapping[str, float]] | None = None
+
+    @property
+    def effect(self) -> str:
+        """`experiments` with its numbers filled in."""
+        return self.experiments.format(**(self.numbers() if self.numbers else {}))
 
 
 @dataclass(frozen=True)

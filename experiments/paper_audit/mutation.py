@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.paper_audit import held_out
+from experiments.paper_audit import held_out, slips
 
 SWAPS = {
     "i": "j",
@@ -135,6 +135,8 @@ def _changed(node: ast.AST, kind: str) -> ast.expr | None:
     """The node with the change of this kind, or None where it does not apply (or would not change the value)."""
     if kind in held_out.KINDS:
         return held_out.change(node, kind)
+    if kind in slips.KINDS:
+        return slips.change(node, kind)
     if kind == "sign":
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) and not _text(node):
             return ast.BinOp(node.left, ast.Sub() if isinstance(node.op, ast.Add) else ast.Add(), node.right)

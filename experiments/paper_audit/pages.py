@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.paper_audit import held_out as second
+from experiments.paper_audit import sharpness_page
+from experiments.paper_audit.fold import code, folded
 from experiments.paper_audit.formula import CLASSES, Paper
 from experiments.paper_audit.rows import Row, entries
 
@@ -37,9 +38,9 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
     for kind in "CD":
         if by_class[kind]:
             body = [_short(f"{kind}{n}", entry) for n, entry in enumerate(by_class[kind], start=1)]
-            lines += _folded(f"{kind}. {CLASSES[kind].capitalize()} ({len(body)})", body)
+            lines += folded(f"{kind}. {CLASSES[kind].capitalize()} ({len(body)})", body)
     body = [f"- {entry['place']}: {entry['defence']}." for entry in by_class["E"]]
-    lines += _folded(f"E. Not checked, and why ({len(body)})", body)
+    lines += folded(f"E. Not checked, and why ({len(body)})", body)
     return "\n".join(lines + _clauses(rows)) + "\n"
 
 
@@ -49,14 +50,14 @@ def _counts(by_class: dict[str, list[Row]]) -> str:
 
 def _full(label: str, entry: Row) -> list[str]:
     """A root cause that changes a result: print, right line, consequence; heirs, an instance and the defence folded."""
-    lines = [f"**{label}. {entry['place']}.** Printed: {_code(entry['printed'])}. Right: ${entry['corrected']}$.", ""]
-    lines += [entry["consequence"], ""]
+    lines = [f"**{label}. {entry['place']}.** Printed: {code(entry['printed'])}. Right: ${entry['corrected']}$.", ""]
+    lines += [f"{entry['consequence']} *Experiments.* {entry['experiments']}", ""]
     return [*lines, _defence(entry), ""]
 
 
 def _short(label: str, entry: Row) -> str:
     """A slip in a line: print and right line; its instance and what can be said for the print folded."""
-    return f"- **{label}. {entry['place']}.** {_code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"  # noqa: E501
+    return f"- **{label}. {entry['place']}.** {code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"  # noqa: E501
 
 
 def _defence(entry: Row, whole: bool = False) -> str:
@@ -64,6 +65,8 @@ def _defence(entry: Row, whole: bool = False) -> str:
     parts = [f"*By hand.* {_instance(instance)}" for instance in entry["instances"][:1]]
     if whole and entry["consequence"] != "None.":
         parts.append(f"*Consequence.* {entry['consequence']}")
+    if whole and entry["experiments"]:
+        parts.append(f"*Experiments.* {entry['experiments']}")
     parts.append(f"*Defence.* {entry['defence']}")
     if entry["authors"]:
         parts.append(f"The paper's own right line: {entry['authors']}.")
@@ -77,14 +80,6 @@ def _instance(instance: dict[str, str]) -> str:
     return f"{instance['instance']}: printed {instance['printed']}{right}; reference {instance['reference']}."
 
 
-def _code(text: str) -> str:
-    return f"`{text}`"
-
-
-def _folded(summary: str, body: Sequence[str]) -> list[str]:
-    return [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
-
-
 def _clauses(rows: list[Row]) -> list[str]:
     """Every clause, folded: place, statement, verdict, class, instances tried."""
     header = ["| place | clause | verdict | class | instances |", "|---|---|---|---|---|"]
@@ -92,14 +87,14 @@ def _clauses(rows: list[Row]) -> list[str]:
         f"| {_cell(r['place'])} | {_cell(r['statement'])} | {r['verdict']} | {r['class']} | {r['instances']} |"
         for r in rows
     ]
-    return _folded(f"Every clause that was checked ({len(rows)})", [*header, *body])
+    return folded(f"Every clause that was checked ({len(rows)})", [*header, *body])
 
 
 def _cell(text: str) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
-def overview(papers: Sequence[tuple[Paper, list[Row]]], sharpness: list[Row], held_out: list[Row]) -> str:
+def overview(papers: Sequence[tuple[Paper, list[Row]]], injected: Mapping[str, list[Row]]) -> str:
     """The page above: a table paper × class, how a verdict comes about, and how sharp the audit is."""
     lines = ["# Errata of the five papers", "", MADE, ""]
     lines += [
@@ -122,64 +117,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]], sharpness: list[Row], he
     lines += ["", "A to D count root causes, E places; clauses are rows of the audit.", ""]
     for of, _ in papers:
         lines += [f"- **{of.title}.** {of.survives}"]
-    return "\n".join(lines + _sharpness(sharpness, held_out)) + "\n"
-
-
-def _sharpness(rows: list[Row], held_out: list[Row]) -> list[str]:
-    """Both samples of injected errors: the one drawn once, and the one that the checks were refined on.
-
-    rows, held_out: of the present run; the share that counts is that of the first run of the held-out sample.
-    """
-    first = second.first_run()
-    same = sum(str(row["why_not"]).startswith(second.SAME) for row in first)
-    slipped = sum(not row["caught"] for row in first)
-    lines = ["", "## How sharp the audit is", ""]
-    lines += [
-        f"{_share(first)} errors of a held-out sample are caught. Its kinds, size and seed were fixed before it was "
-        "run, and the figure is that of the first run. "
-        f"Of the {slipped} that slipped through, {same} leave the value as it is and are no errors; the others got a "
-        "better check where they change a formula.",
-        *_by_kind(first, second.WORDS),
-    ]
-    if held_out:
-        lines += [f"Another draw of the same kinds, from the checks as they are now: {_share(held_out)}.", ""]
-    if rows:
-        lines += [
-            f"{_share(rows)} of the errors are caught on which the checks were refined: no measure either. Bounds that "
-            "are far from attained are not changed, since a wrong constant in them may still be true.",
-            *_by_kind(rows, KINDS),
-        ]
-    return lines
-
-
-def _share(rows: Sequence[Row]) -> str:
-    caught = sum(bool(row["caught"]) for row in rows)
-    return f"{caught} of {len(rows)} ({100 * caught / len(rows):.1f} %)"
-
-
-def _by_kind(rows: Sequence[Row], words: Mapping[str, str]) -> list[str]:
-    lines = ["", "| injected | errors | caught |", "|---|---|---|"]
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        own = [row for row in rows if row["kind"] == kind]
-        lines.append(f"| {words.get(kind, kind)} | {len(own)} | {sum(bool(r['caught']) for r in own)} |")
-    missed = [_missed(row) for row in rows if not row["caught"]]
-    return [*lines, "", *(_folded(f"Not caught ({len(missed)})", missed) if missed else [])]
-
-
-def _missed(row: Row) -> str:
-    why = f" ({row['why_not']})" if row.get("why_not") else ""
-    return f"- `{row['place']}`: {_code(row['change'])}{why}"
-
-
-KINDS = {
-    "sign": "wrong sign",
-    "term": "dropped term",
-    "factor": "dropped factor",
-    "power": "dropped power",
-    "index": "wrong index or order of differentiation",
-    "transpose": "lost transpose",
-    "hypothesis": "dropped hypothesis",
-}
+    return "\n".join(lines + sharpness_page.section(injected)) + "\n"
 
 
 def as_json(papers: Sequence[tuple[Paper, list[Row]]]) -> str:

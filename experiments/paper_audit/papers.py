@@ -23,17 +23,27 @@ def keys() -> tuple[str, ...]:
     return tuple(sorted(p.parent.name for p in ROOM.glob("*/errata.toml")))
 
 
-def read(face: str, formulas: Sequence[Formula], witnesses: Mapping[str, Callable[[], Witness]] | None = None) -> Paper:
-    """The paper of the package whose __init__ is `face`; witnesses: instances of errata that no heir's check gives.
+def read(
+    face: str,
+    formulas: Sequence[Formula],
+    witnesses: Mapping[str, Callable[[], Witness]] | None = None,
+    numbers: Mapping[str, Callable[[], Mapping[str, float]]] | None = None,
+) -> Paper:
+    """The paper of the package whose __init__ is `face`; witnesses: instances of errata that no heir's check gives;
+    numbers: what an erratum's text on the paper's experiments quotes.
 
     Raises ValueError where a formula names a root cause that errata.toml does not hold.
     """
     home = Path(face).parent
     data = tomllib.loads((home / "errata.toml").read_text(encoding="utf-8"))
     own = dict(witnesses or {})
-    errata = tuple(Erratum(**entry, witness=own.pop(entry["id"], None)) for entry in data.get("erratum", ()))
+    counted = {root: cache(compute) for root, compute in (numbers or {}).items()}  # four pages quote them
+    errata = tuple(
+        Erratum(**entry, witness=own.pop(entry["id"], None), numbers=counted.pop(entry["id"], None))
+        for entry in data.get("erratum", ())
+    )
     known = {erratum.id for erratum in errata}
-    stray = sorted({f.root for f in formulas if f.root and f.root not in known} | set(own))
+    stray = sorted({f.root for f in formulas if f.root and f.root not in known} | set(own) | set(counted))
     if stray:
         raise ValueError(f"{home.name}/errata.toml: expected entries for every root cause, found none for {stray}")
     return Paper(

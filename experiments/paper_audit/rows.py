@@ -19,14 +19,15 @@ def check(of: Paper, formula: Formula) -> Row:
         failed = [what for what, without in formula.dropped if without().agreement == "holds"]
     except Exception as error:  # one broken check must not hide the others
         row |= {"verdict": "not checked", "class": kind, "agreement": "not checked", "printed_error": float("nan")}
-        row |= {"corrected_error": float("nan"), "tolerance": float("nan"), "instances": 0}
+        row |= {"corrected_error": float("nan"), "tolerance": float("nan"), "mean_error": float("nan")}
+        row |= {"instances": 0}
         row |= dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
         row |= {"status": f"{type(error).__name__}: {error}"}
     else:
         corrected = float("nan") if outcome.corrected is None else float(outcome.corrected)
         row |= {"verdict": verdict(outcome.agreement, kind), "class": kind, "agreement": outcome.agreement}
         row |= {"printed_error": float(outcome.printed), "corrected_error": corrected, "tolerance": outcome.tolerance}
-        row["instances"] = outcome.instances
+        row |= {"mean_error": outcome.mean, "instances": outcome.instances}
         names = ("instance", "printed", "corrected", "reference")
         row |= {n: "" if outcome.witness is None else getattr(outcome.witness, n) for n in names}
         row["status"] = "ok" if not failed else f"holds without {', '.join(failed)}"
@@ -46,7 +47,8 @@ def check_all(of: Paper, progress: Callable[[int, int, str], None] = lambda i, n
 def entries(of: Paper, rows: list[Row]) -> list[Row]:
     """The errata of one paper with the numbers of a run: classes A to D by root cause, then E, the places not checked.
 
-    Keys: paper, place, class, verdict, printed, corrected, authors, consequence, heirs, defence, instances.
+    Keys: paper, place, class, verdict, printed, corrected, authors, consequence, experiments (what the correction
+    changes there), heirs, defence, instances.
     """
     found = []
     for erratum in of.errata:
@@ -70,6 +72,7 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
                 "corrected": erratum.corrected,
                 "authors": erratum.authors,
                 "consequence": erratum.consequence,
+                "experiments": erratum.effect,
                 "heirs": [row["place"] for row in own],
                 "defence": erratum.defence,
                 "instances": instances,
@@ -81,4 +84,5 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
 
 def _unchecked(key: str, place: str, reason: str) -> Row:
     entry: Row = {"paper": key, "id": "", "place": place, "class": "E", "verdict": "not checked", "printed": ""}
+    entry |= {"experiments": ""}
     return entry | {"corrected": "", "authors": "", "consequence": "", "heirs": [], "defence": reason, "instances": []}

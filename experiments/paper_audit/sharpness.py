@@ -1,208 +1,52 @@
-"""How sharp the audit is: wrong signs, factors, powers, indices and transposes are injected into the printed formulas,
-hypotheses are dropped, and the share that the checks catch is stated.
+"""How sharp the audit is: errors are injected into the printed formulas, and the share that the checks catch is stated.
 
 A mutant changes one node of the syntax tree of a module that holds printed formulas; the paper's package is imported
 anew with it, and the formulas that reach the changed function are checked. It is caught when one of them no longer
-has the agreement that is expected of it, or, where the print is wrong anyway, gives another error or another value
-for its instance, which are committed. A dropped hypothesis is caught when the check without it fails. Bounds that are
-far from attained are not changed: a wrong constant in them may still be true.
+has the agreement that is expected of it, or, where the print is wrong anyway, gives another error, another mean error
+or another value for its instance, which are committed. A dropped hypothesis is caught when the check without it fails.
+Bounds that are far from attained are not changed: a wrong constant in them may still be true.
+
+A change that leaves the value as it is, is no error. `equivalence` decides that before any check is asked; such a
+change is listed with the reason and not counted, and it is tried all the same: none of them may be caught.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import importlib
-import importlib.abc
-import importlib.util
 import random
-import sys
-import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from experiments.paper_audit import held_out
-from experiments.paper_audit.formula import Formula, Outcome, Paper
+from experiments.paper_audit import equivalence, held_out, slips
+from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.injection import PACKAGE, changed, reached, source_of
 from experiments.paper_audit.mutation import KINDS, Mutation, mutations
-from experiments.paper_audit.papers import ROOM, keys, paper
+from experiments.paper_audit.papers import keys, paper
+from experiments.paper_audit.targets import TARGETS
 
-PACKAGE = "experiments.paper_audit"
-
-
-@dataclass(frozen=True)
-class Target:
-    """Modules of one paper that hold printed formulas, and those that an import with a mutant leaves as they are."""
-
-    modules: tuple[str, ...]
-    kept: tuple[str, ...] = ()
-    only: tuple[str, ...] = field(default=())  # functions to change; empty: all of them
-
-
-TARGETS = {
-    "ws_bound": Target(
-        ("ws_bound.terms", "ws_bound.squares", "ws_bound.activations", "three_layer.pair_terms", "ws_bound.traces"),
-        ("three_layer.oracle", "three_layer.checks"),
-        (
-            *("block_ww", "block_vv", "block_vw", "block_wv", "_square", "_lemma_four", "_lemma_five", "grams"),
-            *("_sigmoid", "_tanh", "_softplus", "_gelu", "phi_matrix", "psi_matrix", "_trace_ww", "_trace_vv"),
-            *("_gradient", "_summed_square", "_block_square"),
-        ),
-    ),
-    "hsr": Target(
-        ("three_layer.pair_terms", "hsr.derivatives", "hsr.gradients"),
-        ("three_layer.oracle", "three_layer.checks"),
-        (
-            *("a_phi", "b_phi", "c_phi", "d_phi", "a_psi", "b_psi", "c_psi", "d_psi", "e_phi", "f_phi", "g_phi"),
-            *("e_psi", "f_psi", "w_phi", "w_psi", "w_omega", "v_phi", "v_psi", "v_omega", "_by_w", "_by_v"),
-            *("_trace", "_square", "theorem_one", "<lambda>"),
-        ),
-    ),
-    "dag": Target(
-        ("dag.printed", "dag.parameters", "dag.blocks_of_attention", "dag.recursion", "dag.residual", "dag.ranks"),
-        ("dag.networks", "dag.oracle", "dag.graphs", "dag.compare"),
-        (
-            *("equation_2", "one_sided", "compute", "routed", "path_jacobian", "sources", "algorithm_1", "pure"),
-            *("third", "mixed", "right_5", "softmax_second", "softmax_first", "unrelated_with_exact", "product"),
-            *("diagonal_with_exact", "example_6", "figure_1", "boundary", "theorem_93", "proposition_92"),
-            *(
-                "relative_rank",
-                "allowed",
-                "stable",
-                "effective",
-                "power_rate",
-                "algorithm_4",
-                "hutchinson",
-                "total_of_paths",
-            ),
-            *("products", "batch_norm", "rates", "footnote_2", "equation_11", "i_1", "equation_5"),
-        ),
-    ),
-    "scalar": Target(
-        ("scalar.linear_terms", "scalar.relu", "scalar.bias_terms", "scalar.linear"),
-        ("scalar.cases", "scalar.oracle"),
-        (
-            *("trace", "outliers", "spectrum", "outlier_vector", "sharpness_form", "right_matrix", "right_schur"),
-            *("woodbury", "eq17_19", "eq24_25", "nu", "eq26", "eq27", "eq31", "eq32", "cell_matrix", "cell_values"),
-            *("gradient", "single_hessian", "average_hessian", "sample_hessian", "block_hessian", "low_rank", "eq83"),
-            *("eq84", "form", "eq85", "eq86_96", "simplified", "factored", "pair", "depressed", "triple", "output"),
-        ),
-    ),
-    "attention": Target(
-        ("attention.tables", "attention.case_one", "attention.case_two", "attention.gradients", "attention.matrix"),
-        ("attention.terms",),
-        ("<lambda>", "df01", "ds", "_dc", "_h2", "_chain", "_second"),
-    ),
-}
+LIMIT = 30
+"""Most formulas that are asked about one change."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One injected error: where, what, and which formula caught it ("" for none)."""
+    """One injected error: where, what, which formula caught it ("" for none), and why it is no error ("" if it is)."""
 
     paper: str
     kind: str
     place: str
     change: str
     caught_by: str
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a changed syntax tree."""
-
-    def __init__(self, name: str, tree: ast.Module) -> None:
-        self.name, self.tree = name, tree
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        return importlib.util.spec_from_loader(fullname, self) if fullname == self.name else None
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        exec(compile(self.tree, self.name, "exec"), module.__dict__)
-
-
-@contextmanager
-def changed(key: str, name: str, tree: ast.Module) -> Iterator[Paper]:
-    """The paper with one of its modules replaced; everything is as before afterwards."""
-    prefixes = (f"{PACKAGE}.{key}", f"{PACKAGE}.three_layer")
-    kept = {f"{PACKAGE}.{m}" for m in TARGETS[key].kept}
-    own = [m for m in sys.modules if m.startswith(prefixes) and m not in kept]
-    saved = {m: sys.modules.pop(m) for m in own}
-    finder = _Finder(f"{PACKAGE}.{name}", tree)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield importlib.import_module(f"{PACKAGE}.{key}").PAPER
-    finally:
-        sys.meta_path.remove(finder)
-        for m in [m for m in sys.modules if m.startswith(prefixes) and m not in kept]:
-            del sys.modules[m]
-        sys.modules.update(saved)
-        for m, module in saved.items():
-            parent, _, child = m.rpartition(".")
-            setattr(sys.modules[parent], child, module)
-
-
-def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
-    """(module, function name, first line) of all code that a check can reach, through closures, globals, containers."""
-    found: set[tuple[str, str, int]] = set()
-    seen: set[int] = set()
-
-    def visit(item: Any) -> None:
-        if id(item) in seen or isinstance(item, (str, int, float, bool, bytes, type(None))):
-            return
-        seen.add(id(item))
-        if isinstance(item, types.FunctionType):
-            if not item.__module__.startswith(PACKAGE):
-                return
-            code(item.__code__, item.__globals__, item.__module__)
-            for cell in item.__closure__ or ():
-                visit(cell.cell_contents)
-        elif isinstance(item, types.MethodType):
-            visit(item.__func__)
-            for value in vars(item.__self__).values() if hasattr(item.__self__, "__dict__") else ():
-                visit(value)
-        elif isinstance(item, type):
-            for value in vars(item).values() if item.__module__.startswith(PACKAGE) else ():
-                visit(value.fget if isinstance(value, property) else value)
-        elif isinstance(item, functools.partial):
-            for part in (item.func, *item.args, *item.keywords.values()):
-                visit(part)
-        elif hasattr(item, "__wrapped__"):
-            visit(item.__wrapped__)
-        elif isinstance(item, (tuple, list, set, frozenset)):
-            for part in item:
-                visit(part)
-        elif isinstance(item, dict):
-            for part in item.values():
-                visit(part)
-        elif type(item).__module__.startswith(PACKAGE) and hasattr(item, "__dict__"):
-            for part in vars(item).values():
-                visit(part)
-
-    def code(block: types.CodeType, space: dict[str, Any], module: str) -> None:
-        found.add((module, block.co_name, block.co_firstlineno))
-        for name in block.co_names:
-            if name in space and not isinstance(space[name], types.ModuleType):
-                visit(space[name])
-            for other in (v for v in (space.get(n) for n in block.co_names) if isinstance(v, types.ModuleType)):
-                if other.__name__.startswith(PACKAGE) and hasattr(other, name):
-                    visit(getattr(other, name))
-        for constant in block.co_consts:
-            if isinstance(constant, types.CodeType):
-                code(constant, space, module)
-
-    visit(check)
-    return found
+    same: str = ""
 
 
 def sites(key: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, Mutation]]:
     """(module, mutation) of every place that can be changed, in the order of the modules."""
     target = TARGETS[key]
-    found = []
-    for name in target.modules:
-        source = ROOM.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-        found += [(name, m) for m in mutations(source, target.only, kinds)]
-    return found
+    return [(name, m) for name in target.modules for m in mutations(source_of(name), target.only, kinds)]
 
 
 def trials(key: str, count: int) -> Iterator[Trial]:
@@ -216,38 +60,85 @@ def trials(key: str, count: int) -> Iterator[Trial]:
             yield Trial(key, "hypothesis", formula.place, f"without {what}", caught)
 
 
-def held_out_trials(key: str, count: int, seed: int) -> Iterator[Trial]:
-    """`count` mutants of one paper of the kinds that no check was refined on: a random one of each kind in turn."""
+def drawn(key: str, kinds: Sequence[str], count: int, seed: int) -> Iterator[Trial]:
+    """`count` errors of one paper of these kinds, a random one of each kind in turn, and the changes met on the way
+    that are no errors."""
     chance = random.Random(f"{key} {seed}")
-    by_kind: dict[str, list[tuple[str, Mutation]]] = {kind: [] for kind in held_out.KINDS}
-    for name, mutation in sites(key, held_out.KINDS):
+    by_kind: dict[str, list[tuple[str, Mutation]]] = {kind: [] for kind in kinds}
+    for name, mutation in sites(key, kinds):
         by_kind[mutation.kind].append((name, mutation))
     for found in by_kind.values():
         chance.shuffle(found)
-    turns = [found[k] for k in range(count) for found in by_kind.values() if k < len(found)]
-    yield from _tried(key, turns[:count])
+    longest = max(len(found) for found in by_kind.values())
+    turns = [found[k] for k in range(longest) for found in by_kind.values() if k < len(found)]
+    left = count
+    for trial in _tried(key, turns):
+        yield trial
+        left -= not trial.same
+        if not left:
+            return
 
 
-def _tried(key: str, chosen: Sequence[tuple[str, Mutation]]) -> Iterator[Trial]:
+def _tried(key: str, chosen: Iterable[tuple[str, Mutation]]) -> Iterator[Trial]:
     own = paper(key)
     reach = {f.id: reached(f.check) for f in own.formulas}
     for name, mutation in chosen:
         module = f"{PACKAGE}.{name}"
         near = [f.id for f in own.formulas if (module, mutation.function, mutation.start) in reach[f.id]]
         near.sort(key=lambda i: len(reach[i]))
-        yield Trial(key, mutation.kind, f"{name}:{mutation.line}", mutation.change, _catch(key, name, mutation, near))
+        same = unchanged(key, name, mutation, near[:LIMIT])
+        caught = _catch(key, name, mutation, near[:LIMIT])
+        yield Trial(key, mutation.kind, f"{name}:{mutation.line}", mutation.change, caught, same)
 
 
-def _catch(key: str, name: str, mutation: Mutation, near: Sequence[str], limit: int = 12) -> str:
+def unchanged(key: str, name: str, mutation: Mutation, near: Sequence[str]) -> str:
+    """Why the change leaves the value as it is, "" where it does not or that cannot be decided; no verdict is asked."""
+    source, one = source_of(name), key == "attention"
+    try:
+        found = equivalence.candidates(ast.parse(source), mutation.apply(source), mutation.path)
+    except (AttributeError, IndexError, TypeError):
+        return ""  # the change took away what lies on the way to it
+    tree = equivalence.instrumented(source, mutation.path, found)
+    seen = [equivalence.Seen() for _ in found]
+    why: list[str] = []
+    with _every_index(key), changed(key, name, tree, {equivalence.RECORD: equivalence.recorder(seen)}) as own:
+        checks = {f.id: f.check for f in own.formulas}
+        for place in near:
+            try:
+                checks[place]()
+            except Exception:  # a symbol that has no value here: nothing is decided
+                return ""
+            why = [equivalence.reason(wanted, known, one) for wanted, known in zip(found, seen, strict=True)]
+            if not any(why) and any(known.count >= equivalence.FEWEST for known in seen):
+                return ""  # further instances can only add types
+    return next((text for text in why if text), "")
+
+
+@contextmanager
+def _every_index(key: str) -> Iterator[None]:
+    """The attention paper's clauses at every index tuple that their case admits, at two sizes."""
+    if key != "attention":
+        yield
+        return
+    from experiments.paper_audit.attention import terms
+
+    saved = terms.SIZES, terms.TUPLES_PER_SIZE
+    terms.SIZES, terms.TUPLES_PER_SIZE = ((3, 2),), 10**6
+    try:
+        yield
+    finally:
+        terms.SIZES, terms.TUPLES_PER_SIZE = saved
+
+
+def _catch(key: str, name: str, mutation: Mutation, near: Sequence[str]) -> str:
     """Id of the first formula that notices the mutant; those whose check reaches least come first."""
-    source = ROOM.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     for formula in paper(key).formulas:
-        if formula.id in near[:limit] and formula.expected != "holds":
+        if formula.id in near and formula.expected != "holds":
             _known(key, formula.id)  # before the mutant takes the paper's place
     try:
-        with changed(key, name, mutation.apply(source)) as mutant:
+        with changed(key, name, mutation.apply(source_of(name))) as mutant:
             formulas = {f.id: f for f in mutant.formulas}
-            return next((i for i in near[:limit] if _notices(key, formulas[i])), "")
+            return next((found for i in near if (found := _notices(key, formulas[i]))), "")
     except Exception as error:
         return f"import: {type(error).__name__}"  # the module cannot even be read
 
@@ -258,17 +149,21 @@ def _known(key: str, formula: str) -> Outcome:
     return next(f for f in paper(key).formulas if f.id == formula).check()
 
 
-def _notices(key: str, formula: Formula) -> bool:
+def _notices(key: str, formula: Formula) -> str:
+    """The formula's id where it notices, followed by the error where it cannot be evaluated; else ""."""
     try:
         found = formula.check()
-        if found.agreement != formula.expected:
-            return True
-        if formula.expected == "holds":
-            return False
-        known = _known(key, formula.id)
-        return found.witness != known.witness or abs(found.printed - known.printed) > 1e-6 * abs(known.printed)
-    except Exception:  # a formula that cannot be evaluated is a row that says so
-        return True
+    except Exception as error:  # a formula that cannot be evaluated is a row that says so
+        return f"{formula.id}: {type(error).__name__}"
+    if found.agreement != formula.expected:
+        return formula.id
+    if formula.expected == "holds":
+        return ""
+    known = _known(key, formula.id)
+    other = any(
+        abs(new - old) > 1e-6 * abs(old) for new, old in ((found.printed, known.printed), (found.mean, known.mean))
+    )
+    return formula.id if other or found.witness != known.witness else ""
 
 
 def rows(count: int = 50) -> list[dict[str, Any]]:
@@ -277,8 +172,13 @@ def rows(count: int = 50) -> list[dict[str, Any]]:
 
 
 def held_out_rows(count: int, seed: int) -> list[dict[str, Any]]:
-    """The same of the kinds that the checks were not refined on (`held_out`)."""
-    return _table(trial for key in keys() for trial in held_out_trials(key, count, seed))
+    """The same of the kinds of the first held-out sample (`held_out`)."""
+    return _table(trial for key in keys() for trial in drawn(key, held_out.KINDS, count, seed))
+
+
+def slip_rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """The same of the kinds of the second (`slips`)."""
+    return _table(trial for key in keys() for trial in drawn(key, slips.KINDS, count, seed))
 
 
 def _table(found: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -290,6 +190,7 @@ def _table(found: Iterable[Trial]) -> list[dict[str, Any]]:
             "change": t.change,
             "caught": bool(t.caught_by),
             "by": t.caught_by,
+            "same": t.same,
         }
         for t in found
     ]

@@ -92,7 +92,10 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the cell."""
     frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
-    note(figure, "drawn: the first seed")
+    note(
+        figure,
+        "drawn: the first seed; the paper's figure, too, has 6 neurons in the positive and 4 in the negative cell",
+    )
     ax = axes[0, 0]
     for cell, part in frame.groupby("cell"):
         colour, marker = CELL[str(cell)]
@@ -154,6 +157,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
     axes[0, 0].set_ylabel("λ1 and trace")
     axes[1, 0].set_ylabel("λ2")
+    note(figure, "thick: the first seed, thin: the others; the caption's rate is 0.18 for both networks")
     for ax, (network, rate) in zip(axes[0], panels, strict=True):
         cell = ", positive cell" if network == "relu" else ""
         ax.set_title(f"{NAMES[network]}{cell}, rate {rate:g}", loc="left")
@@ -183,6 +187,7 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
         for x, name in ((-0.13, "early"), (2 / 3, "late"), (1.4, "divergent")):
             ax.text(x, 0.97, name, transform=ax.get_xaxis_transform(), ha="center", va="top")
         ax.set_xlabel("⟨w,v⟩ / θ*")
+    note(figure, "a dot is a recorded step of a run, all rates and seeds")
     low, high = axes[0, 0].get_ylim()
     axes[0, 0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
     axes[0, 0].set_ylabel("second outlier λ2")
@@ -267,7 +272,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     networks, factors = sorted(frame["network"].unique()), sorted(frame["factor"].unique())
     starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
     figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
-    note(figure, "drawn: the first seed")
+    note(figure, "drawn: the first seed; a large mark at the top: the run diverges")
     for row, network in enumerate(networks):
         for column, start in enumerate(starts):
             ax = axes[row, column]
@@ -332,6 +337,9 @@ def edge_final(tables: Mapping[str, pd.DataFrame]) -> Figure:
             ax.set_xticks(range(len(factors)), [f"{f:g}" for f in factors])
             if row == len(networks) - 1:
                 ax.set_xlabel("factor: rate over 2/sharpness of the reference")
+    note(
+        figure, "a mark is the largest, a line the range over the last 20 steps of a run; hollow, at the top: diverged"
+    )
     letter(axes, [f"{NAMES[n]}, {s} start" for n in networks for s in starts])
     shared_legend(figure)
     return figure

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, wedge_scale
 from experiments.scalar_spectrum import figures as draw
 from runner.contract.analysis import Analysis, Tables
@@ -52,4 +53,8 @@ class ScalarSpectrumAnalysis(Analysis):
     def notes(self) -> list[str]:
         fitted = self.tables.get("wedge_scale")
         said = [] if fitted is None or not len(fitted) else list(wedge_scale.notes(fitted))
-        return [*claims.notes(self.experiment, self.tables), *said]
+        return [
+            *claims.notes(self.experiment, self.tables),
+            *said,
+            *(unchecked("scalar_spectrum") if self.tables else ()),
+        ]

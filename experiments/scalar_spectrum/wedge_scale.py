@@ -146,17 +146,22 @@ def figure(table: pd.DataFrame) -> Figure:
     Share of the runs whose second outlier starts negative: it turns positive once and stays so (the text's low rate),
     or changes sign three times or more (its high rate).
     """
-    import matplotlib.pyplot as plt
+    from experiments.scalar_spectrum.claims import wedge_name
+    from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
+    from runner.report.looks import COLOURS, DASHES, MARKERS
 
     found = shares(table)
-    drawn, axes = plt.subplots(1, len(PATTERNS), figsize=(8, 3.3), sharey=True, layout="constrained")
-    for ax, (name, title) in zip(axes, PATTERNS.items(), strict=True):
+    drawn, axes = new_figure(1, len(PATTERNS), width=8.0, height=3.3, sharey=True)
+    for ax, name in zip(axes[0], PATTERNS, strict=True):
         for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):
-            ax.plot(part["sigma"], part[name], "os^v"[i % 4] + "-", label=f"{network}, left slope {-left:g}")
-        ax.set_xscale("log")
+            label = f"{network}, {wedge_name(float(left))}"
+            beside = part["sigma"] * 1.03 ** (i - 1.5)  # lines that agree are seen side by side
+            ax.plot(beside, part[name], color=COLOURS[i], marker=MARKERS[i], linestyle=DASHES[i], label=label)
+        log_axis(ax, "x")
         ax.set_ylim(-0.03, 1.03)
-        ax.set_title(title, fontsize=9)
         ax.set_xlabel("scale σ of the wedge data (fitted)")
-    axes[0].set_ylabel("share of runs")
-    axes[0].legend(fontsize=7)
+    axes[0, 0].set_ylabel("share of runs")
+    note(drawn, f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale")
+    letter(axes, list(PATTERNS.values()))
+    shared_legend(drawn)
     return drawn

@@ -60,6 +60,7 @@ class WsBound(Experiment):
     error_points: int = free()
     polish_tolerance: float = since(1e-9)
     polish_steps: int = since(200)
+    further_steps: int = report_only(400)  # a parameter of the cells that polish: searches do not depend on it
     far: float = since(25.0)
     draws: int = since(6, free=True)
     portrait_hidden: int
@@ -105,10 +106,11 @@ class WsBound(Experiment):
         found = list(searches) if "search" in self.part else []
         if "polish" in self.part:
             kept = [c for c in searches if self._polished(c)]
-            found += [Cell({"part": "polish"} | dict(c.params), round(1.5 * c.seconds, 2), 0.35) for c in kept]
+            about: dict[str, Scalar] = {"part": "polish", "further": self.further_steps}
+            found += [Cell(about | dict(c.params), round(2.5 * c.seconds, 2), 0.35) for c in kept]
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            found.append(Cell({"part": "draws"}, round(seconds, 2), 0.35))
+            found.append(Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35))
         return found
 
     def _polished(self, cell: Cell) -> bool:

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.printed import statements
 from experiments.ws_bound.analysis import (
     PAPER_ACTIVATION,
     Tables,
-    Variant,
     polished_variants,
     split_low_high,
     unique_points,
     variants,
     where_led,
 )
+from experiments.ws_bound.case import Case, Made
 from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import exact_claims, inequalities
+from experiments.ws_bound.text_claims import form, views
 from runner.contract.claim import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
@@ -32,36 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.ws_bound import WsBound
-
-Made = Iterator[tuple[str, Claim]]
-"""(variant, claim)."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the claims of one variant look at. points: unique critical points of both widths."""
-
-    experiment: WsBound
-    variant: Variant
-    points: pd.DataFrame
-    evidence: Evidence
-    says: Mapping[str, Statement]
-
-    @property
-    def narrow(self) -> pd.DataFrame:
-        return self.points[self.points["hidden"] == self.experiment.portrait_hidden]
-
-    @property
-    def mark(self) -> str:
-        """The variant in the marks of a row."""
-        return mark(self.variant)
-
-
-def mark(variant: Variant) -> str:
-    """'fitted', or 'fitted tanh' for an activation beyond the paper, 'fitted polished' where its ends lead."""
-    beyond = variant.activation != PAPER_ACTIVATION
-    name = f"{variant.protocol} {variant.activation}" if beyond else variant.protocol
-    return f"{name} polished" if variant.polished else name
 
 
 def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
@@ -75,6 +46,7 @@ def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], 
         case = Case(experiment, variant, unique_points(tables, variant), evidence, says)
         if not case.narrow.empty:
             found += [*_sharpness(case), *_generalisation(case), *_norms(case), *_widths(case), *_paths(case, tables)]
+            found += [*views(case, tables), *form(case)]
         exact += [(case.mark, claim) for claim in exact_claims(tables, variant, says)]
     for variant in polished_variants(experiment, tables):
         evidence = Evidence(rule, experiment.level, variant.group, tests)
@@ -110,6 +82,12 @@ def _generalisation(c: Case) -> Made:
             return float(high[f"f1_test{size}"].std()) / below if below > 0 else math.nan
 
         yield name, c.evidence.compared(c.says["sharp points vary more"], by_seed(c.narrow, spread))
+
+        def middle(rows: pd.DataFrame, size: int = size) -> float:
+            low, high = split_low_high(rows, c.experiment.low_share)
+            return float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median())
+
+        yield name, c.evidence.compared(c.says["lower median score"], by_seed(c.narrow, middle))
 
 
 def _critical(c: Case, tables: Tables) -> Made:

@@ -21,6 +21,7 @@ from runner.contract.experiment import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
 from runner.training.polish import KINDS, Goal, Polished, Smooth, polish
+from runner.training.stretched import polish_further
 
 if TYPE_CHECKING:
     from experiments.ws_bound import WsBound
@@ -31,24 +32,31 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """When polishing ends. far: norm of theta beyond which a point runs off; tolerance: of the gradient norm."""
+    """When polishing ends. far: norm of theta beyond which a point runs off; tolerance: of the gradient norm; further:
+    steps in asinh theta of what is unfinished after `steps`, as many again in theta."""
 
     far: float
     tolerance: float
     steps: int
+    further: int = 0
 
 
 def limits(experiment: WsBound, search: Search) -> Limits:
     """`far` is a multiple of the largest norm that a start can have, half_range √D."""
     largest = experiment.training.half_range * search.starts.shape[1] ** 0.5
-    return Limits(experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps)
+    return Limits(
+        experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps, experiment.further_steps
+    )
 
 
 def lead(theta: Tensor, x: Tensor, q: Tensor, activation: str, limits: Limits, goal: Goal = "downhill") -> Polished:
     """`polish` of the network's loss from theta (S, D)."""
     args = (x, q, activation)
     loss = Smooth(lambda t: tl.loss(t, *args), lambda t: tl.gradient(t, *args), lambda t: tl.hessian(t, *args))
-    return polish(loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps)
+    found = polish(loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps)
+    if goal == "downhill" and limits.further:
+        found = polish_further(loss, found, far=limits.far, tolerance=limits.tolerance, steps=limits.further)
+    return found
 
 
 def short(values: Tensor) -> Tensor:

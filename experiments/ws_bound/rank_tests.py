@@ -131,16 +131,21 @@ def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iter
 
 def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
     """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of equal counts."""
-    import numpy as np
-
     for seed, rows in by_seed(narrow):
-        ordered = rows.sort_values("RtR_norm_sq", kind="stable")
-        parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
-        centre = [ordered["RtR_norm_sq"].iloc[p].median() for p in parts]
-        edge = [ordered["lambda_sup"].iloc[p].min() for p in parts]
+        centre, edge = lower_edge(rows)
         about: dict[str, Any] = {
             "where": "Fig. 12",
             "figure": variant.figure("fig12"),
             "group": f"{variant.group} seed={seed}",
         }
         yield stats.spearman(centre, edge, name="lower edge of bound over RtR_norm_sq", **about)
+
+
+def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """(median ||RᵀR||², smallest bound) of bins of equal counts, by rising ||RᵀR||²: what is tested and drawn."""
+    import numpy as np
+
+    ordered = rows.sort_values("RtR_norm_sq", kind="stable")
+    parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
+    centre = [float(ordered["RtR_norm_sq"].iloc[p].median()) for p in parts]
+    return centre, [float(ordered["lambda_sup"].iloc[p].min()) for p in parts]

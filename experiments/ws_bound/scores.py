@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from experiments.printed import unchecked
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points, variants, where_led
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def notes(experiment: WsBound, tables: Tables) -> list[str]:
                 f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
                 f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
             )
-    return [line for line in found if line]
+    return [line for line in found if line] + unchecked("ws_bound")
 
 
 def _where_they_lead(experiment: WsBound, tables: Tables) -> str:

@@ -27,7 +27,8 @@ class Statement:
     has to keep, `strict` where they themselves do not count. number, std, n: a printed value, its population std over
     n seeds, and `rounding`, half a unit of its last printed digit (a statement has limits or a number). margin: how
     far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reading: how
-    words became limits, '' where the limits themselves are printed.
+    words became limits, '' where the limits themselves are printed. sharp: the limits are the paper's own; False where
+    a reading set them, which is no line that a number could be held to without its error.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Statement:
     n: int = 1
     margin: float = NAN
     reading: str = ""
+    sharp: bool = True
 
     @property
     def threshold(self) -> str:

@@ -263,7 +263,7 @@ def describe(statistic: Statistic) -> str:
         return f"slope {s.slope:.3g}, R² = {s.r2:.3f}, n = {s.n_a}"
     if s.kind == "summary":
         return f"mean {s.mean:.3g} ± {s.std:.2g}, median {s.median:.3g}, n = {s.n_a}"
-    parts = [f"{names.get(s.kind, s.kind)} p = {_p(s.p)}"]
+    parts = [f"{names.get(s.kind, s.kind)} p {'' if s.p < LEAST_P else '= '}{_p(s.p)}"]
     if math.isnan(s.p):
         return f"{names.get(s.kind, s.kind)}: {s.note or 'no test'}"
     if not math.isnan(s.p_holm):
@@ -278,8 +278,12 @@ def describe(statistic: Statistic) -> str:
     return "\n".join(lines)
 
 
+LEAST_P = 1e-4
+"""Below it a figure says no more than that."""
+
+
 def _p(p: float) -> str:
-    return "< 1e-4" if p < 1e-4 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    return f"< {LEAST_P:.0e}".replace("e-0", "e-") if p < LEAST_P else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
 def identity_line(ax: Axes, *, label: str = "equality") -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from runner.report.sharpness import FACTORS, sharpness
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -23,7 +25,7 @@ def findings_text(
     held = [statement_line(c) for c in said if c["verdict"] == "confirmed"]
     numbers = _counts(r["verdict"] for r in scored)
     if scored:
-        parts.append(f"## Printed numbers\n\n{len(scored)} in the paper: {numbers}.\n")
+        parts.append(f"## Printed numbers\n\n{len(scored)} in the paper: {numbers}.{_power(scorecard)}\n")
     parts.append(_section("What held", held))
     lost = [statement_line(c) for c in said if c["verdict"] == "refuted"]
     lost += [number_line(r) for r in scored if r["verdict"] == "not reproduced"]
@@ -38,6 +40,22 @@ def findings_text(
     return "\n".join(part for part in parts if part)
 
 
+def _power(scorecard: pd.DataFrame) -> str:
+    """What the scorecard would still let pass, how many rows repeat others, and the test of the printed spread."""
+    found = sharpness(scorecard).set_index("what")
+    if not len(found):
+        return ""
+    passes = {f: found.loc[f"passes at × {f:g}"] for f in FACTORS[:3]}
+    text = ", ".join(f"{row['value']:.0f} at × {f:g}" for f, row in passes.items())
+    text = f" Of {passes[1.0]['of']:.0f} that can fail, within their margin were all our values multiplied: {text}."
+    if "rows not independent" in found.index and found.loc["rows not independent", "value"]:
+        text += f" {found.loc['rows not independent', 'value']:.0f} repeat the values of another row."
+    if "std differs" in found.index:
+        row = found.loc["std differs"]
+        text += f" The printed spread differs from ours in {row['value']:.0f} of {row['of']:.0f} (F test at 5 %)."
+    return text
+
+
 def _section(heading: str, lines: Sequence[str], longest: int = LONGEST) -> str:
     if not lines:
         return ""
@@ -50,7 +68,9 @@ def statement_line(claim: Mapping[str, Any]) -> str:
     text = f"{claim['statement']} ({claim['where']})" if claim.get("where") else str(claim["statement"])
     measured = f": {_shown(claim['statistic'])}" if _shown(claim.get("statistic")) else ""
     against = f", held against {claim['threshold']}" if measured and claim.get("threshold") else ""
-    return f"{text}{measured}{against}{_needed(claim)}"
+    marks = str(claim.get("variants") or "")
+    scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in marks else ""
+    return f"{text}{measured}{against}{scope}{_needed(claim)}"
 
 
 def number_line(row: Mapping[str, Any]) -> str:

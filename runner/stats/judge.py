@@ -8,6 +8,11 @@ there is nothing to test; *by construction* when it could not have come out othe
 Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
 refuted when a part is at the level that their number asks for (Bonferroni), so that a statement with many parts is not
 refuted by chance.
+
+Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
+measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further
+seeds is a mark of its own, "(other seeds)".
 """
 
 from __future__ import annotations
@@ -108,12 +113,14 @@ def bound(
     group: str = "",
     where: str = "",
     statement: str = "",
+    same: Mapping[str, float] | None = None,
 ) -> Claim:
     """The mean over seeds keeps the statement's limits in every part. known: fewest seeds to decide.
 
     A part is confirmed when its 95 % interval lies within the limits, and refutes when its interval at the level
     1 − 0.05/parts lies wholly outside. what: a statement, or the name of one given by the other arguments.
-    over: what varies, in words.
+    over: what varies, in words. same: part -> the paper's own statistic on its own networks and images, without chance;
+    such a part is confirmed or refuted by that number alone, if the limits are the paper's own, too.
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
     if not says.decidable:
@@ -121,7 +128,11 @@ def bound(
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
-    return _joined(says, samples, found, group, over=over)
+    facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
+    if not facts or not says.sharp:
+        return _joined(says, samples, found, group, over=over)
+    own: dict[str, tuple[Verdict, float]] = {n: (decide(says.holds(v)), NAN) for n, v in facts.items()}
+    return _as_facts(_joined(says, samples, found | own, group, over=over), facts, found | own, found)
 
 
 def number(
@@ -139,8 +150,9 @@ def number(
     """The mean over seeds is the printed number in every part: the equivalence test of the scorecard.
 
     what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
-    same: part -> the paper's own statistic on its own networks and images; where that has every printed digit, the
-    part is confirmed as *identical* rows of a scorecard are, whatever the spread over seeds.
+    same: part -> the paper's own statistic on its own networks and images, without chance; where that has every printed
+    digit, the part is confirmed as *identical* rows of a scorecard are, whatever the spread over seeds, and refuted
+    where it lies outside the margin.
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
     if math.isnan(says.number):
@@ -154,13 +166,42 @@ def number(
         compared = equal(sample, theirs, margin)
         few = sample.n < known
         found[name] = ("no power", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
-    identical = [n for n, v in (same or {}).items() if n in found and digits_agree(v, says.number, says.rounding)]
-    found |= {name: ("confirmed", NAN) for name in identical}
-    made = _joined(says, samples, found, group, f"{says.number:g} ± {margin:.3g}")
+    facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
+    identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
+    own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}
+    own |= {n: ("refuted", NAN) for n, v in facts.items() if n not in own and abs(v - says.number) > margin}
+    made = _joined(says, samples, found | own, group, f"{says.number:g} ± {margin:.3g}")
+    if not own:
+        return made
+    made = _as_facts(made, {n: facts[n] for n in own}, found | own, found)
     if not identical:
         return made
     text = "every printed digit on the published networks and images" + f": {', '.join(identical)}" * (len(found) > 1)
     return replace(made, detail=f"{text}; {made.detail}")
+
+
+def _as_facts(
+    made: Claim,
+    facts: Mapping[str, float],
+    decided: Mapping[str, tuple[Verdict, float]],
+    elsewhere: Mapping[str, tuple[Verdict, float]],
+) -> Claim:
+    """A claim some of whose parts are facts about the published networks, with a mark for what other seeds say of each.
+
+    decided: verdict of every part; elsewhere: the verdicts by the interval over seeds.
+    """
+    alone = len(decided) == 1
+    marks = {"published networks" if alone else n: v for n, (v, _) in decided.items()}
+    marks |= {f"{n} (other seeds)" if n else "other seeds": elsewhere[n][0] for n in facts}
+    numbers = ", ".join(f"{n}: {v:.4g}" if n else f"{v:.4g}" for n, v in facts.items())
+    seeds = max(
+        (n for v, n in (elsewhere[name] for name in facts) if v == "no power" and math.isfinite(n)), default=NAN
+    )
+    text = f"on the published networks and images {numbers}"
+    text += "" if math.isnan(seeds) else f"; {seeds:g} seeds would decide it for others"
+    shown = next((facts.get(n, NAN) for n, (v, _) in decided.items() if v == made.verdict), NAN)
+    value = made.statistic if math.isnan(shown) else shown
+    return replace(made, statistic=value, detail=f"{text}; {made.detail}", variants=marked(marks))
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:

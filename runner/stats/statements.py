@@ -51,6 +51,7 @@ def _statement(row: dict[str, str]) -> Statement:
         strict=given.get("strict", "").lower() in ("1", "true", "yes"),
         n=int(_number("n", given.get("n", "1"))),
         reading=given.get("reading", ""),
+        sharp=True,
         **values,
     )
 

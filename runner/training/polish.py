@@ -44,7 +44,8 @@ CONTRACTION = 1e-2
 """Largest ||H⁻¹|| ||H|| times that step: Newton–Kantorovich's constant where H changes by itself over a length of
 1 + ||θ||. Beyond it the smallest eigenvalue may be what is left of the gradient."""
 SINGULAR = 1e-9
-"""|λ| below this share of the largest belongs to the kernel."""
+"""|λ| below this share of the largest, at the start or now, belongs to the kernel: where a loss vanishes all of its
+curvature does, and no eigenvalue is small against the others."""
 LONG = 0.1
 """A way, relative to 1 + ||θ||, that no convergence explains: a gradient of √tolerance is near any attained minimum."""
 FLOOR = 1e-3
@@ -54,16 +55,23 @@ SECULAR_STEPS = 15
 """Safeguarded Newton steps of the multiplier; the radius needs to be met to a tenth only."""
 
 
+def length(theta: Tensor) -> Tensor:
+    """||θ|| of points (S, D)."""
+    return theta.norm(dim=-1)
+
+
 @dataclass(frozen=True)
 class Smooth:
     """A function of D variables; every callable takes a batch of points (S, D).
 
-    value -> (S,); gradient -> (S, D); hessian -> (S, D, D), symmetric.
+    value -> (S,); gradient -> (S, D); hessian -> (S, D, D), symmetric. size -> (S,): the norm that `far` limits, ||θ||
+    unless the variables are others (`runner.training.stretched`).
     """
 
     value: Callable[[Tensor], Tensor]
     gradient: Callable[[Tensor], Tensor]
     hessian: Callable[[Tensor], Tensor]
+    size: Callable[[Tensor], Tensor] = length
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,7 @@ class _Walk:
         self.entry = start.clone()  # where the gradient was last above √tolerance
         self.gradient, self.value = function.gradient(start), function.value(start)
         self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
+        self.scale = self.eigenvalues.abs().amax(-1)  # the curvature that the kernel is nothing against
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.going = ~self._done(torch.arange(len(start)))
@@ -137,7 +146,7 @@ class _Walk:
 
     def _done(self, index: Tensor) -> Tensor:
         left = self.gradient[index].norm(dim=-1) <= FLOOR * self.tolerance
-        beyond = self.theta[index].norm(dim=-1) > self.far
+        beyond = self.function.size(self.theta[index]) > self.far
         return left | beyond | (self.radius[index] < SMALLEST_RADIUS) | self._isolated(index)
 
     def step(self) -> None:
@@ -171,10 +180,11 @@ class _Walk:
         self.going[index] = ~self._done(index)
 
     def _flat_part(self, way: Tensor) -> Tensor:
-        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the largest."""
+        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the largest, now or then."""
         size = self.eigenvalues.abs()
+        largest = torch.maximum(size.amax(-1), self.scale).unsqueeze(-1)
         along = (self.vectors.mT @ way.unsqueeze(-1)).squeeze(-1)
-        along = torch.where(size <= SINGULAR * size.amax(-1, keepdim=True), along, 0.0)
+        along = torch.where(size <= SINGULAR * largest, along, 0.0)
         return (self.vectors @ along.unsqueeze(-1)).squeeze(-1)
 
     def ended(self) -> Polished:
@@ -190,7 +200,7 @@ class _Walk:
         kind = torch.full((len(every),), KINDS.index("unfinished"))
         for name, where in (
             ("degenerate", still & ~goes_on),
-            ("infinity", (still & goes_on) | (self.theta.norm(dim=-1) > self.far)),
+            ("infinity", (still & goes_on) | (self.function.size(self.theta) > self.far)),
             ("saddle", isolated & (least < 0)),
             ("minimum", isolated & (least > 0)),
         ):

@@ -15,6 +15,7 @@ from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import INEQUALITIES
 from experiments.ws_bound.measure import macro_f1, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
+from experiments.ws_bound.text_claims import boundary_length, largest_rise
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
@@ -363,3 +364,13 @@ def test_partial_store_gives_a_partial_report(
     experiment.analyse(some).measured()
     for draw in experiment.analyse(some).figures().values():
         draw()
+
+
+def test_views_of_sharp_and_flat_points_are_measured() -> None:
+    axis = np.linspace(-1, 1, 5)
+    lines = pd.DataFrame({"alpha": axis, "sharpest_1": 3 + 10 * axis**2, "flattest_1": 3 + axis**2})
+    assert largest_rise(lines, "sharpest_1") == pytest.approx(10)
+    x1, x2 = (g.ravel() for g in np.meshgrid(np.arange(-5, 6), np.arange(-5, 6)))
+    grid = pd.DataFrame({"x1": x1, "x2": x2, "straight": x1 + 0.5, "corner": np.maximum(x1, x2) + 0.5})
+    assert boundary_length(grid, "straight") == pytest.approx(10)
+    assert boundary_length(grid, "corner") == pytest.approx(9, abs=0.6)  # two arms of 4.5, the corner cut

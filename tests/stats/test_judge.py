@@ -228,3 +228,38 @@ def test_statements_are_read_from_a_file(tmp_path):
     path.write_text("name,verdict\na,b\n")
     with pytest.raises(ValueError, match="expected the columns"):
         read_statements(path)
+
+
+def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
+    spread = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [3.0, 3.1, 2.9, 3.0, 3.05]}
+    above = statement(low=0.9, strict=True)
+    assert judge.bound(above, spread).variants == "no power: init; confirmed: final"
+    for value, verdict in ((0.908, "confirmed"), (0.9, "refuted"), (0.8, "refuted")):
+        found = judge.bound(above, spread, same={"init": value})
+        assert found.verdict == verdict  # the other part is confirmed
+        assert f"{verdict}: init" in found.variants and "no power: init (other seeds)" in found.variants
+        assert f"init: {value:.4g}" in found.detail and "seeds would decide it for others" in found.detail
+    assert judge.bound(above, spread, same={"other": 0.0}) == judge.bound(above, spread)
+    alone = judge.bound(above, spread["init"], same={"": 0.908})
+    assert alone.variants == "confirmed: published networks; no power: other seeds"
+    assert math.isnan(alone.seeds_needed)
+
+
+def test_limits_of_a_reading_decide_nothing_by_a_hair():
+    spread = [0.5, 1.5, 1.0, 0.7, 1.2]
+    assert judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict == "no power"
+    assert judge.bound(statement(low=0.9), {"": spread}, same={"": 0.899}).verdict == "refuted"
+
+
+def test_facts_do_not_hide_what_other_parts_say():
+    parts = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [0.5, 1.5, 1.0, 0.7, 1.2]}
+    assert judge.bound(statement(low=0.9), parts, same={"init": 1.0}).verdict == "no power"
+
+
+def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refuted():
+    spread = [0.5, 1.5, 1.0, 0.7, 1.2]
+    says = statement(number=1.0, rounding=0.05, n=5)
+    assert judge.number(says, spread).verdict == "no power"
+    assert judge.number(says, spread, same={"": 0.98}).verdict == "confirmed"  # every printed digit
+    assert judge.number(says, spread, same={"": 1.2}).verdict == "no power"  # within the margin, not the digits
+    assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.polish import Smooth, ball_minimiser, polish
+from runner.training.stretched import SCALE, polish_further, stretched
 
 
 def smooth(value) -> Smooth:
@@ -37,6 +38,7 @@ def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
     ("value", "kind"),
     [
         (lambda t: torch.exp(-t[0]) + t[1] ** 2, "infinity"),  # the infimum is not attained
+        (lambda t: torch.exp(-t[0]) + torch.exp(-2 * t[1]), "infinity"),  # all of its curvature vanishes with it
         (lambda t: t[0] ** 4 + t[1] ** 2, "degenerate"),  # attained, with a singular Hessian
         (lambda t: (t[0] * t[1] - 1) ** 2, "degenerate"),  # a curve of minima
         (lambda t: -t[0] + t[1] ** 2, "infinity"),  # no lower bound
@@ -45,6 +47,34 @@ def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
 )
 def test_what_is_no_isolated_point(value, kind: str) -> None:
     assert polish(smooth(value), rows([0.7, 0.3]), far=1e4).kind == [kind]
+
+
+def hyperbola(t: Tensor) -> Tensor:
+    """Falls for ever along t0 t1 = 1, toward 0, the slower the farther."""
+    return (t[0] * t[1] - 1) ** 2 + 1 / (1 + t[0].abs())
+
+
+def test_going_on_follows_a_valley_to_infinity() -> None:
+    start, limits = rows([1.5, 0.5], [2.0, 0.9]), {"far": 1e3, "tolerance": 1e-9}
+    crept = polish(smooth(hyperbola), start, steps=5, **limits)
+    led = polish_further(smooth(hyperbola), crept, steps=60, **limits)
+    assert crept.kind == ["unfinished"] * 2 and led.kind == ["infinity"] * 2
+    assert float(led.theta.norm(dim=1).min()) > 1e3 and bool((led.steps > crept.steps).all())
+
+
+def test_going_on_ends_at_a_minimum_where_there_is_one() -> None:
+    limits = {"far": 100.0, "tolerance": 1e-9}
+    stopped = polish(smooth(two_wells), rows([0.05, 0.3], [0.6, 0.2]), steps=2, **limits)
+    ended = polish_further(smooth(two_wells), stopped, steps=60, **limits)
+    assert stopped.kind == ["unfinished"] * 2 and ended.kind == ["minimum"] * 2
+    torch.testing.assert_close(ended.theta.abs(), rows([1, 0], [1, 0]), atol=1e-9, rtol=0)
+
+
+def test_stretched_has_the_derivatives_of_its_value() -> None:
+    f, u = stretched(smooth(hyperbola)), rows([5.7, -4.3], [2.0, 0.1])
+    want = smooth(lambda v: hyperbola(SCALE * v.sinh()))
+    torch.testing.assert_close(f.gradient(u), want.gradient(u), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(f.hessian(u), want.hessian(u), rtol=1e-12, atol=1e-12)
 
 
 def test_agrees_with_scipy_on_a_regular_minimum() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def tightness(bounds: pd.DataFrame) -> Figure:
         ax.set_xlabel("largest measured value / bound")
     axes[0, 0].set_yticks(range(len(names)), [_name(name) for name in names])
     axes[0, 0].invert_yaxis()
+    note(figure, "the largest over all seeds and sizes; the paper's bound is the line at 1")
     letter(axes, ["constant of the paper", "sharper constant (where proved)"])
     shared_legend(figure)
     return figure
@@ -95,6 +96,7 @@ def growth(bounds: pd.DataFrame) -> Figure:
         ax.set_xticks(sorted(set(values)), [f"{value:g}" for value in sorted(set(values))])
         ax.minorticks_off()
         ax.set_ylabel("largest measured value / bound")
+    note(figure, "the largest over all seeds and drawn instances; the paper's bound is 1")
     letter(axes, [f"n = {n}, d = {d}", f"R = {low:g}"])
     shared_legend(figure, columns=3)
     return figure
@@ -116,6 +118,7 @@ def index_cases(cases: pd.DataFrame) -> Figure:
     log_axis(ax, "y")
     ax.set_xlabel("radius R (spectral norm of W, V, X)")
     ax.set_ylabel("largest block norm / R⁶")
+    note(figure, "the largest over all seeds, sizes and instances")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     return figure
 
@@ -135,5 +138,6 @@ def convexity(table: pd.DataFrame) -> Figure:
     log_axis(ax, "both")
     ax.set_xlabel("γ of Theorem J.1, 42 n d R⁸")
     ax.set_ylabel("γ needed at the instances drawn")
+    note(figure, "a mark is the largest of a cell's instances; line: the paper's γ")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     return figure

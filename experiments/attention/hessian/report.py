@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiments.attention.hessian import claims
 from experiments.attention.hessian import figures as draw
+from experiments.printed import unchecked
 from runner.contract.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ class AttentionHessianAnalysis(Analysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables)
+        return [*claims.notes(self.tables), *(unchecked("attention") if self.tables else ())]

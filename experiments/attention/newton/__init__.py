@@ -2,7 +2,8 @@
 
 A cell is a study at a size: `contest` of all methods from blind and near starts; `certify`, Newton-Kantorovich in place
 of the theorem; `theorem`, the theorem itself and the minimiser over gamma; `identify`, what makes J singular and how
-much noise protects X; `layer` and `transformer`, trained targets, whose sizes are their own.
+much noise protects X; `layer` and `transformer`, trained targets, whose sizes are their own; `price`, the processor
+time of a multiply-add of each method.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from runner.training.kinds.minibatch import MinibatchTraining
 NEWTON = ("full", "line search", "truncated CG")
 KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
 METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
-STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer")
-SIZED = STUDIES[:3]
+STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer", "price")
+SIZED = (*STUDIES[:3], "price")
 AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
 TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
@@ -64,6 +65,8 @@ class AttentionNewton(Judged):
     decrease: float = since(1e-4)
     lbfgs_memory: int = since(30)
     lbfgs_starts: int = since(4, free=True)
+    price_steps: int = since(60)
+    price_repeats: int = since(3, free=True)
     ladder: list[float]
     rung_steps: int
     multiple: list[float]
@@ -104,6 +107,8 @@ class AttentionNewton(Judged):
         for name in (
             *counts,
             "noise_draws",
+            "price_steps",
+            "price_repeats",
             "sequences",
             "target_starts",
             "target_steps",
@@ -136,13 +141,13 @@ class AttentionNewton(Judged):
         return found
 
     def _seconds(self, study: str, size: str) -> float:
-        per_problem = {"contest": 12.0, "certify": 1.0, "theorem": 0.5, "identify": 8.0}
+        per_problem = {"contest": 12.0, "certify": 1.0, "theorem": 0.5, "identify": 8.0, "price": 3.0}
         if study in per_problem:
             return round(per_problem[study] * self.problems, 1)
         return 2.0 * self.sequences * self.target_starts
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.attention.newton import certify, contest, identify, regularised, targets
+        from experiments.attention.newton import certify, contest, identify, prices, regularised, targets
 
         study = str(cell.params["study"])
         if study == "identify":
@@ -154,6 +159,8 @@ class AttentionNewton(Judged):
         n, d = self.sizes(str(cell.params["size"]))
         if study == "contest":
             return _tables(contest.contest_rows(self, n, d, ctx))
+        if study == "price":
+            return _tables({"prices": prices.price_rows(self, n, d, ctx)})
         if study == "certify":
             return _tables({"balls": certify.certificate_rows(self, n, d, ctx)})
         return _tables(regularised.theorem_tables(self, n, d, ctx))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
+from experiments.attention.newton.prices import ALONE
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
 
@@ -20,6 +21,7 @@ Tables = Mapping[str, pd.DataFrame]
 FEWEST = 10  # problems below which an order says nothing
 CAPPED = 0.1  # share of starts at a cap above which a failure says nothing
 BEYOND = "beyond the paper"
+DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
 
 
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
@@ -50,6 +52,7 @@ def theorem_claims(setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[
         judge.exact(says["convexity"], {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())}, count),
         judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
         judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
+        judge.constructed(says["time of an iteration"], DENSE),
     ]
 
 
@@ -94,6 +97,8 @@ def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, St
         judge.bound(says["symmetry"], readings.by_size(solutions, "wrong_by_symmetry", "wrong")),
         judge.bound(says["proven"], readings.by_size(solutions, "wrong_certified", "wrong")),
     ]
+    if "prices" in tables and len(timed := readings.in_seconds(blind, tables["prices"], ALONE)):
+        found.append(judge.bound(says["equal time"], readings.lead(timed, "seconds")))
     return [replace(claim, group=BEYOND) for claim in found]
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.newton import readings
-from runner.report.figures import letter, log_axis, new_figure, shared_legend
+from experiments.attention.newton.prices import ALONE, TOGETHER
+from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_xlabel("start: |X0 − X_true| / |X_true|, or blind")
         ax.set_ylim(-0.03, 1.03)
     axes[0, 0].set_ylabel(f"share of starts recovered to {setup.recovered:.0%}")
+    note(figure, "starts of all seeds and problems together")
     letter(axes, [f"n x d = {size}" for size in found])
     shared_legend(figure, columns=3)
     return figure
@@ -61,18 +63,40 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     figure, axes = new_figure(1, len(found), width=1.2 + 2.9 * len(found), height=3.9, sharey=True)
     blind = table[table["origin"].astype(str) == "blind"]
     for ax, size in zip(axes[0], found, strict=True):
-        rows = blind[blind["size"] == size]
-        mean = (rows["work"] / rows["starts"]).median()
-        budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
-        for method in setup.method:
-            part = rows[rows["method"] == method]
-            share = [readings.solved_by(part, budget).mean() for budget in budgets]
-            ax.plot(budgets, share, label=method, markevery=12, **_method_look(setup.method, method))
-        log_axis(ax, "x")
-        ax.set_ylim(-0.03, 1.03)
+        _spent(ax, setup.method, blind[blind["size"] == size], "work")
         ax.set_xlabel("multiply-adds on blind starts")
     axes[0, 0].set_ylabel("expected share of problems recovered")
+    note(figure, "mean over the problems of all seeds")
     letter(axes, [f"n x d = {size}" for size in found])
+    shared_legend(figure, columns=3)
+    return figure
+
+
+def _spent(ax: Axes, methods: list[str], rows: pd.DataFrame, cost: str) -> None:
+    """Expected share of problems recovered against what is spent on blind starts, a curve a method."""
+    mean = (rows[cost] / rows["starts"]).median()
+    budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
+    for method in methods:
+        part = rows[rows["method"] == method]
+        share = [readings.solved_by(part, budget, cost).mean() for budget in budgets]
+        ax.plot(budgets, share, label=method, markevery=12, **_method_look(methods, method))
+    log_axis(ax, "x")
+    ax.set_ylim(-0.03, 1.03)
+
+
+def time(setup: AttentionNewton, table: pd.DataFrame, prices: pd.DataFrame) -> Figure:
+    """Expected share of problems recovered from blind starts, against the processor time spent on them: the contest's
+    multiply-adds at the price measured for each method, its starts one by one or stepped together (L-BFGS never is)."""
+    found = [size for size in readings.sizes(table) if size in set(prices["size"])]
+    figure, axes = new_figure(2, len(found), width=1.2 + 2.9 * len(found), height=6.6, sharey=True)
+    blind = table[table["origin"].astype(str) == "blind"]
+    for row, how in zip(axes, (ALONE, TOGETHER), strict=True):
+        timed = readings.in_seconds(blind, prices, how)
+        for ax, size in zip(row, found, strict=True):
+            _spent(ax, setup.method, timed[timed["size"] == size], "seconds")
+            ax.set_xlabel("processor time on blind starts (s)")
+        row[0].set_ylabel("expected share of problems recovered")
+    letter(axes, [f"n x d = {size}, starts {how}" for how in (ALONE, TOGETHER) for size in found])
     shared_legend(figure, columns=3)
     return figure
 
@@ -95,6 +119,7 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_yticks(range(len(total)), list(total.index))
         ax.set_xlabel("share of blind starts")
         ax.grid(False)
+    note(figure, "blind starts of all seeds and problems together")
     letter(axes, [f"n x d = {size}" for size in found])
     shared_legend(figure, columns=3)
     return figure
@@ -111,7 +136,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     log_axis(axes[0, 0], "x")
     axes[0, 0].set_xlabel("|X0 − X_true| over the certified radius")
     axes[0, 0].set_ylabel("share of starts that reach X_true")
-    axes[0, 0].legend(title="n x d", loc="lower left")
+    axes[0, 0].legend(title="n x d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
     parts = [("Newton–Kantorovich, around the data", first)]
     if len(theorem):
@@ -127,6 +152,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     axes[0, 1].set_xlabel("n x d")
     axes[0, 1].set_ylabel("admitted radius / |X_true|")
     axes[0, 1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    note(figure, "(a): starts of all seeds together; (b): a mark is a problem")
     letter(axes, ["Newton from spheres around X_true", "radii"])
     return figure
 
@@ -156,6 +182,7 @@ def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_visible(False)
     for ax in axes[:, 0]:
         ax.set_ylabel("noise / spread of B\nfor an error of 1 %")
+    note(figure, "a mark is a problem, the line their median")
     letter(axes, [axis.replace("_", " ") for axis in found] + [""] * (axes.size - len(found)))
     return figure
 
@@ -174,6 +201,7 @@ def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         log_axis(ax, "both")
         ax.set_xlabel(f"predicted: {text}")
     axes[0, 0].set_ylabel("|X − X_true| / |X_true|, measured")
+    note(figure, "a mark is a problem at one level of noise; line: equality")
     letter(axes, [f"{estimator}" for estimator, _, _ in pairs])
     shared_legend(figure, columns=5)
     return figure
@@ -197,6 +225,7 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
     log_axis(ax, "both")
     ax.set_xlabel("γ")
     ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
+    note(figure, "lines: median over problems, bands: quartiles")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
 
@@ -225,6 +254,7 @@ def targets(setup: AttentionNewton, table: pd.DataFrame, reading: pd.DataFrame) 
     axes[0, 1].set_ylabel("share of characters read (mean, range)")
     if len(reading):
         axes[0, 1].legend(loc="lower left")
+    note(figure, "(a): a mark is an input; (b): mean over inputs, band: their range")
     letter(axes, ["Levenberg–Marquardt from blind starts", "enumeration, position by position"])
     return figure
 

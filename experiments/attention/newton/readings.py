@@ -34,17 +34,29 @@ def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]
     return found
 
 
-def solved_by(rows: pd.DataFrame, work: float | Iterable[float]) -> pd.Series:
-    """Expected share 1 - (1 - p)^(work / mean work of a start) of the problems recovered from blind starts for `work`
-    multiply-adds, p the share of a problem's starts that recover it: starts are tried until the work is spent."""
+def solved_by(rows: pd.DataFrame, budget: float | Iterable[float], cost: str = "work") -> pd.Series:
+    """Expected share 1 - (1 - p)^(budget / mean cost of a start) of the problems recovered from blind starts for a
+    budget of multiply-adds, or of seconds where `cost` names them; p: share of a problem's starts that recover it.
+    Starts are tried until the budget is spent."""
     rate = rows["recovered"] / rows["starts"]
-    tries = np.asarray(work, dtype=float) / (rows["work"] / rows["starts"])
+    tries = np.asarray(budget, dtype=float) / (rows[cost] / rows["starts"])
     return 1 - (1 - rate) ** tries
 
 
-def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
+def in_seconds(contest: pd.DataFrame, prices: pd.DataFrame, how: str) -> pd.DataFrame:
+    """`contest` with a column `seconds`: its multiply-adds at the price that the same seed and size measured for the
+    method, the least seconds over work of the repeats. Rows without a price are left out."""
+    keys = ["size", "seed", "step"]
+    rows = prices[prices["how"] == how].rename(columns={"method": "step"})
+    price = (rows["cpu_seconds"] / rows["work"]).groupby([rows[key] for key in keys]).min()
+    steps = contest.assign(step=contest["method"].str.removesuffix(", continued"))
+    found = steps.join(price.rename("price"), on=keys).dropna(subset=["price"])
+    return found.assign(seconds=found["work"] * found["price"])
+
+
+def lead(blind: pd.DataFrame, cost: str = "work") -> dict[str, list[float]]:
     """method -> by seed, mean over sizes and problems: what Levenberg-Marquardt's starts recover less what the method
-    does for the same work."""
+    does for the same work, or in the same time."""
     keys = ["size", "seed", "problem"]
     budget = blind[blind["method"] == OURS].set_index(keys)
     found = {}
@@ -52,8 +64,8 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
         if method == OURS:
             continue
         other = rows.set_index(keys)
-        work = budget.loc[other.index, "work"]
-        ahead = solved_by(budget.loc[other.index], work) - solved_by(other, work)
+        spent = budget.loc[other.index, cost]
+        ahead = solved_by(budget.loc[other.index], spent, cost) - solved_by(other, spent, cost)
         found[str(method)] = list(ahead.groupby("seed").mean())
     return found
 

@@ -31,6 +31,8 @@ class AttentionNewtonAnalysis(Analysis):
         if "contest" in tables:
             drawn["contest"] = lambda: draw.contest(setup, tables["contest"])
             drawn["cost"] = lambda: draw.cost(setup, tables["contest"])
+            if "prices" in tables:
+                drawn["time"] = lambda: draw.time(setup, tables["contest"], tables["prices"])
             drawn["outcomes"] = lambda: draw.outcomes(setup, tables["contest"])
         if "balls" in tables:
             theorem = tables.get("theorem", pd.DataFrame())

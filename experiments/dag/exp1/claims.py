@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.comparisons import seed_fits
-from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
+from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, published_start, scored
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -32,23 +32,23 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     parts = {keys: rows for keys, rows in groups(distances, VARIANT) if keys[2] in ENDS}
     plain = {k: rows for k, rows in parts.items() if k[1] == "plain"}
     residual = {k: rows for k, rows in parts.items() if k[1] == "residual"}
-    same = published_start(tables, arch="plain")
+    same = published_start(tables)
     return [
-        *resonance(plain, residual, says),
+        *resonance(plain, residual, says, same),
         *coupling(plain, residual, says, same),
-        *scales(plain, says),
+        *scales(plain, says, same),
         *chain(networks, says, same),
-        *after_training(networks, plain, says),
+        *after_training(networks, plain, says, same),
     ]
 
 
-def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]) -> list[Claim]:
-    """How R falls with distance."""
+def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+    """How R falls with distance; same: see `on_own`."""
     return [
-        judge.bound(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}),
-        judge.number(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}),
-        judge.bound(says["residual slower than plain"], slower(plain, residual)),
-        judge.bound(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}),
+        on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
+        on_own(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}, same),
+        on_own(says["residual slower than plain"], slower(plain, residual), same),
+        on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
     ]
 
 
@@ -56,8 +56,10 @@ def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement],
     """How C falls with distance: at init, after training (a mark) and from one to the other; same: see `on_own`."""
     far = {k: list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")}
     falls = {
-        checkpoint: judge.bound(
-            says["plain C monotone"], {text(k): largest_step(p, "C") for k, p in plain.items() if k[2] == checkpoint}
+        checkpoint: on_own(
+            says["plain C monotone"],
+            {text(k): largest_step(p, "C") for k, p in plain.items() if k[2] == checkpoint},
+            same,
         )
         for checkpoint in ENDS
     }
@@ -65,23 +67,24 @@ def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement],
     return [
         on_own(says["plain C at the largest distance"], {text(k): v for k, v in far.items()}, same),
         judge.together(falls, main="init"),
-        judge.bound(says["residual C"], smallest),
+        on_own(says["residual C"], smallest, same),
         judge.bound(says["C shifts upward"], shifts({**plain, **residual})),
     ]
 
 
-def scales(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+def scales(plain: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
     """Order of magnitude of R(0)."""
     found = []
     for name, checkpoint in (("scale of R at init", "init"), ("scale of R at the end", "final")):
         scale = {text(k): logs(values_at(p, "R", 0)) for k, p in plain.items() if k[2] == checkpoint}
-        found.append(judge.bound(says[name], scale))
+        found.append(on_own(says[name], scale, same))
     return found
 
 
 def on_own(statement: Statement, parts: Parts, same: bool) -> Claim:
-    """A printed mean over untrained networks; same: whether these are the paper's own, on its own images."""
-    return judge.number(statement, parts, same={k: sum(v) / len(v) for k, v in parts.items() if v} if same else None)
+    """A printed number or limits on a mean; same: whether the networks at init are the paper's own, on its images."""
+    decide = judge.bound if math.isnan(statement.number) else judge.number
+    return decide(statement, parts, same=facts(parts, same))
 
 
 def chain(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
@@ -98,17 +101,17 @@ def chain(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> 
     }
     return [
         on_own(says["rho at init"], depths, same),
-        judge.bound(says["rho of residual networks"], by_variant(skips, "rho")),
+        on_own(says["rho of residual networks"], by_variant(skips, "rho"), same),
         on_own(says["norm of the chain"], {f"L={CHAIN} init": norms}, same),
         judge.together(readings, main="QR"),
     ]
 
 
-def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
+def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
     """Section 7: the decay is guaranteed at init by λ₁ < 0 and persists after training, where λ₁ > 0."""
     init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
     readings = {
-        name: judge.bound(says["negative exponent at init"], by_variant(init, column))
+        name: on_own(says["negative exponent at init"], by_variant(init, column), same)
         for name, column in (("QR", "lyapunov_1"), ("Eq. 8", "lyapunov_log_norm"))
     }
     final = networks[networks["checkpoint"] == "final"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from experiments.dag.exp1.claims import ENDS, decades, text, values_at
-from experiments.dag.protocol.scores import fit_of_means
+from experiments.dag.exp1.claims import ENDS, decades, on_own, text, values_at
+from experiments.dag.protocol.scores import fit_of_means, published_start
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -22,8 +22,12 @@ SHALLOW, DEEP = 8, 16
 
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
-    networks = first(tables["networks"])
-    return [*dynamics(networks, says), *decay(first(tables["distances"]), says), *accuracies(networks, says)]
+    networks, same = first(tables["networks"]), published_start(tables)
+    return [
+        *dynamics(networks, says, same),
+        *decay(first(tables["distances"]), says, same),
+        *accuracies(networks, says),
+    ]
 
 
 def accuracies(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
@@ -52,8 +56,8 @@ def rows_of(table: pd.DataFrame, checkpoint: str | None = None) -> dict[tuple[in
     return {k: rows for k, rows in groups(table[table["arch"] == PLAIN], VARIANT) if k[2] in wanted}
 
 
-def dynamics(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """rho and λ₁ by depth and checkpoint."""
+def dynamics(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+    """rho and λ₁ by depth and checkpoint; same: see `on_own`."""
 
     def values(column: str, checkpoint: str | None = None) -> dict[str, list[float]]:
         found = rows_of(networks, checkpoint)
@@ -61,22 +65,22 @@ def dynamics(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Clai
 
     after = {k: v for k, v in values("rho", "final").items() if k.startswith(f"L={SHALLOW} ")}
     return [
-        judge.bound(says["contracting"], values("lyapunov_1")),
-        judge.number(says["exponent at init"], values("lyapunov_1", "init")),
+        on_own(says["contracting"], values("lyapunov_1"), same),
+        on_own(says["exponent at init"], values("lyapunov_1", "init"), same),
         judge.bound(says["exponent after training"], values("lyapunov_1", "final")),
-        judge.bound(says["rho below 1"], values("rho", "init")),
+        on_own(says["rho below 1"], values("rho", "init"), same),
         judge.bound(says["rho after training"], after),
     ]
 
 
-def decay(distances: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """R(d) by depth and checkpoint."""
+def decay(distances: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+    """R(d) by depth and checkpoint; same: see `on_own`."""
     init, final = rows_of(distances, "init"), rows_of(distances, "final")
     shallow = {text(k): rows for k, rows in final.items() if k[0] == SHALLOW}
     return [
-        judge.bound(says["R² of log R"], {text(k): fit_of_means(rows, "R") for k, rows in init.items()}),
-        judge.bound(
-            says["decay in orders"], {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}
+        on_own(says["R² of log R"], {text(k): fit_of_means(rows, "R") for k, rows in init.items()}, same),
+        on_own(
+            says["decay in orders"], {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}, same
         ),
         judge.bound(
             says["decay after training"],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, published_start, scored
+from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, paired, published_start, scored
 from experiments.dag.protocol.summary import (
     first,
     gap,
@@ -52,19 +52,21 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
 def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of Exp. 3."""
     networks = tables["networks"]
+    same = published_start(tables)
     fits = {c: r2_of_means(gaps, networks, c) for c in CHECKPOINTS}
+    power, falls = {"init": power_of_curvature(gaps, networks, "init")}, decays(first(tables["distances"]))
     later = {c: v for c, v in fits.items() if c != "init"}
     smooth = first(networks)[lambda t: (t["checkpoint"] == "final") & ~t["activation"].isin(PIECEWISE_LINEAR)]
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
     return [
         *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], fits["init"], same=own_fit(gaps, tables)),
-        judge.bound(says["R² above 0.9"], fits["init"]),
+        judge.number(says["linear fit of the gap"], {"": fits["init"]}, same=facts({"": fits["init"]}, same)),
+        judge.bound(says["R² above 0.9"], {"": fits["init"]}, same=facts({"": fits["init"]}, same)),
         rank_claim(says["rank correlation"], gaps, networks, ("init",)),
         p_of_ranking(says["p of the ranking"], gaps, networks),
         judge.bound(says["correlation persists"], later),
-        judge.bound(says["scaling of H^T"], {"init": power_of_curvature(gaps, networks, "init")}),
-        judge.bound(says["decay of the parts"], decays(first(tables["distances"]))),
+        judge.bound(says["scaling of H^T"], power, same=facts(power, same)),
+        judge.bound(says["decay of the parts"], falls, same=facts(falls, same)),
         judge.constructed(says["H^T at the largest distance"], "the recursion has no tensor term there"),
         judge.bound(says["accuracy of smooth activations"], percent),
         judge.bound(says["gap stabilises"], late_changes(gaps)),
@@ -132,14 +134,6 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
     return found
 
 
-def own_fit(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, float]:
-    """R² of the means themselves at init, where the networks and images are the published ones."""
-    if not published_start(tables):
-        return {}
-    gap, curvature = wide_points(gaps, tables["networks"], "init")
-    return {"": stats.linear(curvature.mean(), gap.mean(), name="").r2}
-
-
 def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
     """The activations' mean gaps are in the order of E[σ''²] at every checkpoint, whichever seed is left out.
 
@@ -203,7 +197,7 @@ def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement
 def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     """Pseudovalues of R² of log Σ‖H^T‖ and log Σ‖H^GN‖ against d at init, smooth activations."""
     init = distances[(distances["checkpoint"] == "init") & ~distances["activation"].isin(PIECEWISE_LINEAR)]
-    found = {}
+    found: Parts = {}
     for (activation,), part in by_activation(init):
         found[f"{activation} H^GN"] = fit_of_means(part, "gn")
         found[f"{activation} H^T"] = fit_of_means(part[part["distance"] < part["distance"].max()], "tensor")

@@ -20,7 +20,7 @@ SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "
 PRINTED = "printed"
 """The protocol that decides; what became of a statement under the others is a mark."""
 ZERO = "the engine routes the activation's second derivative, an exact zero of the code for ReLU; `hess-run audit "
-ZERO += "dag.zeros.exp5` has the block by automatic differentiation"
+ZERO += "dag.zeros.exp5` has the block by automatic differentiation, the audit's table `zeros` at every seed"
 
 
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from experiments.dag.protocol.companions import PUBLISHED_SEEDS
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
 
 
 def published_start(tables: Tables, **keys: object) -> bool:
-    """Whether untrained networks of these keys are the published ones, all of them, on the papers' images."""
+    """Whether untrained networks of these keys are the published ones, all five of each, on the papers' images."""
     if "origin" not in tables:
         return False
     origin = tables["origin"]
@@ -79,19 +80,38 @@ def published_start(tables: Tables, **keys: object) -> bool:
         origin = origin[origin[column] == value]
     start = origin["initial"] == "published"
     images = origin["test_records"].astype(str).str.startswith(OFFICIAL)
-    return len(origin) > 0 and bool((start & images).all())
+    return set(origin["seed"]) == set(PUBLISHED_SEEDS) and bool((start & images).all())
 
 
-def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> list[float]:
+class Pseudovalues(list[float]):
+    """Jackknife pseudovalues of a statistic; `whole` is the statistic of all seeds itself."""
+
+    def __init__(self, values: Sequence[float], whole: float) -> None:
+        super().__init__(values)
+        self.whole = whole
+
+
+def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
+    """part -> its statistic over the published seeds, for the parts at init; {} where networks or images are others.
+
+    What is measured on an untrained network has no chance in it: on the paper's own networks and images it is the
+    number that the paper saw. The parts named after a later checkpoint are left out: training again is not the same.
+    """
+    later = (" mid", " final")
+    kept = {n: v for n, v in parts.items() if len(v) and not f" {n}".endswith(later)} if same else {}
+    return {n: v.whole if isinstance(v, Pseudovalues) else sum(v) / len(v) for n, v in kept.items()}
+
+
+def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> Pseudovalues:
     """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their mean and scatter give it and its
     error."""
     n, whole = len(wide), float(statistic(wide)) if len(wide) else float("nan")
     if n < 2:
-        return [whole]
-    return [n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index]
+        return Pseudovalues([whole], whole)
+    return Pseudovalues([n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index], whole)
 
 
-def fit_of_means(part: pd.DataFrame, value: str) -> list[float]:
+def fit_of_means(part: pd.DataFrame, value: str) -> Pseudovalues:
     """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds."""
     from runner.stats import log_linear
 

@@ -35,7 +35,14 @@ class ContestAnalysis(Analysis):
 
     @cached_property
     def compared(self) -> Comparison:
-        return Comparison(self.tables, {m: self.experiment.chosen[m] for m in self.experiment.method})
+        chosen = {m: self.experiment.chosen[m] for m in self.experiment.method}
+        return Comparison(self.tables, chosen, self.data)
+
+    @property
+    def data(self) -> str:
+        """The data set in words."""
+        kind = self.experiment.dataset.kind
+        return {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.get(kind, kind)
 
     @cached_property
     def entries(self) -> list[Entry]:
@@ -153,9 +160,9 @@ class ContestAnalysis(Analysis):
         low, high = (100 * v for v in less.interval(judge.LEVEL))
         around = f" [{low:+.2f}, {high:+.2f}]" if less.n > 1 else ""
         return (
-            f"{NAMES[own]} {verb} on flatness ({words(entry)}, seeds: {self._seeds()}): its λ₁ is {listed} "
-            f"(geometric mean and 95 % interval); its test accuracy less that of {NAMES[best]}, the most accurate "
-            f"baseline, is {100 * less.mean:+.2f} points{around}."
+            f"{NAMES[own]} {verb} on flatness on {self.data} ({words(entry)}, seeds: {self._seeds()}): its λ₁ is "
+            f"{listed} (geometric mean and 95 % interval); its test accuracy less that of {NAMES[best]}, the most "
+            f"accurate baseline, is {100 * less.mean:+.2f} points{around}."
         )
 
     def _most_accurate(self, entry: Entry) -> str:

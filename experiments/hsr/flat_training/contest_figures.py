@@ -21,7 +21,7 @@ LARGEST = r"largest eigenvalue $\lambda_1$"
 
 def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
     """λ₁ of each way of HSR over each baseline's, geometric mean and 95 % interval over seeds; left of 1: flatter."""
-    titles = [words(entry) for entry in entries] + ["matched training loss (most accurate at equal cost)"]
+    titles = [words(entry) for entry in entries] + ["most accurate at equal cost, matched loss"]
     columns = 3
     figure, axes = draw.new_figure(math.ceil(len(titles) / columns), columns, width=12.6, sharey=True)
     flat = list(axes.ravel())
@@ -33,6 +33,9 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
         _log(ax, "x")
         ax.set_xlabel(r"ratio of $\lambda_1$, HSR over baseline")
         ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
+        ax.grid(False, axis="y")
+    draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; left of 1: HSR is flatter")
     flat[0].set_ylim(len(BASELINES) - 0.5, -0.5)
     for ax in flat[len(titles) :]:
         ax.remove()
@@ -42,12 +45,18 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
 
 
 def _log(ax: Axes, which: Literal["x", "both"]) -> None:
-    """Logarithmic axes with marks at decades, or at 1, 2 and 5 where there are few; no text between them."""
-    from matplotlib.ticker import NullFormatter
+    """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places between them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     draw.log_axis(ax, which)
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        if axis is ax.yaxis and which == "x":
+            continue
+        span = max(low, high) / min(low, high)
+        places = (1.0,) if span > 1e3 else (1.0, 2.0, 5.0) if span > 8 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+        axis.set_major_locator(LogLocator(subs=places))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str, y: float) -> None:
@@ -62,26 +71,38 @@ def _ratio(ax: Axes, compared: Comparison, entry: Entry | None, own: str, b: str
 
 
 def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
-    """λ₁ against test error at the end, geometric means and 95 % intervals over seeds, by budget; full: the most
-    accurate settings, hollow: the flattest within a standard error of them."""
+    """λ₁ and its bound λ_sup against test error and against processor time at the end, geometric means and 95 %
+    intervals over seeds, by budget; full: the most accurate settings, hollow: the flattest within a standard error of
+    them. Where both rules chose the same settings the full mark alone is drawn."""
     budgets = list(dict.fromkeys(budget for budget, _ in entries))
-    figure, axes = draw.new_figure(1, len(budgets), width=0.4 + 4.6 * len(budgets), height=4.2)
-    for ax, budget in zip(axes[0], budgets, strict=True):
-        for entry in (e for e in entries if e[0] == budget):
-            for method in compared.methods(entry):
-                _end(ax, compared, entry, method)
-        _log(ax, "both")
-        ax.set_xlabel("test error (%)")
-        ax.set_ylabel(f"{LARGEST} at the end")
-    draw.letter(axes, [WORDS[budget] for budget in budgets])
-    draw.shared_legend(figure, columns=4)
+    quantities = (("lambda_max", LARGEST), ("lambda_sup", r"bound $\lambda_{sup}$"))
+    panels = [(budget, cost) for budget in budgets for cost in ("test_accuracy", "cpu_seconds")]
+    figure, axes = draw.new_figure(2, len(panels), width=0.4 + 3.6 * len(panels), height=7.2, sharey="row")
+    for row, (quantity, label) in zip(axes, quantities, strict=True):
+        for ax, (budget, cost) in zip(row, panels, strict=True):
+            for entry in (e for e in entries if e[0] == budget):
+                for method in compared.methods(entry):
+                    _end(ax, compared, entry, method, quantity, cost)
+            _log(ax, "both")
+            ax.set_xlabel("test error (%)" if cost == "test_accuracy" else "processor time (s)")
+        row[0].set_ylabel(f"{label} at the end")
+    draw.letter(axes, [WORDS[budget] for budget, _ in panels] * 2)
+    draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds with their 95 % intervals; full: the most accurate settings")
+    draw.note(figure, "hollow: the flattest within a standard error of them, where they are others")
+    draw.shared_legend(figure, columns=5)
     return figure
 
 
-def _end(ax: Axes, compared: Comparison, entry: Entry, method: str) -> None:
-    wrong = 1 - compared.values(entry, method, "test_accuracy")
-    error = Ratio.of([math.log(100 * v) for v in wrong if v > 0])
-    largest = Ratio.of(list(compared.values(entry, method, "lambda_max")))
+def _end(ax: Axes, compared: Comparison, entry: Entry, method: str, quantity: str, cost: str) -> None:
+    if entry[1] == "flat" and compared.same_settings(entry[0], method):
+        return
+    if cost == "test_accuracy":
+        wrong = 1 - compared.values(entry, method, cost)
+        error = Ratio.of([math.log(100 * v) for v in wrong if v > 0])
+    else:
+        error = Ratio.of(list(compared.values(entry, method, cost)))
+    largest = Ratio.of(list(compared.values(entry, method, quantity)))
     if not (largest.n and error.n):
         return
     across, along = (
@@ -114,6 +135,8 @@ def trainings(compared: Comparison) -> Figure:
     axes[0, 1].set_ylabel(LARGEST)
     axes[0, 2].set_xlabel("processor time (s)")
     axes[0, 2].set_ylabel("test error (%)")
+    draw.note(figure, compared.data)
+    draw.note(figure, "geometric means over the seeds, most accurate settings at equal cost")
     draw.letter(axes, ["flatness at the same loss", "flatness for its price", "accuracy for its price"])
     draw.shared_legend(figure)
     return figure

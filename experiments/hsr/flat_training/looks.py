@@ -1,19 +1,21 @@
-"""Colours and markers: every method of its own, the ways to spare HSR's products in HSR's colour."""
+"""Colours and markers: every method of its own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from experiments.hsr.flat_training.names import BASELINES, HSR
-from runner.report.looks import DASHES, Looks
+from experiments.hsr.flat_training.names import BASELINES, HSR, WIDE
+from runner.report.looks import COLOURS, DASHES, Looks
 
 LOOKS = Looks((*BASELINES, HSR[0]))
-VARIANTS = (("X", DASHES[6]), ("<", DASHES[4]), ("*", DASHES[7]))
+VARIANTS = ((COLOURS[6], "X", DASHES[6]), (COLOURS[7], "<", DASHES[4]), ("#332288", "*", DASHES[7]))
+"""HSR's ways to spare products: the house's last two colours, and Tol's indigo, which is none of them."""
 
 
 def look(method: str) -> dict[str, Any]:
-    """color, marker and linestyle of a method."""
+    """color, marker and linestyle of a method; the wide search of HSR is drawn as HSR, in hollow marks."""
+    if method == WIDE:
+        return {**LOOKS.style(HSR[0]), "markerfacecolor": "white"}
     if method not in HSR[1:]:
         return LOOKS.style(method)
-    marker, dashes = VARIANTS[HSR.index(method) - 1]
-    return {**LOOKS.style(HSR[0]), "marker": marker, "linestyle": dashes}
+    return dict(zip(("color", "marker", "linestyle"), VARIANTS[HSR.index(method) - 1], strict=True))

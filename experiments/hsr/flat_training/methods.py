@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from experiments.hsr.flat_training.names import HSR, METHODS, RADII
+from experiments.hsr.flat_training.names import HSR, METHODS, RADII, WIDE
 
 RATES = (0.1, 1.0)
 STRENGTHS = {
@@ -27,11 +27,15 @@ STRENGTHS = {
     "asam_all": (0.03, 3.0),
     "trace": (3e-6, 3e-4),
     **dict.fromkeys(HSR, (3e-4, 3e-2)),
+    WIDE: (1e-3, 1e-1),
 }
 """Ranges of radius or weight. A first search at seed 142, over rates 0.03 to 2, radii 0.03 to 3 and weights 1e-5 to
 1e-2 (trace) and 1e-3 to 1e-1 (HSR), had wasted most of its runs: the best setting of every method on validation data
-lies inside of these ranges, and those of SAM and of the trace lay at the edge of the old ones."""
+lies inside of these ranges, and those of SAM and of the trace lay at the edge of the old ones. "hsr_wide" is a second
+search of as many settings for HSR alone, over weights 1e-3 to 1e-1 and 1 to 8 probes at every step: what it finds says
+what the narrower ranges cost HSR."""
 PROBES = (1, 2, 4)
+WIDE_PROBES = (1, 2, 4, 8)
 INTERVALS = (2, 4, 8, 16)
 LAST = 2
 LATE = 2 / 3
@@ -92,6 +96,8 @@ def trial(method: str, number: int) -> Settings:
         return Settings(method, rate, radius=strength)
     if method == "hsr_every":
         return Settings(method, rate, weight=strength, probes=1, interval=_pick(INTERVALS, third))
+    if method == WIDE:
+        return Settings(method, rate, weight=strength, probes=_pick(WIDE_PROBES, third))
     limits = {"hsr_last": {"layers": LAST}, "hsr_late": {"start": LATE}}.get(method, {})
     return Settings(method, rate, weight=strength, probes=_pick(PROBES, third), **limits)  # type: ignore[arg-type]
 

@@ -5,7 +5,9 @@ RADII = ("sam", "asam", "asam_all")
 """Methods that look around: their strength is a radius."""
 HSR = ("hsr", "hsr_every", "hsr_last", "hsr_late")
 """HSR at every step, and three ways to spare its products."""
-METHODS = BASELINES + HSR
+WIDE = "hsr_wide"
+"""HSR searched over all weights and probes that the contest was asked for; of the tuning alone."""
+METHODS = (*BASELINES, *HSR, WIDE)
 SCHEDULED = ("hsr_late",)
 """Methods whose schedule spans the whole training: cut short, they are something else."""
 BUDGETS = ("steps", "cost")
@@ -23,4 +25,5 @@ NAMES = {
     "hsr_every": "HSR, every k-th step",
     "hsr_last": "HSR, last two layers",
     "hsr_late": "HSR, last third",
+    "hsr_wide": "HSR, wide search",
 }

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.flat_training.looks import look
-from experiments.hsr.flat_training.names import BUDGETS, METHODS, NAMES
+from experiments.hsr.flat_training.names import BUDGETS, METHODS, NAMES, WIDE
 from runner.contract.analysis import Analysis
 from runner.report import figures as draw
 
@@ -37,8 +37,13 @@ class TuningAnalysis(Analysis):
         measured = ["train_loss", "validation_accuracy", "lambda_max", "lambda_sup"]
         return ends[whole].groupby(keys)[columns + measured].mean().reset_index()
 
-    @cached_property
+    @property
     def chosen(self) -> dict[str, list[int]]:
+        """`choices` of the methods that the contest has."""
+        return {method: numbers for method, numbers in self.choices.items() if method != WIDE}
+
+    @cached_property
+    def choices(self) -> dict[str, list[int]]:
         """Method -> settings numbers: most accurate and flattest at equal steps, the same at equal cost; -1: no budget.
 
         Most accurate: highest validation accuracy, mean over the tuning seeds; of equal ones the flattest. Flattest:
@@ -68,13 +73,14 @@ class TuningAnalysis(Analysis):
             f"Tuning alone, {n} seed{'s' if n > 1 else ''}, {self.experiment.trials} settings of each method: it says "
             "where each method can go, not which one wins. The choice is by validation data; no test accuracy is read."
         ]
-        for method, numbers in self.chosen.items():
+        for method, numbers in self.choices.items():
             texts = []
             for budget, pair in zip(BUDGETS, (numbers[:2], numbers[2:]), strict=True):
                 for word, number in zip(("most accurate", "flattest within a standard error"), pair, strict=True):
                     if number >= 0:
                         texts.append(f"at {BUDGET_WORDS[budget]} {word} is {self._words(method, budget, number)}")
-            found.append(f"{NAMES[method]}: {'; '.join(texts)}. In `chosen`: {numbers}.")
+            last = "Of the tuning alone" if method == WIDE else f"In `chosen`: {numbers}"
+            found.append(f"{NAMES[method]}: {'; '.join(texts)}. {last}.")
         return found
 
     def _words(self, method: str, budget: str, number: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.hsr.gradient.sizes import resnet18, vgg16
 from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
 from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
@@ -24,6 +25,8 @@ LINEAR, QUADRATIC = 1.0, 2.0
 """Exponents that the paper states."""
 LAST_DECADES = 2
 """Steps of the recorded path, from its end, over which an exponent in |delta| is taken."""
+CONFIDENT = 0.01
+"""|delta| below which a sample counts as estimated with high confidence (Section V-A)."""
 PAPER_FORM = "matrix"
 """The paper's double sum as matrices, where calls cost least; row by row and this project's form are marks."""
 UNPRINTED = "network, scale and step of the differences are not printed, and the difference is that of the step"
@@ -106,9 +109,21 @@ def _agreement(s: Study) -> Iterator[Claim]:
 
 
 def _influence(s: Study) -> Iterator[Claim]:
-    """One statement for the six parts of the gradient that the figure shows."""
+    """One statement for the six parts of the gradient that the figure shows; and how much confident samples carry."""
+    carried = by_seed(s.tables["influence"], _carried)
+    yield s.evidence.compared(s.says["confident samples can be left out"], carried)
     parts = {f"{name} {block}": _of_part(s, f"{name} {block}") for name in STRENGTHS for block in ("w", "v")}
     yield judge.together(parts)
+
+
+def _carried(rows: pd.DataFrame) -> float:
+    """Share of the samples with |delta| < `CONFIDENT` in the sum of the norms of all contributions to ∇λ_sup: the
+    median over networks, of those that have such samples."""
+    bound = rows[rows["of"] == "bound"]
+    norm = (bound["norm"] ** 2).groupby([bound["start"], bound["sample"], bound["error"]]).sum() ** 0.5
+    found = norm.reset_index()
+    sure = found[found["error"] < CONFIDENT].groupby("start")["norm"].sum()
+    return float((sure / found.groupby("start")["norm"].sum()).dropna().median())
 
 
 def _of_part(s: Study, part: str) -> Claim:
@@ -204,3 +219,8 @@ def _narrowed(s: Study) -> Iterator[Claim]:
     least = float(rows[["upper_falls_by", "lower_rises_by"]].min().min())
     why = f"mean ± k std with a smaller std moves both bounds by k times the difference; {len(rows)} random spectra "
     yield judge.constructed(s.says["Proposition 2"], why + "repeat that identity", least)
+    why = "∂λ_sup/∂λ_k = 1/D + √(D − 1) (λ_k − μ)/(D σ) rises with λ_k: it is largest for λ₁"
+    yield judge.constructed(s.says["largest eigenvalue counts most"], why)
+    for name, count in (("VGG16", vgg16()), ("ResNet18", resnet18())):
+        detail = f"{count:,} weights and biases of the network as its authors give it, 1,000 classes"
+        yield judge.exact(s.says[f"size of {name}"], {"": float(count)}, detail)

@@ -43,12 +43,15 @@ def time(tables: Tables, tests: Tests) -> Figure:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, title="exponent", fontsize=8)
         other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
         titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
+    draw.note(figure, "lines: median over the seeds, small: every seed; the paper prints no times in numbers")
     draw.letter(axes, titles)
     return figure
 
 
 def agreement(tables: Tables) -> Figure:
     """Fig. 3: entry by entry, analytic against numerical."""
+    from matplotlib.ticker import MaxNLocator
+
     rows, norms = _first(tables["agreement"]), tables["difference_norms"]
     figure, axes = draw.new_figure(2, 2, width=8.0, height=5.6)
     titles = []
@@ -64,8 +67,11 @@ def agreement(tables: Tables) -> Figure:
         )
         ax.set_xlabel(f"entry of ${block}$")
         ax.set_ylabel(rf"$\partial\,{OF[name]} / \partial {block}$")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         found = norms[(norms["of"] == name) & (norms["block"] == block)]["difference_norm"]
         titles.append(f"norm of difference {found.min():.1e} to {found.max():.1e}")
+    draws = len(norms[["seed", "draw"]].drop_duplicates())
+    draw.note(figure, f"entries: one random network of the first seed; norms: {draws} networks, the paper's about 1e-9")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
     return figure
@@ -97,6 +103,10 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
         ax.set_xlabel(r"$|\delta_i|$, made to vanish")
         ax.set_ylabel("norm of sample i's part")
         titles.append((line, 3, f"Prop. 1, {plain[name].split(',')[0]}"))
+    start, networks = rows["start"].iloc[0], limit["start"].nunique()
+    draw.note(
+        figure, f"drawn: the first seed, the network from start {start}; Prop. 1: {networks} networks of that seed"
+    )
     draw.letter(axes, [text for _, _, text in sorted(titles)])
     return figure
 
@@ -121,12 +131,13 @@ def covariance(tables: Tables) -> Figure:
             )
             ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
             ax.set_ylabel(r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled")
-            titles.append(
-                f"{activation}, parameters within ±{half_range:g}: median at the largest |covariance| is "
-                f"{ends.iloc[-1] / ends.iloc[0]:.2f} times that at the smallest"
-            )
+            titles.append(f"{activation}, ±{half_range:g}: ×{ends.iloc[-1] / ends.iloc[0]:.2f}")
     for ax in axes[-1]:
         ax.set_xlabel("covariance of the inputs")
+    draw.note(
+        figure, "drawn: the first seed; line: median over the networks, band: quartiles; ±: range of the parameters"
+    )
+    draw.note(figure, "×: median at the largest over that at the smallest |covariance|")
     draw.letter(axes, titles)
     return figure
 
@@ -146,6 +157,7 @@ def terms(tables: Tables, tests: Tests) -> Figure:
         draw.annotate_test(ax, test)
         titles.append(f"parameters within ±{half_range:g}")
     axes[0, 0].set_ylabel("norm of the term's gradient")
+    draw.note(figure, "drawn and tested: the first seed; boxes: quartiles, whiskers to 1.5 interquartile ranges")
     draw.letter(axes, titles)
     return figure
 
@@ -174,10 +186,13 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     for k in numbers:
         axes[0, 2].plot(rows["step"], rows[f"lambda_{k}"], color="0.35", linewidth=0.9)
     for ax in axes[0]:
+        ax.set_xlabel("step")
+    draw.log_axis(axes[0, 0], "y")  # all that it shows is above zero
+    for ax in axes[0, 1:]:
         ax.set_yscale("symlog", linthresh=0.1)
         ax.axhline(0, color="black", linewidth=0.8)
-        ax.set_xlabel("step")
     axes[0, 0].set_ylabel("bounds and eigenvalues")
+    draw.note(figure, f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1")
     draw.letter(axes, ["upper bound and largest eigenvalues", "both bounds and both ends", "every eigenvalue"])
     draw.shared_legend(figure, columns=6)
     return figure

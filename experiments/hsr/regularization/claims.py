@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.hsr.regularization.analysis import NAMES, POLISHED, Tables, Variant, variants
+from experiments.hsr.regularization.analysis import NAMES, POLISHED, Tables, variants
+from experiments.hsr.regularization.case import WIDE, Case, Made
 from experiments.hsr.regularization.draw_claims import decided_by_draws
+from experiments.hsr.regularization.text_claims import spectra, views
 from experiments.printed import statements
 from runner.contract.claim import Claim, Statement
 from runner.stats import Statistic, judge
@@ -29,40 +31,8 @@ if TYPE_CHECKING:
 REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8
 """Pairs with which a two-sided signed-rank test can reach p = 0.01: 2 / 2^8."""
-WIDE = {"asam": "asam_wide"}
-"""Method of the paper -> the one beside it whose claims are marks."""
 OPERATOR = "A-SAM's normalisation and η are not printed, and the operator here is that of its authors"
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
-Made = Iterator[tuple[str, Claim]]
-"""(variant, claim)."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the claims of one variant look at."""
-
-    experiment: HsrRegularization
-    variant: Variant
-    tables: Tables
-    evidence: Evidence
-    says: Mapping[str, Statement]
-
-    def rows(self, table: str, **where: str) -> pd.DataFrame:
-        found = self.variant.rows(self.tables[table])
-        for column, value in where.items():
-            found = found[found[column] == value]
-        return found
-
-    def mark(self, method: str = "") -> str:
-        """The variant in the marks of a row: 'fitted', 'printed second half', 'fitted with wide radius'."""
-        readings = {self.experiment.reading[0]: "", POLISHED: POLISHED}
-        reading = readings.get(self.variant.reading, "second half")
-        wide = "with wide radius" if method in WIDE.values() else ""
-        return " ".join(t for t in (self.variant.protocol, reading, wide) if t)
-
-    def methods(self, method: str) -> tuple[str, ...]:
-        """A method of the paper and the one beside it."""
-        return (method, WIDE[method]) if method in WIDE else (method,)
 
 
 def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
@@ -74,7 +44,7 @@ def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[s
         evidence = Evidence(rule, experiment.level, variant.group, tests)
         case = Case(experiment, variant, tables, evidence, says)
         if variant.reading == experiment.reading[0]:
-            found += [*_search(case), *_views(case)]
+            found += [*_search(case), *views(case), *spectra(case)]
         for make in (_sharpness, _harm, _minimum, _generalisation, _all_ends):
             found += make(case)
         found += (_nearest_saddles if variant.reading == POLISHED else _saddles)(case)
@@ -162,34 +132,6 @@ def _critical(c: Case, points: pd.DataFrame) -> Claim:
     text += f"; gradient left at the points of the search {points['gradient'].median():.2g} in the median, "
     text += f"{points['gradient_ratio'].median():.2g} of the first; {len(near[keys].drop_duplicates())} ends"
     return replace(found, detail=f"{found.detail}; {text}")
-
-
-def _views(c: Case) -> Made:
-    """Figs. 10 and 11."""
-    flat = c.rows("dynamics", group="flat")
-    for quantity, name in (("loss", "loss"), ("lambda_max", "λ₁")):
-        says = replace(c.says[f"dynamics from flat seeds, {name}"], high=c.experiment.eigenvalue_margin)
-        yield c.mark(), c.evidence.compared(says, by_seed(flat[flat["quantity"] == quantity], _largest_ratio))
-    every = c.rows("dynamics", group="sharp", quantity="loss")
-    yield c.mark(), c.evidence.compared(c.says["loss falls from sharp seeds"], by_seed(every, _slowest_fall))
-    sharp = c.rows("profiles", kind="sharp group", at="stopped")
-    yield c.mark(), c.evidence.compared(c.says["HSR consistently flat"], by_seed(sharp, _steepest_of_hsr))
-
-
-def _largest_ratio(rows: pd.DataFrame) -> float:
-    table = rows.pivot_table(index="step", columns="method", values="q50")
-    return float((table.max(axis=1) / table.min(axis=1)).max())
-
-
-def _slowest_fall(rows: pd.DataFrame) -> float:
-    """Last over first median loss, the largest over the methods."""
-    wide = rows.pivot_table(index="step", columns="method", values="q50").sort_index()
-    return float((wide.iloc[-1] / wide.iloc[0]).max())
-
-
-def _steepest_of_hsr(rows: pd.DataFrame) -> float:
-    ends = rows[rows["offset"].abs() == rows["offset"].abs().max()].groupby("method")["q90"].max()
-    return float(ends["hsr"] / ends.drop("hsr").min()) if "hsr" in ends and len(ends) > 1 else math.nan
 
 
 def _sharpness(c: Case) -> Made:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.regularization.analysis import NAMES, Tables, variants
+from experiments.printed import unchecked
 from runner.stats import Statistic
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[s
             f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
             f"{len(part) // len(NAMES)} each."
         )
-    return found
+    return found + unchecked("hsr")
 
 
 def _where_they_lead(tables: Tables) -> str:

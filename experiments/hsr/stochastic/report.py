@@ -13,6 +13,7 @@ from runner import stats
 from runner.contract.analysis import Analysis
 from runner.contract.claim import Claim
 from runner.report import figures as draw
+from runner.report.looks import COLOURS, DASHES, MARKERS
 from runner.stats import Statistic, judge
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def estimate(tables: Tables) -> Figure:
     """Error and bias of the estimated bound against the number of probes, relative to the closed form."""
     figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
     rows = tables["estimate"]
-    for seed, part in rows.groupby("seed"):
-        look = LOOKS.style(f"seed {seed}")
+    for k, (seed, part) in enumerate(rows.groupby("seed")):
+        look = {"color": COLOURS[k % 8], "marker": MARKERS[k % 8], "linestyle": DASHES[k % 8]}
         axes[0, 0].plot(part["probes"], part["rms_error"] / part["exact"], label=f"seed {seed}", **look)
         bias, error = (part["mean"] - part["exact"]) / part["exact"], 2 * part["standard_error"] / part["exact"]
         axes[0, 1].errorbar(part["probes"], bias, yerr=error, capsize=2, elinewidth=0.8, **look)
@@ -104,6 +105,7 @@ def estimate(tables: Tables) -> Figure:
         ax.set_xlabel("probes $K$")
     axes[0, 0].set_ylabel("root mean square error\nof $\\lambda_{sup}$, relative")
     axes[0, 1].set_ylabel("mean error of $\\lambda_{sup}$, relative\n(± 2 standard errors)")
+    draw.note(figure, "(b): bars are two standard errors")
     draw.letter(axes, ["error of one estimate", "bias"])
     draw.shared_legend(figure)
     return figure
@@ -148,6 +150,7 @@ def training(tables: Tables) -> Figure:
     )
     axes[0, 2].set_xticks(range(len(times)), [NAMES[m].replace(" from", "\nfrom") for m in times.index])
     axes[0, 2].set_ylabel("processor time per step (ms)")
+    draw.note(figure, "(b): lines join a seed, boxes: quartiles and median; (c): median over the seeds")
     draw.letter(axes, ["accuracy, mean ± std over seeds", "sharpness, seed by seed", "cost"])
     draw.legend(axes[0, 0])
     return figure

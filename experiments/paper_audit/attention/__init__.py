@@ -3,6 +3,7 @@
 from experiments.paper_audit.attention.bounds import BOUND_FORMULAS, PROOF_STEPS, THEOREM
 from experiments.paper_audit.attention.case_one import BASIC, REMAINING
 from experiments.paper_audit.attention.case_two import SECOND_CASE
+from experiments.paper_audit.attention.effects import NUMBERS
 from experiments.paper_audit.attention.gradients import DEFINITIONS, FIRST_DERIVATIVES, LOSS
 from experiments.paper_audit.attention.matrix import MATRIX_FORMS
 from experiments.paper_audit.attention.tables import FIRST_CASE
@@ -21,4 +22,4 @@ FORMULAS = (
     *PROOF_STEPS,
     *THEOREM,
 )
-PAPER = read(__file__, FORMULAS)
+PAPER = read(__file__, FORMULAS, numbers=NUMBERS)

@@ -19,7 +19,7 @@ from torch import Tensor
 from experiments.paper_audit import checks
 from experiments.paper_audit.formula import Agreement, Formula, Outcome
 
-SIZES = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
+SIZES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
 TUPLES_PER_SIZE = 8
 SCALE_FLOOR = 1e-2
 """Errors are relative to the derivative's norm, or to this where the derivative is nearly zero."""

@@ -2,6 +2,7 @@
 
 from experiments.paper_audit.dag.blocks_of_attention import FORMULAS as ATTENTION
 from experiments.paper_audit.dag.canonical import FORMULAS as CANONICAL
+from experiments.paper_audit.dag.effects import NUMBERS
 from experiments.paper_audit.dag.norms import FORMULAS as NORMS
 from experiments.paper_audit.dag.parameters import FORMULAS as PARAMETERS
 from experiments.paper_audit.dag.ranks import FORMULAS as RANKS
@@ -12,4 +13,4 @@ from experiments.paper_audit.dag.zeros import FORMULAS as ZEROS
 from experiments.paper_audit.papers import read
 
 FORMULAS = (*RECURSION, *CANONICAL, *PARAMETERS, *NORMS, *RESIDUAL, *RANKS, *SADDLES, *ATTENTION, *ZEROS)
-PAPER = read(__file__, FORMULAS)
+PAPER = read(__file__, FORMULAS, numbers=NUMBERS)

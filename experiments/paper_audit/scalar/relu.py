@@ -169,6 +169,16 @@ def off_diagonal(c: Relu) -> float:
     return float(arranged[:q, q:].abs().max() / arranged.abs().max())
 
 
+def density_error(c: Relu, sign: int) -> float:
+    """Section 2: with the other cell's samples twice, the cell's block against (new share / old share) times itself."""
+    others = c.x <= 0 if sign > 0 else c.x > 0
+    more = Relu(c.w, c.v, torch.cat([c.x, c.x[others]]), torch.cat([c.y, c.y[others]]))
+    neurons = c.v > 0 if sign > 0 else c.v <= 0
+    rows = torch.cat([neurons, neurons]).nonzero().flatten()
+    before, after = (case.hessian[rows][:, rows] for case in (c, more))
+    return relative_error(after, float(more.cell(sign)[1] / c.cell(sign)[1]) * before)
+
+
 FORMULAS: tuple[Formula, ...] = (
     Formula(
         "scalar.relu_definition",
@@ -229,6 +239,12 @@ FORMULAS: tuple[Formula, ...] = (
         "Theorem 4, Eq. 4",
         "H = blockdiag(n_+/n H_+, n_-/n H_-) up to order; zero between the cells",
         lambda: worst(relu_cases(), lambda c: max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))),
+    ),
+    Formula(
+        "scalar.density",
+        "Section 2, impact of ReLU",
+        "the eigenvalues scale in proportion to the density n±/n of their cell",
+        lambda: worst(relu_cases(), lambda c: max(density_error(c, sign) for sign in SIGNS)),
     ),
     Formula(
         "scalar.thm4_zero_neuron",

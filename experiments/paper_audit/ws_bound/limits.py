@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import attack
+from experiments.paper_audit.checks import attack, exists
 from experiments.paper_audit.formula import Formula, Outcome, Witness
 from experiments.paper_audit.three_layer.checks import inequality
 from experiments.paper_audit.three_layer.oracle import Instance, derivative, instances
@@ -201,7 +201,60 @@ def _variance_limit() -> Outcome:
     return Outcome(abs(float((p * (1 - p)).max()) - 0.25), instances=len(p))
 
 
+def _from_traces(trace: float, square: float, dimension: int) -> float:
+    """λ_sup of Theorem 1 from tr H and tr H²."""
+    mean = trace / dimension
+    return mean + math.sqrt((dimension - 1) * max(square / dimension - mean**2, 0.0))
+
+
+def _square_raises() -> Outcome:
+    """λ_sup at equal tr H and a tr H² larger by 1 %, over λ_sup: how far it falls (<= 0: it rises)."""
+    worst = []
+    for instance in instances():
+        hessian = instance.hessian
+        trace, square = float(hessian.trace()), float(hessian.square().sum())
+        before, after = (_from_traces(trace, f * square, len(hessian)) for f in (1.0, 1.01))
+        worst.append((before - after) / abs(bound(hessian)))
+        worst.append(abs(before - bound(hessian)) / abs(bound(hessian)))
+    return Outcome(max(worst), instances=len(worst))
+
+
+def _trace_does_both() -> Outcome:
+    """dλ_sup/dtr H at equal tr H² of the instances: largest and smallest, which must have both signs."""
+    slopes = []
+    for instance in instances():
+        hessian = instance.hessian
+        trace, square, step = float(hessian.trace()), float(hessian.square().sum()), 1e-5
+        ends = [_from_traces(trace + sign * step, square, len(hessian)) for sign in (1, -1)]
+        slopes.append((ends[0] - ends[1]) / (2 * step))
+    return exists("random networks: dλ_sup/dtr H at equal tr H²", min(max(slopes), -min(slopes)), "both signs")
+
+
+def _sizes_raise() -> Outcome:
+    """sup ||J + XᵀX||² and ||J + RᵀR||², attacked, at sizes (I, M) and one larger: how far it falls."""
+
+    def largest(samples: int, width: int) -> float:
+        start = torch.full((samples, width), 0.5, dtype=torch.float64)
+        return max(attack(lambda z: _gram(z.clamp(0, 1)), start)[0], _gram(torch.ones(samples, width).double()))
+
+    found = []
+    for samples, width in ((1, 1), (2, 3), (4, 2)):
+        smaller = largest(samples, width)
+        found += [smaller / larger - 1 for larger in (largest(samples + 1, width), largest(samples, width + 1))]
+    return Outcome(max(found), instances=len(found) * 160)
+
+
 LIMIT_FORMULAS: tuple[Formula, ...] = (
+    Formula("ws.discussion.square", "Section VI, on Theorem 1", "a larger tr H² gives a larger λ_sup", _square_raises),
+    Formula(
+        "ws.discussion.trace", "Section VI, on Theorem 1", "tr H can raise λ_sup and can lower it", _trace_does_both
+    ),
+    Formula(
+        "ws.discussion.sizes",
+        "after Propositions 6 and 7",
+        "I, M and N increase the upper bound of tr H²",
+        _sizes_raise,
+    ),
     Formula(
         "ws.proposition1",
         "Proposition 1, Eq. 10",

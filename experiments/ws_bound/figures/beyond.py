@@ -32,6 +32,7 @@ def activation_curves(tables: Tables) -> Figure:
         ax.set_xlabel("$y$")
         ax.set_ylabel(f"${label}$")
     axes[0, 0].set_ylim(-1.6, 3)
+    draw.note(figure, "functions without chance: every cell has the same")
     draw.letter(axes, ["functions", "first derivatives", "second derivatives"])
     draw.shared_legend(figure)
     return figure
@@ -66,6 +67,7 @@ def scan(experiment: WsBound, tables: Tables) -> Figure:
     for ax in axes[0, :2]:
         ax.set_ylim(0, 1.03)
     draw.log_axis(axes[0, 2], "y")
+    draw.note(figure, "lines: mean over the data sets, bands: their range; dotted: the paper's counts (Appendix C)")
     draw.letter(axes, ["converged", "unique", "edge of stability"])
     draw.shared_legend(figure)
     return figure
@@ -106,6 +108,7 @@ def slack_and_limit(tables: Tables) -> Figure:
     axes[0, 1].set_xlabel(r"largest error $\max_i |\delta_i|$ (falling)")
     axes[0, 1].set_ylabel(BOUND)
     draw.legend(axes[0, 1])
+    draw.note(figure, "(a): all widths, rates and data sets; (b): the first data set")
     draw.letter(axes, ["room left at critical points", "Theorem 7: along vanishing errors"])
     return figure
 
@@ -115,7 +118,7 @@ def activations(experiment: WsBound, tables: Tables) -> Figure:
     figure, axes = draw.new_figure(2, 2, width=8.6, height=6.0)
     shown = [v for v in variants(experiment, tables) if v.protocol == "fitted"]
     names = [v.activation for v in shown]
-    from experiments.ws_bound.figures.groups import boxes
+    from experiments.ws_bound.figures.groups import WHAT_BOXES_ARE, boxes
 
     widths = sorted(tables["search"]["hidden"].unique())
     labels = {f"N={n}": f"N = {n}" for n in widths}
@@ -133,6 +136,7 @@ def activations(experiment: WsBound, tables: Tables) -> Figure:
     draw.log_axis(axes[0, 1], "y")
     _shares(axes[1, 0], experiment, tables, names)
     _f1_differences(axes[1, 1], experiment, tables)
+    draw.note(figure, f"{WHAT_BOXES_ARE}, data sets pooled; (d): a mark is a data set")
     draw.letter(axes, ["tightness", "sharpness", "search", "generalisation"])
     return figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiments.printed import printed_number
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
 from experiments.ws_bound.looks import LOOKS
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
     from experiments.ws_bound import WsBound
     from runner.stats import Statistic
+
+
+WHAT_BOXES_ARE = "boxes: quartiles and median, whiskers from the 10th to the 90th percentile"
+SMALLEST = ("lambda_sup_smallest", "lambda_sup_second_smallest")
+"""Metrics of the bounds that the paper prints (Fig. 4)."""
 
 
 def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mapping[str, str]) -> list[Patch]:
@@ -77,9 +83,12 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             percentile=100 * experiment.low_share,
         )
         ax.set_xlabel(BOUND)
+        smallest = [printed_number("ws_bound", metric=m, protocol=variant.protocol) for m in SMALLEST]
+        ax.scatter(smallest, [0, 0], marker="v", s=40, facecolors="none", edgecolors="black", zorder=5, clip_on=False)
         titles.append(f"{variant.protocol}, η = {variant.rate:g}")
         draw.note(figure, f"{variant.protocol}: {seeds_text(points)}")
     axes[0, 0].set_ylabel("critical points")
+    draw.note(figure, "hollow: the paper's two smallest bounds (Fig. 4), of one data set")
     draw.letter(axes, titles)
     return figure
 
@@ -103,6 +112,7 @@ def generalisation(
             ax.set_xlabel(f"data set (seed)\n{p_line(found)}")
             titles.append(f"{variant.protocol}, η = {variant.rate:g}, {size} test samples")
         row[0].set_ylabel("macro F1 on test data")
+    draw.note(figure, f"{WHAT_BOXES_ARE}; p: Mann–Whitney, two-sided, in the order of the data sets")
     draw.letter(axes, titles)
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -127,6 +137,7 @@ def width(
     for ax in axes[0]:
         draw.log_axis(ax, "y")
     axes[0, 0].set_ylabel(BOUND)
+    draw.note(figure, f"{WHAT_BOXES_ARE}; p: Mann–Whitney, two-sided, in the order of the data sets")
     draw.letter(axes, titles)
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure

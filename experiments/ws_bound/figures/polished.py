@@ -43,6 +43,7 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     ax.set_xlabel(f"{BOUND} where the search stops")
     ax.set_ylabel(f"{BOUND} where it leads")
     rank = both["lambda_sup_before"].corr(both["lambda_sup"], method="spearman")
+    draw.note(figure, f"all data sets; (b), (c): {chosen.protocol}, N = {narrow}; line in (c): equality")
     titles = ["what becomes of the ends", "gradient left by the stop rule", f"rank correlation {rank:.2f}"]
     draw.letter(axes, titles)
     return figure
@@ -90,5 +91,6 @@ def draws(tables: Tables) -> Figure:
         ax.set_xticks(range(len(stages)), ["where the search stops", "where it leads"])
         ax.set_xlim(-0.5, len(stages) - 0.2)
         ax.set_ylabel("mean macro F1, low - high bound")
+    draw.note(figure, "a dot is a draw of data and starts; black: their mean with its 95 % interval")
     draw.letter(axes, [f"{size} test samples" for size in sizes])
     return figure

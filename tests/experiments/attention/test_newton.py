@@ -52,7 +52,7 @@ def test_cells_are_studies_at_sizes() -> None:
     setup = build_job(["experiment=attention_newton"]).experiment
     assert isinstance(setup, AttentionNewton)
     cells = [(cell.params["study"], cell.params["size"]) for cell in setup.cells()]
-    assert len(cells) == 3 * 3 + 3 and ("contest", "8x4") in cells and ("layer", "own") in cells
+    assert len(cells) == 4 * 3 + 3 and ("contest", "8x4") in cells and ("layer", "own") in cells
     assert setup.sizes("8x4") == (8, 4)
 
 
@@ -177,6 +177,27 @@ def test_equal_work_compares_at_what_ours_spent() -> None:
     assert found == {"cheap": [pytest.approx((1 - 0.5**4) - (1 - 0.75**40))]}
 
 
+def test_equal_time_prices_each_method_by_itself() -> None:
+    contest = pd.DataFrame(
+        {"size": "2x2", "seed": 42, "problem": 0, "starts": 4, "origin": "blind", "recovered": [2, 1, 1]}
+        | {"method": [readings.OURS, "cheap", "cheap, continued"], "work": [400.0, 40.0, 80.0]}
+    )
+    prices = pd.DataFrame(
+        {"size": "2x2", "seed": 42, "how": ["one by one"] * 3 + ["together"], "repeat": [0, 0, 1, 0]}
+        | {"method": [readings.OURS, "cheap", "cheap", "cheap"], "work": 10.0, "cpu_seconds": [1.0, 40.0, 20.0, 0.1]}
+    )
+    timed = readings.in_seconds(contest, prices, "one by one")
+    assert timed["seconds"].tolist() == [40.0, 80.0, 160.0]
+    ahead = readings.lead(timed, "seconds")["cheap"]
+    assert ahead == [pytest.approx((1 - 0.5**4) - (1 - 0.75**2))]
+
+
+def test_prices_time_every_method_both_ways(tables: dict[str, pd.DataFrame]) -> None:
+    prices = tables["prices"]
+    assert set(prices["how"]) == {"together", "one by one"} and (prices["work"] > 0).all()
+    assert set(prices["method"]) == {"line search", "l-bfgs", "levenberg-marquardt"}
+
+
 def test_characters_are_read_and_the_mask_holds() -> None:
     trained = train_characters(4, 8, 2, 30, 3e-3, torch.Generator().manual_seed(5))
     codes = trained.codes[:4]
@@ -204,7 +225,7 @@ def test_measured_notes_and_figures(setup: AttentionNewton, tables: dict[str, pd
     analysis = setup.analyse(tables)
     assert any("Theorem J.1" in line for line in analysis.notes())
     drawn = analysis.figures()
-    names = {"contest", "cost", "outcomes", "certificate", "identifiability", "noise", "recovery", "targets"}
+    names = {"contest", "cost", "time", "outcomes", "certificate", "identifiability", "noise", "recovery", "targets"}
     assert set(drawn) == names
     for make in drawn.values():
         make().canvas.draw()

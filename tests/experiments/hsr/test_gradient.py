@@ -86,6 +86,31 @@ OPEN = ("difference of about 1e-9",)
 """Statements that cannot be held against this project's step."""
 
 
+WITHOUT_DATA = {
+    "Proposition 2": "by construction",
+    "largest eigenvalue counts most": "by construction",
+    "size of VGG16": "confirmed",
+    "size of ResNet18": "confirmed",
+}
+"""Statements that one data set decides as well as five."""
+
+
+def test_confident_samples_are_weighed_by_their_share(experiment, tables):
+    rows = [
+        {"seed": seed, "start": 0, "sample": i, "error": error, "of": "bound", "block": block, "norm": norm}
+        for seed in range(5)
+        for i, (error, norm) in enumerate([(0.001, 3.0), (0.5, 4.0), (0.6, 4.0)])
+        for block in ("w", "v")
+    ]
+    name = "confident samples can be left out"
+    for factor, verdict in ((1.0, "refuted"), (0.01, "confirmed")):
+        table = pd.DataFrame(rows)
+        table["norm"] *= table["error"].map(lambda e, factor=factor: factor if e < 0.01 else 1.0)
+        (found,) = [c for c in experiment.analyse({"influence": table}).claims() if c.name == name]
+        assert found.verdict == verdict
+        assert found.statistic == pytest.approx(3 * factor / (3 * factor + 8))
+
+
 def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
     found = {c.name: c for c in experiment.analyse(tables).claims()}
     assert len(found) == len(experiment.analyse(tables).claims())
@@ -95,7 +120,7 @@ def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
     assert found["Proposition 2"].verdict == "by construction"
     one = {name: table[table["seed"] == 1] for name, table in tables.items()}
     for claim in experiment.analyse(one).claims():
-        settled = "by construction" if claim.name == "Proposition 2" else "no power"
+        settled = WITHOUT_DATA.get(claim.name, "no power")
         assert claim.verdict == ("not comparable" if claim.name.startswith(OPEN) else settled), claim.name
 
 

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.contours import contour_length
 from experiments.hsr.regularization.analysis import Variant, wide
 from experiments.hsr.regularization.claims import whisker_tip
 from experiments.hsr.regularization.measure import Problem, critical_points, draw, end_under, search, train
 from experiments.hsr.regularization.methods import METHODS
-from experiments.hsr.regularization.views import boundary_length, contour_length, saddle_depth
+from experiments.hsr.regularization.views import boundary_length, saddle_depth
 from experiments.printed import statements
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError

@@ -74,6 +74,9 @@ def _panels(tables: Tables, variant: Variant, quantities: Mapping[str, str], log
         line[0].set_ylabel(text)
     for ax in axes[-1]:
         ax.set_xlabel("data set (seed)")
+    counts = rows.groupby(["seed", "group", "method"]).size()
+    draw.note(figure, "boxes: quartiles and median, whiskers to 1.5 interquartile ranges")
+    draw.note(figure, f"a box is {counts.min()} to {counts.max()} ends; the paper's, 113 (one data set)")
     draw.letter(axes, titles)
     _legend(figure)
     return figure
@@ -122,6 +125,7 @@ def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Stati
     for ax in axes[1]:
         ax.set_xlim(-1.08, 1.08)
         ax.set_xlabel("effect (rank-biserial)")
+    draw.note(figure, f"a mark is a data set; filled: p < {experiment.level:g} after Holm's correction")
     draw.letter(axes, titles)
     return figure
 
@@ -146,6 +150,7 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
         ax.set_xlabel("difference of macro F1")
     axes[0, 0].set_yticks(range(len(PAIRS)), [f"{NAMES[a]} - {NAMES[b]}" for a, b in PAIRS])
     axes[0, 0].invert_yaxis()
+    draw.note(figure, "a dot is a draw; black: their mean with its 95 % interval; grey: differences that count as none")
     number = tables["draws"].groupby(["seed", "draw"]).ngroups
     draw.letter(axes, [f"{group} seeds, {number} draws" for group in GROUPS])
     return figure

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.hsr.looks import LOOKS
 from experiments.hsr.regularization.analysis import Tables
+from experiments.printed import printed_number
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def data(tables: Tables) -> Figure:
         ax.set_xlabel("$x_1$")
         titles.append(f"{'training' if kind == 'train' else 'test'} data, {len(part)} samples")
     axes[0, 0].set_ylabel("$x_2$")
+    draw.note(figure, "drawn: the first data set")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
     return figure
@@ -87,7 +89,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
                 color=LOOKS.colour(label),
                 label=f"{key} seeds: {first[key]} beyond {first[f'{key}_threshold']:.3g}",
             )
-        draw.legend(row[1])
+        row[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
         row[1].set_xlabel(BOUND)
         row[1].set_ylabel("critical points")
         sets = part["seed"].nunique()
@@ -95,5 +97,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             f"{protocol}: {len(part)} points, {sets} data set{'s' if sets > 1 else ''}",
             f"{protocol}: seed {seed}, {first['unique']} of {first['starts']} starts",
         ]
+    counts = [printed_number("hsr_regularization", metric=m) for m in ("unique", "sharp")]
+    draw.note(figure, f"the paper's data set: {counts[0]:g} unique points, {counts[1]:g} in each group")
     draw.letter(axes, titles)
     return figure

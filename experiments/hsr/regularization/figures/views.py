@@ -43,6 +43,7 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
             titles.append(f"{group} seeds")
     for ax in axes[1]:
         ax.set_xlabel("step")
+    draw.note(figure, "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
     return figure
@@ -58,6 +59,7 @@ def along_u1(tables: Tables, protocol: str) -> Figure:
         ax.set_ylim(bottom=min(0.0, float(rows["q10"].min())))
         ax.set_xlabel("$t$ along $u_1$")
     axes[0, 0].set_ylabel(r"$L(\theta + t u_1) - L(\theta)$")
+    draw.note(figure, "drawn: sharp seeds of the first data set; lines: median over the starts, bands: 10 to 90 %")
     draw.letter(axes, list(NAMES.values()))
     return figure
 
@@ -77,13 +79,14 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         for ax, method in zip(line, NAMES, strict=True):
             part = rows[(rows["method"] == method) & (rows["direction"] == direction)]
             ax.plot(part["offset"], part["q50"], **(LOOKS.style(look) | {"marker": ""}))
-            ax.axhline(0, color="black", linewidth=0.8)
+            ax.axhline(0, color="0.6", linewidth=0.8, zorder=1)  # below a line that lies on it
             found = near[(near["method"] == method) & near["start"].isin(part["start"])]
             kind = f": {found['nearest_kind'].iloc[0]}" if at == "nearest" and len(found) else ""
             titles.append(f"{NAMES[method]}, ${direction}${kind if len(part) else ': none'}")
         line[0].set_ylabel(rf"$L(\theta + t {direction}) - L(\theta)$")
     for ax in axes[1]:
         ax.set_xlabel("$t$")
+    draw.note(figure, "drawn: one end of each method, flat seeds of the first data set")
     draw.letter(axes, titles)
     return figure
 
@@ -119,6 +122,7 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         line[0].set_ylabel("$x_2$")
     for ax in axes[1]:
         ax.set_xlabel("$x_1$")
+    draw.note(figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2")
     figure.colorbar(cast(Any, image), ax=axes.ravel().tolist(), shrink=0.7, label="$p$ of class 1")
     draw.letter(axes, titles)
     return figure

@@ -9,7 +9,7 @@ from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import decay, measured, quick, verdict, verdicts
+from tests.experiments.dag.inter_layer_tables import SEEDS, decay, measured, quick, verdict, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,25 @@ def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
     assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "no power"
     off = spread.assign(C=1.1 * spread["C"])
     assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "no power"
+
+
+def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
+    tables = decay()
+    n = tables["networks"]
+    moved = n.assign(lyapunov_1=n["lyapunov_1"] + 0.02 * (n["seed"] - 44))  # the mean as before, −0.02
+    keys = [
+        {"depth": depth, "arch": a, "seed": s} for depth in (8, 10, 12) for a in ("plain", "residual") for s in SEEDS
+    ]
+    own = pd.DataFrame(keys).assign(
+        initial="published", order="published", test_records="official", train_records="official"
+    )
+    name = "negative exponent at init"
+    assert verdict(paper, tables | {"networks": moved}, name) == "no power"
+    assert verdict(paper, tables | {"networks": moved, "origin": own}, name) == "confirmed"
+    up = moved.assign(lyapunov_1=moved["lyapunov_1"] + 0.03)
+    assert verdict(paper, tables | {"networks": up}, name) == "no power"
+    assert verdict(paper, tables | {"networks": up, "origin": own}, name) == "refuted"
+    assert verdict(paper, tables | {"networks": up, "origin": own[own["seed"] != 42]}, name) == "no power"
 
 
 def test_one_seed_decides_nothing(paper):

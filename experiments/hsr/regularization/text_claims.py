@@ -1,0 +1,73 @@
+"""Figs. 10 and 11, and what Section VI-B and the abstract say of the spectrum at the ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.hsr.regularization.case import Case, Made
+from runner.stats.evidence import by_seed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def views(c: Case) -> Made:
+    """Figs. 10 and 11."""
+    flat = c.rows("dynamics", group="flat")
+    for quantity, name in (("loss", "loss"), ("lambda_max", "λ₁")):
+        says = replace(c.says[f"dynamics from flat seeds, {name}"], high=c.experiment.eigenvalue_margin)
+        yield c.mark(), c.evidence.compared(says, by_seed(flat[flat["quantity"] == quantity], _largest_ratio))
+    every = c.rows("dynamics", group="sharp", quantity="loss")
+    yield c.mark(), c.evidence.compared(c.says["loss falls from sharp seeds"], by_seed(every, _slowest_fall))
+    sharp = c.rows("profiles", kind="sharp group", at="stopped")
+    yield c.mark(), c.evidence.compared(c.says["HSR consistently flat"], by_seed(sharp, _steepest_of_hsr))
+    for asam in c.methods("asam"):
+        for column, mark in (("q50", c.mark(asam)), ("q90", f"{c.mark(asam)} 90 % quantile")):
+            steepest = by_seed(sharp, partial(_steepest_of_all, methods=("trace", asam, "hsr"), column=column))
+            yield mark, c.evidence.compared(c.says["methods flatter along u₁"], steepest)
+
+
+def _largest_ratio(rows: pd.DataFrame) -> float:
+    table = rows.pivot_table(index="step", columns="method", values="q50")
+    return float((table.max(axis=1) / table.min(axis=1)).max())
+
+
+def _slowest_fall(rows: pd.DataFrame) -> float:
+    """Last over first median loss, the largest over the methods."""
+    wide = rows.pivot_table(index="step", columns="method", values="q50").sort_index()
+    return float((wide.iloc[-1] / wide.iloc[0]).max())
+
+
+def _ends(rows: pd.DataFrame, column: str = "q90") -> pd.Series[float]:
+    """method -> a quantile of the loss over the starts at the higher end of the line."""
+    return rows[rows["offset"].abs() == rows["offset"].abs().max()].groupby("method")[column].max()
+
+
+def _steepest_of_all(rows: pd.DataFrame, methods: tuple[str, ...], column: str) -> float:
+    ends = _ends(rows, column)
+    return float(ends[list(methods)].max() / ends["gd"]) if {"gd", *methods} <= set(ends.index) else math.nan
+
+
+def _steepest_of_hsr(rows: pd.DataFrame) -> float:
+    ends = _ends(rows)
+    return float(ends["hsr"] / ends.drop("hsr").min()) if "hsr" in ends and len(ends) > 1 else math.nan
+
+
+def spectra(c: Case) -> Made:
+    """The range of the eigenvalues under HSR, and how λ₁, mean and standard deviation hang together."""
+    ends = c.rows("endpoints", status="ok")
+    sharp = ends[ends["group"] == "sharp"]
+    yield c.mark(), c.evidence.compared(c.says["spectrum narrower"], by_seed(sharp, _narrowed))
+    yield c.mark(), c.evidence.compared(c.says["λ₁, mean and std go together"], by_seed(ends, _weaker_tie))
+
+
+def _narrowed(rows: pd.DataFrame) -> float:
+    width = (rows["lambda_max"] - rows["lambda_min"]).groupby(rows["method"]).median()
+    return float(width["hsr"] / width["gd"]) if {"hsr", "gd"} <= set(width.index) else math.nan
+
+
+def _weaker_tie(rows: pd.DataFrame) -> float:
+    return min(float(rows["lambda_max"].corr(rows[name], method="spearman")) for name in ("mean", "std"))

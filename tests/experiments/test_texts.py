@@ -1,0 +1,73 @@
+"""Every statement of the papers' texts that speaks of a number, a direction or a comparison has its row, or a reason
+why not; and every printed statement of ours is one of them."""
+
+import pytest
+
+from experiments.paper_audit.papers import paper as audited
+from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
+from runner.curvature.closed_form.attention.bounds import BOUNDS
+from runner.report.collect import reference_path
+from runner.report.compare import read_reference
+
+PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
+AUDITS = {"scalar_spectrum": "scalar"}
+"""Name of a text -> its name in the audit, where the two differ."""
+
+
+def decided(paper: str, s: Said) -> bool:
+    """Whether what a statement points at is there."""
+    if s.kind == "claim":
+        return s.row in statements(s.experiment)
+    if s.kind == "number":
+        rows = read_reference(reference_path(s.experiment))
+        rows = rows[rows["metric"] == s.row]
+        printed = {float(v) for v in rows["mean"] if v.strip()}
+        return float(s.value) in printed if s.value else len(rows) > 0
+    if s.kind == "row":  # of attention_hessian, made from the lemmas
+        return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
+    if s.kind == "audit":
+        return s.row in {formula.id for formula in audited(AUDITS.get(paper, paper)).formulas}
+    return s.kind == "not checked" and len(s.row.split()) > 2 and not s.experiment
+
+
+def test_all_five_papers_are_listed():
+    assert PAPERS == ["attention", "dag", "hsr", "scalar_spectrum", "ws_bound"]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_statement_of_a_text_is_decided_somewhere(paper):
+    lost = [(s.place, s.statement, s.row) for s in said(paper) if s.kind not in KINDS or not decided(paper, s)]
+    assert not lost
+    assert all(s.place and s.statement for s in said(paper))
+    assert len(set(said(paper))) == len(said(paper))
+
+
+def test_a_statement_without_its_row_is_noticed():
+    there = said("ws_bound")[0]
+    assert decided("ws_bound", there)
+    for broken in (
+        Said("x", "x", "claim", "ws_bound", "Theorem 11"),
+        Said("x", "x", "number", "ws_bound", "converged", "461"),
+        Said("x", "x", "number", "ws_bound", "diverged"),
+        Said("x", "x", "audit", "paper_audit", "ws.theorem11"),
+        Said("x", "x", "row", "attention_hessian", "lemma_H.11"),
+        Said("x", "x", "not checked", "", ""),
+    ):
+        assert not decided("ws_bound", broken)
+
+
+def test_every_printed_statement_is_one_of_a_text():
+    """The other way round: no row of claims speaks of a paper without standing in the list of its text."""
+    listed = {(s.experiment, s.row) for paper in PAPERS for s in said(paper)}
+    lost = [
+        (path.stem, name)
+        for path in sorted(FOLDER.glob("*.csv"))
+        for name, s in statements(path.stem).items()
+        if not s.where.startswith("beyond") and (path.stem, name) not in listed
+    ]
+    assert not lost
+
+
+def test_what_is_not_checked_is_said_with_its_reason():
+    (line,) = unchecked("ws_bound")
+    assert "L2 regularisation" in line and "no training with a penalty on V was run" in line
