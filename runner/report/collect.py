@@ -127,7 +127,8 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     aside = {cell.id for cells in beside.values() for cell in cells}
     own = [cell for cell in stored_cells if cell.meta["settings_key"] == identity.key]
     found = [cell for cell in own if cell.id not in aside] or own
-    jobs = [j for j in jobs if j.seed not in {c.meta["seed"] for c in own} - {c.meta["seed"] for c in found}]
+    aside_only = {c.meta["seed"] for c in own} - {c.meta["seed"] for c in found}
+    jobs = [j for j in jobs if j.seed not in aside_only]
     damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}

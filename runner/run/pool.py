@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import multiprocessing.util  # its wait for children is registered now, so that `dismiss` comes before it at the end
 import os
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -39,6 +41,8 @@ def _serve(pipe: Any, parent: int) -> None:
     _end_with(parent)
     with suppress(KeyboardInterrupt):
         import torch  # noqa: F401  while the command still composes its first job
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # one that came meanwhile ends this worker here
 
         while (job := _next(pipe)) is not None:
             kind, content = _loop(job)
@@ -109,7 +113,12 @@ def _workers(count: int) -> list[Worker]:
         worker = Worker(context.Process(target=_serve, args=(theirs, os.getpid())), ours)
         _WORKERS.append(worker)
         idle.append(worker)
-        worker.process.start()
+        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            worker.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
     return idle[:count]
 

@@ -41,6 +41,13 @@ def test_a_killed_worker_of_joblib_costs_nothing_but_time(toy_conf, tmp_path):
     assert len(list(Store(command.outputs, "toy").all())) == 12
 
 
+def test_a_command_that_ends_before_its_first_job_does_not_wait_for_its_workers(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text('from runner.run import pool\n\nif __name__ == "__main__":\n    pool.prepare(1)\n')
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, script], env=environment, timeout=60).returncode == 0
+
+
 def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
     command = Command(tmp_path / "work", toy_conf, ("jobs=2", "experiment.pause=60"))
     process = command.start()
