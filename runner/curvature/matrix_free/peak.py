@@ -74,7 +74,9 @@ def allocations(function: Callable[[], object]) -> list[int]:
     Unlike PeakBytes it sees what an operation needs inside, and looks on where torch.func transforms are nested, in
     which a dispatch mode ends the process (torch 2.13). Raises MeasurementError while a profiler runs.
 
-    >>> allocations(lambda: torch.ones(10) + 1)
+    >>> import torch
+    >>> x = torch.ones(10)
+    >>> allocations(lambda: x.exp().sin())  # the first is released once the second is there
     [40, 80, 40, 0]
     """
     from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy, profiler_legacy
