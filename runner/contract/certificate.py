@@ -72,7 +72,7 @@ def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], 
     if not all(carried):
         without = carried.count(False)
         lines.append(
-            f"{without} of {len(carried)} cells carry no certificate: they were measured before it was stored."
+            f"{without} of {len(carried)} cells carry no certificate: they are older than it, or of a part without one."
         )
     return lines
 

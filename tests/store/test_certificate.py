@@ -27,7 +27,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
     ("carried", "found", "never", "expected"),
     [
         ([True, True], [GOOD, GOOD], "", ["2 of 2 cells carry a certificate"]),
-        ([True, False, False], [GOOD], "", ["1 of 3 cells carry", "2 of 3 cells carry no certificate: they were"]),
+        ([True, False, False], [GOOD], "", ["1 of 3 cells carry", "2 of 3 cells carry no certificate: they are older"]),
         ([False], [], "", ["1 of 1 cells carry no certificate"]),
         ([False], [], "it is an audit", ["No cell carries a certificate: it is an audit."]),
         ([True, True], [BAD, GOOD], "", ["NOT certified, seed=42 blocks: products are wrong", "1 of 2 agree"]),

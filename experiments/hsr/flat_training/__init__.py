@@ -38,6 +38,7 @@ class FlatTraining(Experiment):
 
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
+    uncertified: ClassVar[str] = "λ₁ comes from Hessian products that the tests hold against dense Hessians"
 
     dataset: DigitsData | ImageSettings
     method: list[str] = grid()
