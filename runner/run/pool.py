@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 from runner.run.loop import NoSpace, Outcome, close_log, loop, open_log
@@ -114,6 +115,8 @@ def _workers(count: int) -> list[Worker]:
         _WORKERS.append(worker)
         idle.append(worker)
         # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later.
+        # The tracker comes first: where starting a worker starts it too, it takes SIGINT's block away behind it.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             worker.process.start()
