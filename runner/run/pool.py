@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
-from runner.run.loop import NoSpace, Outcome, close_log, loop, open_log
+from runner.run.loop import NoSpace, Outcome, close_log, loop, open_log, was_terminated
 from runner.run.progress import Progress, open_progress
 from runner.store.job import Job
 from runner.store.store import Store
@@ -211,6 +211,7 @@ def _collect(
     exit_codes: list[int | None],
 ) -> Outcome:
     """The workers' outcomes as one, read from the store rather than from what each believes."""
+    interrupted = interrupted or was_terminated()  # the workers heeded what a library swallowed here
     for kind, content in messages:
         if kind == "no space":
             raise NoSpace(content)
