@@ -40,10 +40,10 @@ def guarded(action: Callable[[], int]) -> int:
 def interrupted() -> int:
     """One line, status 130.
 
-    An interruption inside a string that is executed (a dataclass or a named tuple made during an import) leaves a mark in
-    CPython, which then ends the process by SIGINT whatever its status; executing another string takes the mark away.
+    An interruption inside a string that is executed (a dataclass or a named tuple made during an import) leaves a mark
+    in CPython, which then ends the process by SIGINT whatever its status; executing another string takes the mark away.
     """
-    exec("pass")  # noqa: S102
+    exec("pass")
     say("interrupted; finished cells are stored. Run the same command again to go on.")
     return 130
 
