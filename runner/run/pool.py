@@ -24,6 +24,8 @@ from runner.store.job import Job
 from runner.store.store import Store
 
 ORPHAN_CHECK_SECONDS = 1.0
+POLITE = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask for an end."""
 
 
 def _end_with(parent: int) -> None:
@@ -43,7 +45,7 @@ def _serve(pipe: Any, parent: int) -> None:
     with suppress(KeyboardInterrupt):
         import torch  # noqa: F401  while the command still composes its first job
 
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # one that came meanwhile ends this worker here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)  # one that came meanwhile ends this worker here
 
         while (job := _next(pipe)) is not None:
             kind, content = _loop(job)
@@ -114,10 +116,11 @@ def _workers(count: int) -> list[Worker]:
         worker = Worker(context.Process(target=_serve, args=(theirs, os.getpid())), ours)
         _WORKERS.append(worker)
         idle.append(worker)
-        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later.
-        # The tracker comes first: where starting a worker starts it too, it takes SIGINT's block away behind it.
+        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later,
+        # when the worker has been told all that it waits for. The tracker comes first: where starting a worker starts it
+        # too, it takes the block away behind it.
         resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
         try:
             worker.process.start()
         finally:
