@@ -117,8 +117,8 @@ def _workers(count: int) -> list[Worker]:
         _WORKERS.append(worker)
         idle.append(worker)
         # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later,
-        # when the worker has been told all that it waits for. The tracker comes first: where starting a worker starts it
-        # too, it takes the block away behind it.
+        # when the worker has been told all that it waits for. The tracker comes first: starting a worker may start it
+        # too, and it takes the block away behind it.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
         try:
