@@ -18,7 +18,7 @@ MIB = 1 << 20
 PEAK = """
 import torch
 from torch import nn
-from runner.curvature import Dag, ParameterOperator, exact_blocks, split_blocks
+from runner.curvature import Dag, exact_blocks, split_blocks
 torch.set_num_threads(1)
 torch.manual_seed(0)
 
@@ -82,18 +82,10 @@ print(status("VmHWM") - before)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
 @pytest.mark.parametrize("part", ["total", "tensor"])
 def test_peaks_of_products_stay_within_the_budget(part):
-    """Before the gradients under way were counted, 1.37 times the budget.
-
-    The least of three processes: what an allocator keeps differs from one to the next (once 1.35), and only adds.
-    """
-    peaks = []
-    for _ in range(3):
-        run = subprocess.run([sys.executable, "-c", PRODUCTS, part], capture_output=True, text=True, timeout=120)
-        assert run.returncode == 0, run.stderr
-        peaks.append(float(run.stdout) / 96)
-        if 0.3 < min(peaks) <= 1.2:
-            return
-    pytest.fail(f"peaks over the budget: {peaks}")
+    """Before the gradients under way were counted, 1.37 times the budget."""
+    run = subprocess.run([sys.executable, "-c", PRODUCTS, part], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert 0.3 * 96 < float(run.stdout) <= 1.2 * 96
 
 
 @pytest.mark.parametrize(("kept", "least"), [(1, 8), (2, 4)])
