@@ -6,8 +6,8 @@ One residual r: R^N -> R^M; |r(x)|^2 + gamma |x|^2 is minimised from S starts, e
 
 and lambda follows the gain ratio by Nielsen's rule (Madsen, Nielsen and Tingleff, Methods for Non-Linear Least Squares
 Problems, Section 3.2). Where r vanishes at a solution the Gauss-Newton matrix is the whole Hessian there, so the
-iteration is Newton's near it and a descent method far from it. `continued` follows a falling ladder of gamma: the first
-minimiser is near the only one of a strongly regularised problem, and each is the start of the next.
+iteration is Newton's near it and a descent method far from it. `along_ladder` follows a falling ladder of gamma: the
+first minimiser is near the only one of a strongly regularised problem, and each is the start of the next.
 """
 
 from __future__ import annotations
@@ -135,27 +135,21 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
     return torch.where(solved.unsqueeze(-1), step, 0.0), solved
 
 
-def continued(
-    problem: LeastSquares,
-    start: Tensor,
-    ladder: Sequence[float],
-    *,
-    rung_steps: int = 20,
-    max_steps: int = 400,
-    decrease: float = 1e-4,
+def along_ladder(
+    problem: LeastSquares, start: Tensor, ladder: Sequence[float], *, rung_steps: int = 20, decrease: float = 1e-4
 ) -> Ends:
-    """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each, then at gamma = 0 to the end.
+    """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each: where gamma = 0 is to start.
 
-    The steps of all rungs are counted; `capped` is that of the last stage, for which the others only prepare.
+    The steps of all rungs are counted; `capped` is that of the last.
     """
     steps = torch.zeros(len(start), dtype=torch.long)
+    ends = Ends(start, problem.value(start).square().sum(-1), steps, torch.zeros(len(start), dtype=torch.bool))
     for gamma in ladder:
         ends = levenberg_marquardt(
-            problem, start, gamma=gamma, max_steps=rung_steps, tolerance=1e-2 * gamma, decrease=decrease
+            problem, ends.points, gamma=gamma, max_steps=rung_steps, tolerance=1e-2 * gamma, decrease=decrease
         )
-        start, steps = ends.points, steps + ends.steps
-    last = levenberg_marquardt(problem, start, max_steps=max_steps, decrease=decrease)
-    return Ends(last.points, last.square, steps + last.steps, last.capped)
+        steps = steps + ends.steps
+    return Ends(ends.points, ends.square, steps, ends.capped)
 
 
 def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:

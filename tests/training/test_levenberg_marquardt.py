@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import least_squares
 
-from runner.training.levenberg_marquardt import LeastSquares, continued, levenberg_marquardt, polished
+from runner.training.levenberg_marquardt import LeastSquares, along_ladder, levenberg_marquardt, polished
 
 torch.set_num_threads(1)
 DTYPE = torch.float64
@@ -72,11 +72,12 @@ def test_a_problem_without_a_zero_ends_at_its_minimum() -> None:
     assert float(ends.points) == pytest.approx(1.0, abs=1e-3) and float(ends.square) == pytest.approx(2.0, rel=1e-4)
 
 
-def test_continuation_counts_all_its_steps_and_ends_without_the_regulariser() -> None:
+def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution() -> None:
     start = torch.tensor([[-1.2, 1.0], [3.0, 3.0]], dtype=DTYPE)
-    ends = continued(rosenbrock(), start, [1e-1, 1e-3])
+    ladder = along_ladder(rosenbrock(), start, [1e-1, 1e-3])
+    ends = levenberg_marquardt(rosenbrock(), ladder.points)
     torch.testing.assert_close(ends.points, torch.ones(2, 2, dtype=DTYPE), atol=1e-6, rtol=0)
-    assert (ends.steps > 2).all()
+    assert (ladder.steps > 2).all() and not torch.allclose(ladder.points, ends.points, atol=1e-6, rtol=0)
 
 
 def test_polishing_never_raises_the_residual_and_takes_the_shortest_step() -> None:

@@ -16,6 +16,7 @@ from runner.contract.experiment import (
     Analysis,
     Cell,
     Context,
+    Scalar,
     SettingError,
     Table,
     Tables,
@@ -25,6 +26,7 @@ from runner.contract.experiment import (
     not_empty,
     one_of,
     positive,
+    report_only,
     since,
 )
 from runner.data.attention import AttentionData
@@ -36,6 +38,7 @@ KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
 METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
 STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer", "price")
 SIZED = (*STUDIES[:3], "price")
+IN_ROUNDS = ("contest", "layer", "transformer")
 AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
 TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
@@ -61,6 +64,8 @@ class AttentionNewton(Judged):
     distance: list[float]
     near_starts: int = free()
     steps: dict[str, int]
+    progress: float = report_only(0.5)  # a parameter of the cells that step in rounds, and so is the next
+    further_rounds: int = report_only(4)
     tolerance: float
     decrease: float = since(1e-4)
     lbfgs_memory: int = since(30)
@@ -112,12 +117,15 @@ class AttentionNewton(Judged):
             "sequences",
             "target_starts",
             "target_steps",
+            "further_rounds",
             "score_scale",
             "recovered",
             "tolerance",
         ):
             positive(f"experiment.{name}", getattr(self, name))
         non_negative("experiment.reading_noise", self.reading_noise)
+        if not 0 < self.progress < 1:  # every start must end
+            raise SettingError(f"experiment.progress: expected a value between 0 and 1, found {self.progress}")
         for name, values in (("scan", self.scan), ("ladder", self.ladder[::-1]), ("multiple", self.multiple)):
             if values != sorted(values):
                 way = "falling" if name == "ladder" else "rising"
@@ -137,7 +145,10 @@ class AttentionNewton(Judged):
         found = []
         for study in self.study:
             for size in self.size if study in SIZED else ["own"]:
-                found.append(Cell({"study": study, "size": size}, self._seconds(study, size), 0.5))
+                rounds: dict[str, Scalar] = {"progress": self.progress} if study in IN_ROUNDS else {}
+                if study == "contest":
+                    rounds["further_rounds"] = self.further_rounds
+                found.append(Cell({"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5))
         return found
 
     def _seconds(self, study: str, size: str) -> float:

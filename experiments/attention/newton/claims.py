@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, pd.DataFrame]
 FEWEST = 10  # problems below which an order says nothing
-CAPPED = 0.1  # share of starts at a cap above which a failure says nothing
 BEYOND = "beyond the paper"
 DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
 
@@ -87,8 +86,8 @@ def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, St
     blind = contest[contest["origin"] == "blind"]
     leader = blind[blind["method"] == readings.OURS]
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
-    capped = contest.groupby(["method", "seed"], sort=False)[["capped", "starts"]].sum()
-    shares = (capped["capped"] / capped["starts"]).groupby("method", sort=False)
+    late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
+    shares = (late["late"] / late["starts"]).groupby("method", sort=False)
     found = [
         judge.bound(says["blind recovery"], readings.by_size(solved, "solved", "problems")),
         judge.bound(says["equal work"], readings.lead(blind)),
@@ -135,12 +134,10 @@ def target_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Sta
         if rows.empty:
             continue
         shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
-        capped = float(rows["capped"].sum() / rows["starts"].sum())
         decided = judge.bound(says[name], list(shares))
-        if capped > CAPPED and decided.verdict == "refuted":
-            note = f"{capped:.0%} of the starts were stopped by the cap of {setup.target_steps} trials"
-            decided = replace(decided, verdict="no power", detail=f"{note}; {decided.detail}")
-        found.append(replace(decided, group=BEYOND))
+        given_up = f"given up: {rows['given_up'].sum()} of {rows['starts'].sum()} starts"
+        detail = f"{given_up}, none before {setup.target_steps} trials; {decided.detail}"
+        found.append(replace(decided, detail=detail, group=BEYOND))
     if "reading" in tables:
         rows = tables["reading"]
         rows = rows[(rows["view"] == "causal") & np.isclose(rows["noise"], 0.1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +17,11 @@ from experiments.attention.newton.problem import (
     invariances,
     symmetric_error,
 )
+from experiments.attention.newton.rounds import Round, Run, followed, in_rounds
 from runner.contract.experiment import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.certificate import certificate
-from runner.training.levenberg_marquardt import continued, levenberg_marquardt
+from runner.training.levenberg_marquardt import along_ladder, levenberg_marquardt
 from runner.training.newton import INDEFINITE, NOT_FINITE, SINGULAR, STALLED, Objective, Trace, lbfgs, minimise
 
 if TYPE_CHECKING:
@@ -29,15 +30,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 BLIND = "blind"
 CONTINUED = ", continued"
-
-
-@dataclass(frozen=True)
-class Run:
-    """Ends of the starts (S, N), multiply-adds spent on each (S,), and whether a cap stopped it (S,)."""
-
-    points: Tensor
-    work: Tensor
-    capped: Tensor
+LM = "levenberg-marquardt"
 
 
 def operations(n: int, d: int) -> dict[str, float]:
@@ -65,8 +58,13 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
             ctx.progress(index * len(setup.method) + number, setup.problems * len(setup.method), method)
             begin = start if not method.startswith("l-bfgs") else _few(start, blocks, setup.lbfgs_starts)
             used = blocks if begin is start else _few_blocks(blocks, setup.lbfgs_starts)
-            run = run_method(setup, method, problem, begin)
-            found = ended(equations(problem.layer, problem.b), run.points, problem.data, problem.b)
+            run = run_method(setup, method, problem, begin, setup.progress)
+            least = equations(problem.layer, problem.b)
+            found = ended(least, run.points, problem.data, problem.b)
+            late = torch.zeros_like(run.given_up)
+            if bool(run.given_up.any()):
+                beyond = followed(partial(_round, setup, method, problem), run, setup.further_rounds)
+                late[run.given_up] = ended(least, beyond, problem.data, problem.b).error <= setup.recovered
             exact.append(found.points[found.exact])
             for origin, block in used.items():
                 right = found.error[block] <= setup.recovered
@@ -75,7 +73,8 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
                     "recovered": int(right.sum()),
                     "exact": int(found.exact[block].sum()),
                     "wrong": int((found.exact[block] & ~right).sum()),
-                    "capped": int(run.capped[block].sum()),
+                    "given_up": int(run.given_up[block].sum()),
+                    "late": int((late[block] & ~right).sum()),
                 }
                 contest.append(row | counts | {"work": float(run.work[block].sum())})
         solutions.append({"problem": index} | solution_row(setup, problem, torch.cat(exact)))
@@ -131,32 +130,49 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
     }
 
 
-def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> Run:
-    """One method from all starts, at gamma = 0 or along the falling ladder of gamma first."""
+def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, progress: float) -> Run:
+    """One method from all starts, at gamma = 0 or along the falling ladder of gamma first; progress: of `in_rounds`."""
+    name, work = method.removesuffix(CONTINUED), torch.zeros(len(start), dtype=start.dtype)
+    if method.endswith(CONTINUED):
+        start, work = _rungs(setup, name, problem, start)
+    run = in_rounds(partial(_round, setup, method, problem), start, problem.objective(0.0).value(start), progress)
+    return Run(run.points, work + run.work, run.given_up)
+
+
+def _rungs(setup: AttentionNewton, name: str, problem: Problem, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the ladder of gamma leads from the starts, and what it costs."""
     d, n = problem.x.shape
-    counts, name = operations(n, d), method.removesuffix(CONTINUED)
-    ladder = setup.ladder if method.endswith(CONTINUED) else []
-    if name == "levenberg-marquardt":
+    counts, total = operations(n, d), torch.zeros(len(start), dtype=start.dtype)
+    if name == LM:
         least = equations(problem.layer, problem.b)
-        cap = setup.steps[name]
-        if ladder:
-            ends = continued(least, start, ladder, rung_steps=setup.rung_steps, max_steps=cap, decrease=setup.decrease)
-        else:
-            ends = levenberg_marquardt(least, start, max_steps=cap, decrease=setup.decrease)
-        # every trial is charged as if it had been accepted
-        work = ends.steps * (2 * counts["value"] + counts["jacobian"] + counts["cholesky"])
-        return Run(ends.points, work.double(), ends.capped)
-    total = torch.zeros(len(start), dtype=start.dtype)
-    cap = setup.steps[name]
-    for gamma in ladder:
+        ends = along_ladder(least, start, setup.ladder, rung_steps=setup.rung_steps, decrease=setup.decrease)
+        return ends.points, ends.steps * _trial(counts)
+    for gamma in setup.ladder:
         short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
         trace = _descend(setup, name, problem.objective(gamma), start, short, 1e-2 * gamma)
         start, total = trace.points[-1], total + _work(name, trace, counts)
+    return start, total
+
+
+def _round(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> Round:
+    """At most `steps` steps of a method at gamma = 0."""
+    d, n = problem.x.shape
+    name, counts = method.removesuffix(CONTINUED), operations(n, d)
+    least, cap = equations(problem.layer, problem.b), setup.steps[name]
+    if name == LM:
+        ends = levenberg_marquardt(least, start, max_steps=cap, decrease=setup.decrease)
+        return Round(ends.points, ends.square, ends.steps * _trial(counts), ends.capped)
     trace = _descend(setup, name, problem.objective(0.0), start, cap, setup.tolerance)
-    return Run(trace.points[-1], total + _work(name, trace, counts), _capped(trace, cap))
+    lowest = trace.loss.nan_to_num(torch.inf).amin(0)
+    return Round(trace.points[-1], lowest, _work(name, trace, counts), _open(trace, cap))
 
 
-def _capped(trace: Trace, cap: int) -> Tensor:
+def _trial(counts: dict[str, float]) -> float:
+    """Multiply-adds of a trial of Levenberg-Marquardt; every one is charged as if it had been accepted."""
+    return 2 * counts["value"] + counts["jacobian"] + counts["cholesky"]
+
+
+def _open(trace: Trace, cap: int) -> Tensor:
     """Starts whose last allowed step was neither at a stationary point nor a stall."""
     last = trace.status[-1] if len(trace.status) else torch.zeros_like(trace.steps)
     return ~trace.converged & (trace.steps >= cap) & (last != STALLED) & (last != NOT_FINITE)

@@ -74,12 +74,15 @@ def _contest(setup: AttentionNewton, tables: Tables) -> list[str]:
             f"{size}: {best.index[0]} {best.iloc[0]:.0%}, levenberg-marquardt {best.get(readings.OURS, np.nan):.0%}, "
             f"l-bfgs {best.get('l-bfgs', np.nan):.0%} of the starts recovered; {wrong:.0%} of all exact ends are wrong"
         )
-    capped = tables["contest"].groupby("method")[["capped", "starts"]].sum()
-    share = (capped["capped"] / capped["starts"]).sort_values(ascending=False)
+    sums = tables["contest"].groupby("method")[["given_up", "late", "starts"]].sum()
+    share = (sums["given_up"] / sums["starts"]).sort_values(ascending=False)
     solutions = tables["solutions"]
     return [
         "Blind starts, n x d = " + "; ".join(texts) + ".",
-        f"Starts stopped by a cap: {', '.join(f'{m} {s:.0%}' for m, s in share.items() if s > 0) or 'none'}.",
+        f"No start is stopped by a cap: 0 of {sums['starts'].sum()}. Given up after a round that did not bring |r|² to "
+        f"{setup.progress:g} of what it was: {', '.join(f'{m} {s:.1%}' for m, s in share.items() if s > 0) or 'none'}; "
+        f"{sums['late'].sum()} of these {sums['given_up'].sum()} recover the data in {setup.further_rounds} further "
+        "rounds.",
         f"All methods together found {solutions['distinct'].sum()} distinct exact solutions in {len(solutions)} "
         f"problems, {solutions['wrong'].sum()} of them not the data; Newton-Kantorovich certifies "
         f"{solutions['wrong_certified'].sum()} of those, and {solutions['wrong_by_symmetry'].sum()} are the data up to "
@@ -149,7 +152,8 @@ def _targets(setup: AttentionNewton, tables: Tables) -> list[str]:
     for (target, view), rows in table.groupby(["target", "view"], sort=False):
         lines.append(
             f"{target}, {view}: {rows['recovered'].sum()} of {rows['starts'].sum()} blind starts recover the input, "
-            f"{rows['wrong'].sum()} find a wrong exact solution, {rows['capped'].sum()} were stopped by the cap; "
+            f"{rows['wrong'].sum()} find a wrong exact solution, {rows['given_up'].sum()} were given up (no cap; the "
+            f"longest took {rows['most_trials'].max():.0f} trials); "
             f"rank {rows['rank'].min()} for {rows['unknowns'].max()} unknowns, median sigma_min "
             f"{rows['sigma_min'].median():.1e}, 1 % error at noise {rows['protecting_noise'].median():.1e}."
         )

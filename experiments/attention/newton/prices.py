@@ -32,12 +32,12 @@ def price_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> list[dic
     rows: list[dict[str, Any]] = []
     for number, method in enumerate(methods):
         ctx.progress(number, len(methods), method)
-        run_method(short, method, problem, blind[:1])  # first calls pay for what later ones find ready
+        run_method(short, method, problem, blind[:1], 0.0)  # first calls pay for what later ones find ready
         few = blind[: setup.lbfgs_starts]
         for repeat in range(setup.price_repeats):
             for how, batches in ((TOGETHER, [blind]), (ALONE, list(few.split(1)))):
                 begun = time.process_time()
-                work = sum(float(run_method(short, method, problem, batch).work.sum()) for batch in batches)
+                work = sum(float(run_method(short, method, problem, batch, 0.0).work.sum()) for batch in batches)
                 seconds = time.process_time() - begun
                 about = {"method": method, "how": how, "repeat": repeat, "starts": sum(len(b) for b in batches)}
                 rows.append(about | {"work": work, "cpu_seconds": round(seconds, 6)})

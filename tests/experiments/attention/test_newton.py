@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 import torch
 
 from experiments.attention.newton import AttentionNewton, readings
 from experiments.attention.newton.characters import ALPHABET, train_characters
-from experiments.attention.newton.contest import BLIND, operations, starts
+from experiments.attention.newton.contest import BLIND, operations, run_method, starts
 from experiments.attention.newton.identify import draw_layer, identify_row, singular_values
 from experiments.attention.newton.notes import measured
 from experiments.attention.newton.problem import (
@@ -20,6 +22,7 @@ from experiments.attention.newton.problem import (
     invariances,
     symmetric_error,
 )
+from experiments.attention.newton.rounds import Round, followed, in_rounds
 from experiments.attention.newton.targets import embedded, enumerate_characters, read, views
 from runner.contract.experiment import Context, SettingError
 from runner.curvature.closed_form import attention as att
@@ -142,6 +145,21 @@ def test_contest_counts_every_start(setup: AttentionNewton, tables: dict[str, pd
     assert operations(2, 3)["gradient"] == 5 * 4 * 3 + 5 * 2 * 9
 
 
+def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_not(setup: AttentionNewton) -> None:
+    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    start, blocks = starts(setup, problem, Context(seed=42).torch_generator("starts"))
+    short = replace(setup, steps=dict.fromkeys(setup.steps, 3))
+    near, objective = start[blocks["0.1"]], problem.objective(0.0).value
+    for method in ("line search", "levenberg-marquardt"):
+        once, full = (run_method(short, method, problem, near, progress) for progress in (0.0, 0.5))
+        assert bool(once.given_up.all()) and (full.work > once.work).all()  # three steps do not arrive, more rounds do
+        assert not bool(full.given_up.any()) and (objective(full.points) < 1e-20).all()
+    stuck = lambda x: Round(x, torch.ones(len(x)), torch.ones(len(x)), torch.ones(len(x), dtype=torch.bool))  # noqa: E731
+    run = in_rounds(stuck, near, torch.ones(len(near)), 0.5)
+    assert bool(run.given_up.all()) and run.work.tolist() == [1.0] * len(near)
+    assert torch.equal(followed(stuck, run, 3), near)
+
+
 def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
     verdicts = {claim.name: claim.verdict for claim in setup.analyse(tables).claims()}
     assert {verdicts[name] for name in ("convexity", "convergence", "certified", "larger ball")} == {"confirmed"}
@@ -161,12 +179,12 @@ def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]
     assert verdict("unique", contest=contest.assign(wrong=contest["exact"])) == "refuted"
     assert verdict("unique", contest=contest.assign(wrong=0)) == "confirmed"
     assert verdict("blind recovery", contest=contest.assign(recovered=0)) == "refuted"
-    assert verdict("caps", contest=contest.assign(capped=contest["starts"])) == "refuted"
+    assert verdict("caps", contest=contest.assign(late=contest["starts"])) == "refuted"
+    assert verdict("caps", contest=contest.assign(late=0)) == "confirmed"
     assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
     assert verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"])) == "refuted"
-    targets = tables["targets"].assign(recovered=0, capped=0)
-    assert verdict("trained layer", targets=targets) == "refuted"
-    assert verdict("trained layer", targets=targets.assign(capped=targets["starts"])) == "no power"
+    assert verdict("trained layer", targets=tables["targets"].assign(recovered=0)) == "refuted"
+    assert verdict("trained layer", targets=tables["targets"].assign(recovered=1)) == "confirmed"
 
 
 def test_equal_work_compares_at_what_ours_spent() -> None:
