@@ -2,8 +2,8 @@
 
 A method steps in rounds. A start that the method's own stop (stationary, creeping, not finite) ended in a round has
 ended. One that only the end of the round stopped goes on with another, provided that the least objective it has met
-fell in this one at least to the share `progress` of what it was before; else it is given up. An objective that falls by half
-in every round and starts below 1e6 is beneath the rounding of float64 after a hundred of them, so all starts end.
+fell in this one at least to the share `progress` of what it was before; else it is given up. An objective that falls by
+half in every round and starts below 1e6 is beneath the rounding of float64 after a hundred of them: all starts end.
 """
 
 from __future__ import annotations
