@@ -61,6 +61,7 @@ class WsBound(Experiment):
     polish_tolerance: float = since(1e-9)
     polish_steps: int = since(200)
     further_steps: int = report_only(400)  # a parameter of the cells that polish: searches do not depend on it
+    to_rounding: dict[str, int] = report_only({"softplus": 3000, "gelu": 3000})  # likewise
     far: float = since(25.0)
     draws: int = since(6, free=True)
     portrait_hidden: int
@@ -89,8 +90,11 @@ class WsBound(Experiment):
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         one_of("experiment.scanned", self.scanned, ACTIVATIONS)
         for field in fields(self):
-            if field.name not in ("part", "protocol", "activation", "scanned", *GROUPS):
+            if field.name not in ("part", "protocol", "activation", "scanned", "to_rounding", *GROUPS):
                 positive(f"experiment.{field.name}", getattr(self, field.name))
+        one_of("experiment.to_rounding", list(self.to_rounding), ACTIVATIONS)
+        for steps in self.to_rounding.values():
+            positive("experiment.to_rounding", steps)
         for name in ("low_share", "share", "level"):
             if not 0 < getattr(self, name) < 1:
                 raise SettingError(f"experiment.{name}: expected a value between 0 and 1, found {getattr(self, name)}")
@@ -107,7 +111,10 @@ class WsBound(Experiment):
         if "polish" in self.part:
             kept = [c for c in searches if self._polished(c)]
             about: dict[str, Scalar] = {"part": "polish", "further": self.further_steps}
-            found += [Cell(about | dict(c.params), round(2.5 * c.seconds, 2), 0.35) for c in kept]
+            for c in kept:
+                steps = self.to_rounding.get(str(c.params["activation"]), 0)
+                own = about | ({"to_rounding": steps} if steps else {}) | dict(c.params)
+                found.append(Cell(own, round((4 if steps else 2.5) * c.seconds, 2), 0.35))
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
             found.append(Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35))

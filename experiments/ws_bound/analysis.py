@@ -81,7 +81,6 @@ ZERO_LOSS = 1e-8
 def where_led(tables: Tables) -> pd.DataFrame:
     """The polished points; those whose loss vanishes run to infinity, whatever their Hessian, which vanishes too."""
     rows = tables["polished"]
-    rows = rows.assign(kind=rows["kind"].astype(str).replace("inf", "infinity"))  # alone in a column it reads as one
     vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
     return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
 

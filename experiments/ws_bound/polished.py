@@ -33,19 +33,25 @@ DIGITS = 5
 @dataclass(frozen=True)
 class Limits:
     """When polishing ends. far: norm of theta beyond which a point runs off; tolerance: of the gradient norm; further:
-    steps in asinh theta of what is unfinished after `steps`, as many again in theta."""
+    steps in asinh theta of what is unfinished after `steps`, as many again in theta; to_rounding: the same of what is
+    unfinished then, where a gradient that is the rounding of its point counts as none."""
 
     far: float
     tolerance: float
     steps: int
     further: int = 0
+    to_rounding: int = 0
 
 
 def limits(experiment: WsBound, search: Search) -> Limits:
     """`far` is a multiple of the largest norm that a start can have, half_range √D."""
     largest = experiment.training.half_range * search.starts.shape[1] ** 0.5
     return Limits(
-        experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps, experiment.further_steps
+        experiment.far * largest,
+        experiment.polish_tolerance,
+        experiment.polish_steps,
+        experiment.further_steps,
+        experiment.to_rounding.get(search.activation, 0),
     )
 
 
@@ -54,8 +60,11 @@ def lead(theta: Tensor, x: Tensor, q: Tensor, activation: str, limits: Limits, g
     args = (x, q, activation)
     loss = Smooth(lambda t: tl.loss(t, *args), lambda t: tl.gradient(t, *args), lambda t: tl.hessian(t, *args))
     found = polish(loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps)
-    if goal == "downhill" and limits.further:
-        found = polish_further(loss, found, far=limits.far, tolerance=limits.tolerance, steps=limits.further)
+    for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
+        if goal == "downhill" and steps:
+            found = polish_further(
+                loss, found, far=limits.far, tolerance=limits.tolerance, steps=steps, rounding=rounding
+            )
     return found
 
 

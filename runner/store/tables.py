@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 
 Rows = Sequence[Mapping[str, Any]]
+NO_NUMBER = ("nan", "inf")
+"""Texts that stand for a missing and for an infinite float in the files."""
 
 
 def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, Any]) -> pd.DataFrame:
     """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as leading columns.
 
     table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises ValueError when
-    columns differ in length, are not one-dimensional, or repeat the name of a constant with other values.
+    columns differ in length, are not one-dimensional, or repeat the name of a constant with other values, and for a
+    text that would be read back as a float ("nan", "inf").
     """
     import pandas as pd
 
@@ -61,6 +64,11 @@ def _column(table: str, name: str, values: Any) -> Any:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"table {table}, column {name}: expected one dimension, found shape {array.shape}")
+    if array.dtype.kind in "UO":
+        for text in {value for value in array.tolist() if isinstance(value, str)}:
+            if text.strip().lower().lstrip("+-") in NO_NUMBER:
+                found = f"found {text!r}, which would be read back as a float; write another word, such as infinity"
+                raise ValueError(f"table {table}, column {name}: expected text, {found}")
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
@@ -80,7 +88,17 @@ def _parsed(source: Path | io.BytesIO) -> pd.DataFrame:
     import pandas as pd
 
     exact = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}  # 3: the only way
-    return pd.read_csv(source, keep_default_na=False, na_values=["nan"], low_memory=False, **exact)  # type: ignore[call-overload]
+    how: dict[str, Any] = {"keep_default_na": False, "na_values": ["nan"], "low_memory": False}
+    table = pd.read_csv(source, **how, **exact)
+    infinite = [name for name in table.select_dtypes("float") if bool((table[name].abs() == math.inf).any())]
+    if infinite:
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+        texts = pd.read_csv(source, usecols=infinite, dtype=str, **how)
+        for name in infinite:  # floats are written as inf: the whole word is text that pandas takes for a number
+            if bool((texts[name].str.strip().str.lower().str.lstrip("+-") == "infinity").any()):
+                table[name] = texts[name]
+    return table
 
 
 def read_many(paths: Sequence[Path]) -> pd.DataFrame:

@@ -21,6 +21,8 @@ infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, alon
                   way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no larger: the valley
                   goes on (toward a degenerate minimum that way is short, and the other side of it rises)
 degenerate        ||∇f|| <= tolerance with a singular H, and the valley does not go on
+                  (far out in a steep valley float64 holds no point of so small a gradient: with `rounding` the
+                  tolerance is there what moving θ by its own rounding does to ∇f, ε || |H| |θ| ||)
 unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is not 0
 """
 
@@ -88,9 +90,18 @@ class Polished:
 
 
 def polish(
-    function: Smooth, start: Tensor, goal: Goal = "downhill", *, far: float, tolerance: float = 1e-9, steps: int = 200
+    function: Smooth,
+    start: Tensor,
+    goal: Goal = "downhill",
+    *,
+    far: float,
+    tolerance: float = 1e-9,
+    steps: int = 200,
+    rounding: bool = False,
 ) -> Polished:
     """Go on from start (S, D) until every point is isolated, beyond `far`, without gradient, or out of steps.
+
+    rounding: a gradient that is the rounding of its point counts as none.
 
     Raises ValueError for an unknown goal, a start that is not (S, D) of finite float64, a limit that is not positive.
 
@@ -106,7 +117,7 @@ def polish(
         raise ValueError(f"start: expected finite float64 of shape (S, D), found {start.dtype} {tuple(start.shape)}")
     if not (far > 0 and tolerance > 0 and steps > 0):
         raise ValueError(f"expected far, tolerance and steps above zero, found {far}, {tolerance} and {steps}")
-    walk = _Walk(function, start, goal, far, tolerance)
+    walk = _Walk(function, start, goal, far, tolerance, rounding)
     for _ in range(steps):
         if not bool(walk.going.any()):
             break
@@ -117,7 +128,9 @@ def polish(
 class _Walk:
     """The state of all points: position, f, gradient, eigendecomposition, radius; `going` marks the unfinished."""
 
-    def __init__(self, function: Smooth, start: Tensor, goal: Goal, far: float, tolerance: float) -> None:
+    def __init__(
+        self, function: Smooth, start: Tensor, goal: Goal, far: float, tolerance: float, rounding: bool
+    ) -> None:
         self.function, self.goal, self.far, self.tolerance = function, goal, far, tolerance
         self.theta = start.clone()
         self.entry = start.clone()  # where the gradient was last above √tolerance
@@ -126,7 +139,16 @@ class _Walk:
         self.scale = self.eigenvalues.abs().amax(-1)  # the curvature that the kernel is nothing against
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
+        self.rounding = rounding
         self.going = ~self._done(torch.arange(len(start)))
+
+    def _noise(self, index: Tensor, theta: Tensor) -> Tensor:
+        """What the rounding of theta does to the gradients in index, ε || |H| |θ| ||; 0 unless it is asked for."""
+        if not self.rounding:
+            return torch.zeros_like(self.value[index])
+        vectors = self.vectors[index]
+        hessian = (vectors * self.eigenvalues[index].unsqueeze(-2)) @ vectors.mT
+        return torch.finfo(theta.dtype).eps * (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(-1).norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
         """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its kernel."""
@@ -142,10 +164,12 @@ class _Walk:
         step = self._newton(index) / (1 + self.theta[index].norm(dim=-1))
         least, most = size.amin(-1), size.amax(-1)
         within = (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
-        return within & (self.gradient[index].norm(dim=-1) <= self.tolerance)
+        limit = self._noise(index, self.theta[index]).clamp(min=self.tolerance)
+        return within & (self.gradient[index].norm(dim=-1) <= limit)
 
     def _done(self, index: Tensor) -> Tensor:
-        left = self.gradient[index].norm(dim=-1) <= FLOOR * self.tolerance
+        floor = self._noise(index, self.theta[index]).clamp(min=FLOOR * self.tolerance)
+        left = self.gradient[index].norm(dim=-1) <= floor
         beyond = self.function.size(self.theta[index]) > self.far
         return left | beyond | (self.radius[index] < SMALLEST_RADIUS) | self._isolated(index)
 
@@ -195,8 +219,9 @@ class _Walk:
         further = self.theta + way
         level = self.function.value(further) <= self.value + self.tolerance
         level &= way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
-        goes_on = level & (self.function.gradient(further).norm(dim=-1) <= self.tolerance)
-        still = norm <= self.tolerance
+        limit = self._noise(every, further).clamp(min=self.tolerance)
+        goes_on = level & (self.function.gradient(further).norm(dim=-1) <= limit)
+        still = norm <= self._noise(every, self.theta).clamp(min=self.tolerance)
         kind = torch.full((len(every),), KINDS.index("unfinished"))
         for name, where in (
             ("degenerate", still & ~goes_on),

@@ -9,6 +9,8 @@ step of fixed length multiplies w. Critical points are the same in both; with θ
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -54,21 +56,30 @@ def stretched(function: Smooth) -> Smooth:
 
 
 def polish_further(
-    function: Smooth, found: Polished, goal: Goal = "downhill", *, far: float, tolerance: float, steps: int
+    function: Smooth,
+    found: Polished,
+    goal: Goal = "downhill",
+    *,
+    far: float,
+    tolerance: float,
+    steps: int,
+    rounding: bool = False,
 ) -> Polished:
     """Go on with the unfinished of `found`: at most `steps` in u, then as many in θ, where it is said what they are.
 
+    rounding: as `polish` has it.
     Finished points stay what they are; `steps` of the result counts all trials. A point runs to infinity if it gets
-    beyond `far`, or if its valley goes on in either variable (`polish`).
+    beyond `far`, or if its valley goes on in either variable (`polish`); what is finished in one of them is finished.
     """
     left = torch.tensor([kind == "unfinished" for kind in found.kind])
     if not bool(left.any()):
         return found
-    away = polish(stretched(function), from_theta(found.theta[left]), goal, far=far, tolerance=tolerance, steps=steps)
-    ended = polish(function, to_theta(away.theta), goal, far=far, tolerance=tolerance, steps=steps)
+    how: dict[str, Any] = {"far": far, "tolerance": tolerance, "steps": steps, "rounding": rounding}
+    away = polish(stretched(function), from_theta(found.theta[left]), goal, **how)
+    ended = polish(function, to_theta(away.theta), goal, **how)
     kinds, led = list(found.kind), zip(away.kind, ended.kind, strict=True)
     for i, pair in zip(left.nonzero()[:, 0].tolist(), led, strict=True):
-        kinds[i] = "infinity" if "infinity" in pair else pair[1]
+        kinds[i] = "infinity" if "infinity" in pair else pair[0] if pair[1] == "unfinished" else pair[1]
 
     def put(old: Tensor, new: Tensor) -> Tensor:
         result = old.clone()

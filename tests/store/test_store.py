@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -171,6 +172,23 @@ def test_tables_take_rows_as_well_as_columns():
     assert len(tables.frame("t", [], {"seed": 1})) == 0
     with pytest.raises(ValueError, match="own width=3"):
         tables.frame("t", [{"width": 4}], {"width": 3})
+
+
+def test_a_text_column_of_infinity_alone_stays_text_and_floats_stay_floats(tmp_path):
+    kinds = {"kind": ["infinity", "infinity"], "sign": ["-Infinity", "infinity"], "size": [math.inf, -math.inf]}
+    path = tmp_path / "t.csv.gz"
+    tables.write(tables.frame("t", kinds, {}), path)
+    for back in (tables.read(path), tables.read_many([path]), tables.read_many([path, path])):
+        assert set(back["kind"]) == {"infinity"} and set(back["sign"]) == {"-Infinity", "infinity"}
+        assert set(back["size"]) == {math.inf, -math.inf} and back["size"].dtype == float
+    mixed = tables.frame("t", {"kind": ["saddle", "infinity"]}, {})
+    tables.write(mixed, tmp_path / "mixed.csv.gz")
+    assert tables.read_many([path, tmp_path / "mixed.csv.gz"])["kind"].tolist() == ["infinity"] * 2 + list(
+        mixed["kind"]
+    )
+    for word in ("inf", "nan", "-Inf", " NaN"):
+        with pytest.raises(ValueError, match="would be read back as a float"):
+            tables.frame("t", {"kind": [word, "saddle"]}, {})
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,21 @@ def test_going_on_ends_at_a_minimum_where_there_is_one() -> None:
     torch.testing.assert_close(ended.theta.abs(), rows([1, 0], [1, 0]), atol=1e-9, rtol=0)
 
 
+def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for() -> None:
+    """No float64 near t0 t1 = 2 has a gradient of 1e-9 where many terms of a curvature of 1e12 have to cancel there."""
+    levels = 2 + torch.linspace(-1, 1, 21, dtype=torch.float64).sin()
+
+    def steep(t: Tensor) -> Tensor:
+        return 1e12 * (t[0] * t[1] - levels).square().sum()
+
+    start = rows([1.5, 1.2], [0.7, 3.1])
+    plain, told = (polish(smooth(steep), start, far=100.0, rounding=rounding) for rounding in (False, True))
+    assert plain.kind == ["unfinished"] * 2 and told.kind == ["degenerate"] * 2
+    assert bool((told.gradient_norm > 1e-9).all()) and bool((told.gradient_norm < 1).all())
+    hill = polish(smooth(steep), start, far=100.0, steps=1, rounding=True)
+    assert hill.kind == ["unfinished"] * 2  # a slope that is no rounding stays one
+
+
 def test_stretched_has_the_derivatives_of_its_value() -> None:
     f, u = stretched(smooth(hyperbola)), rows([5.7, -4.3], [2.0, 0.1])
     want = smooth(lambda v: hyperbola(SCALE * v.sinh()))

@@ -15,6 +15,7 @@ from runner.contract.experiment import (
     Cell,
     Context,
     Experiment,
+    Scalar,
     SettingError,
     Table,
     Tables,
@@ -73,6 +74,8 @@ class HsrRegularization(Experiment):
     plane_half_range: float
     plane_points: int = free()
     boundary_starts: int = free()
+    further_steps: int = report_only(400)  # a parameter of the cells that train with methods, and so is the next
+    rounding_steps: int = report_only(3000)
     saddle_ratio: float = report_only(0.01)
     level: float = report_only(0.01)
     tight: float = report_only(1.1)
@@ -107,7 +110,9 @@ class HsrRegularization(Experiment):
         work = self.training.steps / 10_000 * SECONDS / 3000
         found = []
         if "methods" in self.part and "fitted" in self.protocol:
-            found.append(Cell({"protocol": "fitted"}, round(3 + work * self.training.starts, 1), 0.6))
+            about: dict[str, Scalar] = {"protocol": "fitted", "further": self.further_steps}
+            about["to_rounding"] = self.rounding_steps
+            found.append(Cell(about, round(3 + 1.3 * work * self.training.starts, 1), 0.6))
         if "methods" in self.part and "printed" in self.protocol:
             seconds = round(1 + work * self.draw_starts, 1)
             found += [Cell({"protocol": "printed", "search_rate": r}, seconds, 0.4) for r in self.search_rate]

@@ -223,7 +223,8 @@ class Nearest:
 def limits(experiment: HsrRegularization, problem: Problem) -> Limits:
     """When polishing ends; `far` is a multiple of the largest norm of a start."""
     largest = experiment.training.half_range * problem.starts.shape[1] ** 0.5
-    return Limits(experiment.far * largest, experiment.polish_tolerance, experiment.polish_steps)
+    steps = (experiment.polish_steps, experiment.further_steps, experiment.rounding_steps)
+    return Limits(experiment.far * largest, experiment.polish_tolerance, *steps)
 
 
 def polished(experiment: HsrRegularization, problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
