@@ -67,10 +67,10 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
 
 
 def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
-    """The paper's activation under both protocols, where its ends were polished."""
+    """The variants whose ends were polished, the paper's activation under both protocols first."""
     if "polished" not in tables:
         return []
-    found = [replace(v, polished=True) for v in variants(experiment, tables, paper_only=True)]
+    found = [replace(v, polished=True) for v in variants(experiment, tables)]
     return [v for v in found if len(unique_points(tables, v))]
 
 

@@ -21,7 +21,7 @@ from experiments.ws_bound.analysis import (
     variants,
     where_led,
 )
-from experiments.ws_bound.case import Case, Made
+from experiments.ws_bound.case import Case, Made, mark
 from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import exact_claims, inequalities
 from experiments.ws_bound.text_claims import form, views
@@ -52,7 +52,7 @@ def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], 
         evidence = Evidence(rule, experiment.level, variant.group, tests)
         case = Case(experiment, variant, unique_points(tables, variant), evidence, says)
         if not case.narrow.empty:
-            found += [*_critical(case, tables), *_sharpness(case), *_generalisation(case)]
+            found += [*_critical(case, tables), *_sharpness(case), *_generalisation(case), *_widths(case)]
         exact += [(case.mark, claim) for claim in inequalities(tables["theorems_polished"], variant, says)]
     found = _decided_by_draws(experiment, tables, says, found)
     rows = judge.gathered(found, main="fitted")
@@ -107,7 +107,7 @@ def _critical(c: Case, tables: Tables) -> Made:
     left = left.merge(rows[keys], on=keys)
     detail = f"downhill: {kinds}; nearest point without gradient: {near}; the stop rule leaves a gradient of "
     detail += f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of the first"
-    yield c.variant.protocol, replace(found, detail=f"{found.detail}; {detail}")
+    yield mark(replace(c.variant, polished=False)), replace(found, detail=f"{found.detail}; {detail}")
 
 
 def _decided_by_draws(

@@ -37,6 +37,8 @@ def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
         points = unique_points(tables, variant)
         narrow = points[points["hidden"] == experiment.portrait_hidden]
         found += [*_ratios(points, variant), *_generalisation(experiment, narrow, variant)]
+        if experiment.compared_hidden in set(points["hidden"]):
+            found += _widths(experiment, points, variant)
     found += _draws(tables)
     for variant in variants(experiment, tables):
         points = unique_points(tables, variant)

@@ -72,6 +72,11 @@ def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
     for (protocol, activation, hidden), part in rows.groupby(["protocol", "activation", "hidden"], sort=False):
         kinds = ", ".join(f"{n} {kind}" for kind, n in part["kind"].value_counts().items())
         lines.append(f"{protocol} {activation}, N = {hidden}: {kinds}")
+    told = rows[(rows["kind"] == "degenerate") & (rows["gradient"] > experiment.polish_tolerance)]
+    rounded = (
+        f" Of the degenerate {len(told)} have no more gradient than the rounding of the point makes: whether the valley "
+        "goes on there float64 cannot tell."
+    )
     keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
     both = tables["critical_points"][[*keys, "lambda_sup"]].merge(rows, on=keys, suffixes=("_before", ""))
     own = both[(both["hidden"] == experiment.portrait_hidden) & (both["kind"] != "unfinished")]
@@ -81,7 +86,7 @@ def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
     ]
     return (
         "Where the ends of the search lead when they are not stopped (infinity: the infimum along the way is not "
-        f"attained): {'; '.join(lines)}. Rank correlation of the bound before and after, sigmoid: {', '.join(ranks)}."
+        f"attained): {'; '.join(lines)}.{rounded if len(told) else ''} Rank correlation of the bound before and after, sigmoid: {', '.join(ranks)}."
     )
 
 

@@ -182,7 +182,7 @@ def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.set_visible(False)
     for ax in axes[:, 0]:
         ax.set_ylabel("noise / spread of B\nfor an error of 1 %")
-    note(figure, "a mark is a problem, the line their median")
+    note(figure, "a mark is a problem, the line their median; at 1e-18: J is singular, no noise is needed")
     letter(axes, [axis.replace("_", " ") for axis in found] + [""] * (axes.size - len(found)))
     return figure
 

@@ -134,8 +134,7 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
         start = table[table["checkpoint"] == "init"]
         x = np.geomspace(table["value_path"].min(), table["value_path"].max(), 20)
         y = start[value].mean() * (x / start["value_path"].mean()) ** slope
-        text = "slope 2 (left), −1 (right) through the mean at init: W_Q, W_K and residual as at init"
-        ax.plot(x, y, color="black", linewidth=1, linestyle=":", label=text)
+        ax.plot(x, y, color="black", linewidth=1, linestyle=":", label="theory: slope 2 in (a), −1 in (b)")
         ax.set_xlabel(r"$\|W_V^\top w\|_2$")
         ax.set_ylabel(text)
         figures.log_axis(ax, "both")
@@ -143,6 +142,7 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
         ax.xaxis.set_major_formatter(ScalarFormatter())
         ax.xaxis.set_minor_formatter(NullFormatter())
     figures.letter(axes)
+    figures.note(figure, "theory: through the mean at init, as if W_Q, W_K and the residual stayed as they are at init")
     figures.shared_legend(figure, columns=4)
     return figure
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from experiments.hsr.flat_training import contest_figures
 from experiments.hsr.flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
-from experiments.hsr.flat_training.names import BASELINES, ENTRIES, HSR, NAMES
+from experiments.hsr.flat_training.names import BASELINES, ENTRIES, HSR, NAMES, WIDE
 from experiments.printed import statements
 from runner import stats
 from runner.contract.analysis import Analysis
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 WHERE = "beyond Section VII"
 MATCHED = "matched training loss"
+MORE_PROBES: Entry = ("steps", "accurate")
+"""Where a probe costs nothing but time."""
 TESTED = {"lambda_max": "log λ₁", "lambda_sup": "log λ_sup", "test_accuracy": "test accuracy"}
 
 
@@ -132,7 +134,26 @@ class ContestAnalysis(Analysis):
         found += [self._same_loss()] if MAIN in self.entries and "curves" in self.tables else []
         others = [entry for entry in self.entries if entry != MAIN]
         found += [self._headline("hsr", entry) for entry in others if "hsr" in self.compared.methods(entry)]
+        found += [self._more_probes(MORE_PROBES)] if {"hsr", WIDE} <= set(self.compared.methods(MORE_PROBES)) else []
         return found + self._lost() + ["Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
+
+    def _more_probes(self, entry: Entry) -> str:
+        """Whether the search with more probes and larger weights ends elsewhere than the one of the contest."""
+        ends, compared = self.compared.ends(entry, WIDE), self.compared
+        best = self._most_accurate(entry)
+        less = {b: Sample.of(compared.differences(entry, WIDE, b, "test_accuracy")) for b in ("hsr", best)}
+        points = ", ".join(
+            f"{100 * s.mean:+.2f} [{100 * s.interval(judge.LEVEL)[0]:+.2f}, {100 * s.interval(judge.LEVEL)[1]:+.2f}] "
+            f"points of test accuracy against {NAMES[b]}"
+            for b, s in less.items()
+        )
+        ratios = ", ".join(f"{compared.ratio(entry, WIDE, b)} times that of {NAMES[b]}" for b in ("hsr", best))
+        price = math.exp(Sample.of(compared.differences(entry, WIDE, "hsr", "cpu_seconds")).mean)
+        return (
+            f"More probes ({words(entry)}): {ends['probes'].iloc[0]:.0f} at every step, weight "
+            f"{ends['weight'].iloc[0]:g}, the best of as many settings over 1 to 8 probes and weights 1e-3 to 1e-1, ends "
+            f"at a λ₁ {ratios}, with {points}, for {price:.1f} times the processor time of HSR."
+        )
 
     def _lost(self) -> list[str]:
         """Trainings that failed: they stay in every comparison as far as they have numbers."""

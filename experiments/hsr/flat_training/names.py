@@ -6,7 +6,7 @@ RADII = ("sam", "asam", "asam_all")
 HSR = ("hsr", "hsr_every", "hsr_last", "hsr_late")
 """HSR at every step, and three ways to spare its products."""
 WIDE = "hsr_wide"
-"""HSR searched over all weights and probes that the contest was asked for; of the tuning alone."""
+"""HSR searched over all weights and probes that the contest was asked for; a row beside the contest, in no claim."""
 METHODS = (*BASELINES, *HSR, WIDE)
 SCHEDULED = ("hsr_late",)
 """Methods whose schedule spans the whole training: cut short, they are something else."""

@@ -79,7 +79,7 @@ class TuningAnalysis(Analysis):
                 for word, number in zip(("most accurate", "flattest within a standard error"), pair, strict=True):
                     if number >= 0:
                         texts.append(f"at {BUDGET_WORDS[budget]} {word} is {self._words(method, budget, number)}")
-            last = "Of the tuning alone" if method == WIDE else f"In `chosen`: {numbers}"
+            last = f"In `chosen`: {numbers[:2]} and [-1, -1]" if method == WIDE else f"In `chosen`: {numbers}"
             found.append(f"{NAMES[method]}: {'; '.join(texts)}. {last}.")
         return found
 
@@ -108,7 +108,8 @@ def pareto(trials: pd.DataFrame, budget: str) -> Figure:
         axes[row, 0].set_xlabel("validation error (%)")
         axes[row, 1].set_xlabel("processor time of one of the trainings (s)")
         for ax in axes[row]:
-            draw.log_axis(ax, "both")
+            left, right = ax.get_xlim()
+            draw.log_axis(ax, "both" if right > 4 * max(left, 0.0) else "y")  # few decades: no room for marks of a log
             ax.set_ylabel(f"{label} at the end")
     draw.letter(axes, ["λ₁ and accuracy", "λ₁ and price", "λ_sup and accuracy", "λ_sup and price"])
     draw.shared_legend(figure)
