@@ -74,8 +74,10 @@ def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
         lines.append(f"{protocol} {activation}, N = {hidden}: {kinds}")
     told = rows[(rows["kind"] == "degenerate") & (rows["gradient"] > experiment.polish_tolerance)]
     rounded = (
-        f" Of the degenerate {len(told)} have no more gradient than the rounding of the point makes: whether the valley "
-        "goes on there float64 cannot tell."
+        f" Of the degenerate {len(told)} have a gradient that is the rounding of the point: whether the valley goes on "
+        "there float64 cannot tell."
+        if len(told)
+        else ""
     )
     keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
     both = tables["critical_points"][[*keys, "lambda_sup"]].merge(rows, on=keys, suffixes=("_before", ""))
@@ -86,7 +88,8 @@ def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
     ]
     return (
         "Where the ends of the search lead when they are not stopped (infinity: the infimum along the way is not "
-        f"attained): {'; '.join(lines)}.{rounded if len(told) else ''} Rank correlation of the bound before and after, sigmoid: {', '.join(ranks)}."
+        f"attained): {'; '.join(lines)}.{rounded} Rank correlation of the bound before and after, sigmoid: "
+        f"{', '.join(ranks)}."
     )
 
 

@@ -151,8 +151,8 @@ class ContestAnalysis(Analysis):
         price = math.exp(Sample.of(compared.differences(entry, WIDE, "hsr", "cpu_seconds")).mean)
         return (
             f"More probes ({words(entry)}): {ends['probes'].iloc[0]:.0f} at every step, weight "
-            f"{ends['weight'].iloc[0]:g}, the best of as many settings over 1 to 8 probes and weights 1e-3 to 1e-1, ends "
-            f"at a λ₁ {ratios}, with {points}, for {price:.1f} times the processor time of HSR."
+            f"{ends['weight'].iloc[0]:g}, the best of as many settings over 1 to 8 probes and weights 1e-3 to 1e-1, "
+            f"ends at a λ₁ {ratios}, with {points}, for {price:.1f} times the processor time of HSR."
         )
 
     def _lost(self) -> list[str]:

@@ -267,6 +267,19 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
     assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
 
 
+def test_more_probes_are_compared_with_hsr_and_the_most_accurate_baseline(contest):
+    wide = replace(
+        contest, method=[*contest.method, WIDE], chosen=contest.chosen | {WIDE: [6, 6, -1, -1]}
+    )  # four times as flat as HSR, which is as flat as all others
+    tables = held(wide, 1.0)
+    tables["ends"].loc[tables["ends"]["method"] == WIDE, "lambda_max"] /= 4
+    note = next(n for n in wide.analyse(tables).notes() if n.startswith("More probes"))
+    assert "ends at a λ₁ 0.25 [" in note and "times that of HSR" in note and "for 1.0 times the processor time" in note
+    assert not any(n.startswith("More probes") for n in contest.analyse(held(contest, 1.0)).notes())
+    for make in wide.analyse(tables).figures().values():
+        make()
+
+
 def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
     analysis = contest.analyse(held(contest, 1.0, shift=-0.02))
     found = {c.name: c.verdict for c in analysis.claims()}
@@ -314,8 +327,10 @@ def test_the_contest_takes_what_the_stored_search_chose_and_trains_as_it_did():
     ends = merge(stored.cells)["ends"]
     assert set(ends["seed"]) == {142, 143, 144} and set(ends["method"]) == set(METHODS)
     contest = build_job(["experiment=hsr_flat_training"]).experiment
-    assert set(contest.chosen) == set(contest.method) == set(METHODS) - {WIDE}
-    assert contest.chosen == search.experiment.analyse({"ends": ends}).chosen
+    assert set(contest.chosen) == set(contest.method) == set(METHODS)
+    found = search.experiment.analyse({"ends": ends})
+    assert {m: numbers for m, numbers in contest.chosen.items() if m != WIDE} == found.chosen
+    assert contest.chosen[WIDE] == [*found.choices[WIDE][:2], -1, -1]
     shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
     assert {n: getattr(contest, n) for n in shared} == {n: getattr(search.experiment, n) for n in shared}
 
