@@ -44,6 +44,9 @@ class Exp5ProtocolGrid(Experiment):
     offset: list[float]
     examples: int
     margin: float = report_only(0.25)
+    other_steps: dict[str, list[float]] = report_only({"rate": [3e-4, 3e-3], "epochs": [15, 60]})
+    """Parameters of further cells, and so are the targets (noise, spread, offset) that they train on, by response."""
+    other_targets: dict[str, list[float]] = report_only({"tanh": [0.1, 1.0, 0.0], "tanh_squared": [0.1, 0.25, 1.0]})
     dataset: AttentionData
     training: MinibatchTraining
 
@@ -56,6 +59,14 @@ class Exp5ProtocolGrid(Experiment):
         non_negative("experiment.noise", self.noise)
         for name in ("noise", "spread", "offset"):
             not_empty(f"experiment.{name}", getattr(self, name))
+        one_of("experiment.other_steps", list(self.other_steps), ("rate", "epochs"))
+        one_of("experiment.other_targets", list(self.other_targets), RESPONSES)
+        for values in self.other_steps.values():
+            positive("experiment.other_steps", values)
+        if any(len(target) != 3 for target in self.other_targets.values()):
+            raise SettingError(
+                f"experiment.other_targets: expected noise, spread and offset of each, found {self.other_targets}"
+            )
         if self.examples > self.dataset.validation:
             found = f"{self.dataset.validation} validation samples, found {self.examples}"
             raise SettingError(f"experiment.examples: expected at most the {found}")
@@ -68,11 +79,18 @@ class Exp5ProtocolGrid(Experiment):
         return len(self.noise) * len(self.spread) * len(self.offset)
 
     def cells(self) -> list[Cell]:
+        """The grid; then its printed and its nearest target with another rate or number of epochs."""
         steps = self.training.epochs / self.training.batch
-        return [
+        found = [
             Cell(params, round(1 + 4e-4 * self.targets * steps * int(params["train"]), 1), 0.6)
             for params in self.combinations()
         ]
+        for params in self.combinations():
+            if params["response"] in self.other_targets:
+                for name, values in self.other_steps.items():
+                    own = {"rate": self.training.rate, "epochs": self.training.epochs}
+                    found += [Cell(params | own | {name: type(own[name])(value)}, 2.0, 0.4) for value in values]
+        return found
 
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments; the paper's own initial networks at its five seeds."""

@@ -28,9 +28,12 @@ DIGITS = 6
 
 
 def measure(setup: Exp5ProtocolGrid, params: dict[str, Any], ctx: Context) -> dict[str, Table]:
-    """Table named after the network: a row per protocol and checkpoint."""
+    """Table named after the network: a row per protocol and checkpoint. params with a rate: the one target for that."""
     kind, base = str(params["network"]), replace(setup.dataset, response=params["response"], train=params["train"])
-    trials = list(itertools.product(setup.noise, setup.spread, setup.offset))
+    trials, training = list(itertools.product(setup.noise, setup.spread, setup.offset)), setup.training
+    if "rate" in params:
+        noise, spread, offset = setup.other_targets[str(params["response"])]
+        trials, training = [(noise, spread, offset)], replace(training, rate=params["rate"], epochs=params["epochs"])
     drawn: list[RegressionData] = [
         load(replace(base, noise=noise, spread=spread, offset=offset), ctx) for noise, spread, offset in trials
     ]
@@ -40,7 +43,7 @@ def measure(setup: Exp5ProtocolGrid, params: dict[str, Any], ctx: Context) -> di
         network,
         drawn[0].train.inputs,
         torch.stack([data.train.targets for data in drawn]),
-        setup.training,
+        training,
         StreamOrder(torch_generator(ctx.seed, "order")),
         ctx.progress,
     )

@@ -36,7 +36,9 @@ class GridAnalysis(Analysis):
 
         if not {"attention", "relu_mlp"} <= set(self.tables):
             return pd.DataFrame()
-        return score.scored(self.tables, self.experiment.margin)
+        training = self.experiment.training
+        steps = {"rate": training.rate, "epochs": training.epochs}
+        return score.scored(self.tables, self.experiment.margin, steps)
 
     @cached_property
     def best(self) -> dict[str, pd.Series]:
@@ -73,7 +75,23 @@ class GridAnalysis(Analysis):
                 f"{IN_WORDS[name]} ({count} tried): the best gives {row['met']:.0f} of {total} within "
                 f"{self.experiment.margin:.0%}: {score.words(row)}. Not met: {', '.join(missed) or 'none'}."
             )
-        return [*found, self._relu(), self._pairs()]
+        return [*found, *self._steps(), self._relu(), self._pairs()]
+
+    def _steps(self) -> list[str]:
+        """What another rate or number of epochs makes of the two targets that were trained with it."""
+        if self.scored["printed_steps"].all():
+            return []
+        parts, total = [], len(score.printed())
+        for response, (noise, spread, offset) in self.experiment.other_targets.items():
+            target = {"response": response, "noise": noise, "spread": spread, "offset": offset}
+            own = self.scored[(self.scored[list(target)] == list(target.values())).all(axis=1)]
+            best = own.sort_values("met", ascending=False).groupby(["rate", "epochs"]).first()["met"]
+            listed = ", ".join(f"rate {rate:g} and {epochs:.0f} epochs {met}" for (rate, epochs), met in best.items())
+            parts.append(f"{response.replace('_', ' ')} teacher, mean {offset:g} and spread {spread:g}: {listed}")
+        return [
+            "The text prints rate, epochs, batch and numbers of sequences; moved one at a time nevertheless, for the "
+            f"printed and for the nearest target, the best pairs give, of {total}: {'; '.join(parts)}."
+        ]
 
     def _relu(self) -> str:
         """‖H‖ of every pair of the ReLU network over the printed values, under the printed protocol."""

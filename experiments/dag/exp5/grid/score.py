@@ -12,7 +12,7 @@ from experiments.dag.exp5.grid.norms import ATTENTION_PAIRS, RELU_PAIRS
 if TYPE_CHECKING:
     import pandas as pd
 
-PROTOCOL = ["response", "train", "noise", "spread", "offset"]
+PROTOCOL = ["response", "train", "noise", "spread", "offset", "rate", "epochs"]
 PRINTED_PAIRS = ("q-k", "block0-block1")
 Number = tuple[str, str, str]
 """Network, quantity ("full", "gn", "gap", "test_loss") and checkpoint."""
@@ -45,17 +45,18 @@ def printed() -> dict[Number, float]:
     return dict(sorted(found.items(), key=lambda item: item[0][0]))  # attention first; stable
 
 
-def means(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def means(tables: Mapping[str, pd.DataFrame], steps: Mapping[str, float]) -> pd.DataFrame:
     """One row per protocol and pair of pairs, a column for each printed number: means over the seeds.
 
-    Protocols that lack a network or a seed of the others are left out. The gap is the mean of the seeds' gaps.
+    Protocols that lack a network or a seed of the others are left out. The gap is the mean of the seeds' gaps. steps:
+    the rate and the epochs of rows that name none.
     """
     import pandas as pd
 
-    attention = tables["attention"].copy()
+    attention, relu = (_with_steps(tables[name], steps) for name in ("attention", "relu_mlp"))
     for pair in ATTENTION_PAIRS:
         attention[f"{pair} gap"] = attention[f"{pair} tensor"] / attention[f"{pair} gn"]
-    by_network = {"attention": _wide(attention), "relu_mlp": _wide(tables["relu_mlp"])}
+    by_network = {"attention": _wide(attention), "relu_mlp": _wide(relu)}
     both = by_network["attention"].index.intersection(by_network["relu_mlp"].index)
     rows = []
     for pairs in itertools.product(ATTENTION_PAIRS, RELU_PAIRS):
@@ -68,6 +69,11 @@ def means(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(rows).reset_index()
 
 
+def _with_steps(table: pd.DataFrame, steps: Mapping[str, float]) -> pd.DataFrame:
+    there = {name: table[name].fillna(value) if name in table else value for name, value in steps.items()}
+    return table.assign(**there)
+
+
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """Protocol -> (quantity, checkpoint), means over the seeds of protocols that have all of them."""
     values = [c for c in table.columns if c not in {*PROTOCOL, "network", "seed", "checkpoint"}]
@@ -75,26 +81,29 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     return table[whole].groupby([*PROTOCOL, "checkpoint"])[values].mean().unstack("checkpoint")
 
 
-def scored(tables: Mapping[str, pd.DataFrame], margin: float) -> pd.DataFrame:
+def scored(tables: Mapping[str, pd.DataFrame], margin: float, steps: Mapping[str, float]) -> pd.DataFrame:
     """`means` with `met`, how many of the printed numbers a mean lies within `margin` of, and `off`, the root mean
-    square of log(mean / printed) over all of them; the best first: by met, then by off."""
+    square of log(mean / printed) over all of them; the best first: by met, then by off. printed_steps: whether rate
+    and epochs are those of `steps`, the printed ones."""
     import numpy as np
 
-    found = means(tables)
+    found = means(tables, steps)
+    own = np.logical_and.reduce([np.isclose(found[name].astype(float), value) for name, value in steps.items()])
     ratios = np.column_stack(
         [found[column_of(name)].to_numpy(dtype=float) / value for name, value in printed().items()]
     )
     met = (np.abs(ratios - 1) <= margin).sum(1)
     off = np.sqrt(np.mean(np.log(ratios) ** 2, axis=1))
-    return found.assign(met=met, off=off).sort_values(["met", "off"], ascending=[False, True], ignore_index=True)
+    found = found.assign(met=met, off=off, printed_steps=own)
+    return found.sort_values(["met", "off"], ascending=[False, True], ignore_index=True)
 
 
 def family(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """The rows of a family: "as printed" varies the noise alone, on the printed pairs; "printed teacher" has the tanh
-    teacher, centred targets and the printed number of sequences; "all" is everything."""
+    teacher, centred targets, and the printed numbers of sequences and epochs and rate; "all" is everything."""
     if name == "all":
         return rows
-    kept = (rows["response"] == "tanh") & (rows["offset"] == 0) & (rows["train"] == 2048)
+    kept = (rows["response"] == "tanh") & (rows["offset"] == 0) & (rows["train"] == 2048) & rows["printed_steps"]
     if name == "as printed":
         kept &= (rows["spread"] == 1) & (rows["attention_pair"] == PRINTED_PAIRS[0])
         kept &= rows["relu_pair"] == PRINTED_PAIRS[1]
@@ -107,9 +116,10 @@ FAMILIES = ("as printed", "printed teacher", "all")
 def words(row: pd.Series) -> str:
     """A protocol and its pairs in words."""
     teacher = {"tanh": "tanh teacher", "tanh_squared": "tanh² teacher"}[row["response"]]
+    steps = "" if row["printed_steps"] else f"rate {row['rate']:g}, {row['epochs']:.0f} epochs, "
     return (
-        f"{teacher}, {row['train']:.0f} sequences, noise {row['noise']:g}, targets of mean {row['offset']:g} and "
-        f"spread {row['spread']:g}, {row['attention_pair']} and {row['relu_pair']}"
+        f"{teacher}, {row['train']:.0f} sequences, {steps}noise {row['noise']:g}, targets of mean {row['offset']:g} "
+        f"and spread {row['spread']:g}, {row['attention_pair']} and {row['relu_pair']}"
     )
 
 

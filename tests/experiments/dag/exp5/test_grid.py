@@ -34,6 +34,26 @@ def setup() -> Exp5ProtocolGrid:
     return found
 
 
+def test_other_steps_are_cells_of_one_target_each(setup):
+    cells = [c.params for c in setup.cells() if "rate" in c.params]
+    assert len(cells) == 2 * 4 and {(c["rate"], c["epochs"]) for c in cells} == {
+        (3e-4, 4),
+        (3e-3, 4),
+        (1e-3, 15),
+        (1e-3, 60),
+    }
+    cell = next(c for c in setup.cells() if c.params.get("rate") == 3e-3 and c.params["network"] == "relu_mlp")
+    rows = setup.measure(cell, Context(seed=42))["relu_mlp"]
+    assert [(r["noise"], r["spread"], r["offset"], r["checkpoint"]) for r in rows] == [
+        (0.1, 1.0, 0.0, c) for c in ("init", "mid", "final")
+    ]
+    plain = setup.measure(next(c for c in setup.cells() if c.params["network"] == "relu_mlp"), Context(seed=42))[
+        "relu_mlp"
+    ]
+    same = [r for r in plain if (r["spread"], r["offset"]) == (1.0, 0.0)]
+    assert rows[0]["test_loss"] == same[0]["test_loss"] and rows[2]["test_loss"] != same[2]["test_loss"]
+
+
 def norm(block):
     return float(torch.linalg.matrix_norm(block))
 
@@ -110,6 +130,12 @@ def test_scores_count_what_lies_within_the_margin(setup):
     assert any("no evidence" in line for line in analysis.notes())
     for make in analysis.figures().values():
         assert make().axes
+    moved = {name: pd.concat([t, t.assign(rate=3e-3, epochs=4, offset=0.7)]) for name, t in tables.items()}
+    analysis = setup.analyse({n: t.query("offset != 0.7 or noise == 0.1") for n, t in moved.items()})
+    assert len(analysis.scored) == 3 * 3 * 6
+    assert set(analysis.scored.query("printed_steps")["rate"]) == {1e-3} and not analysis.scored["printed_steps"].all()
+    assert not any("moved one at a time" in line for line in setup.analyse(tables).notes())
+    assert any("moved one at a time" in line for line in analysis.notes())
     lacking = {**tables, "relu_mlp": tables["relu_mlp"].query("offset == 0 or seed == 42")}
     assert set(setup.analyse(lacking).scored["offset"]) == {0.0}
     assert setup.analyse({"attention": tables["attention"]}).notes() == []
