@@ -27,7 +27,8 @@ FITTED = Cell({"protocol": "fitted"})
 def experiment():
     torch.set_num_threads(1)
     job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=80", "training.steps=1200"])
-    return replace(job.experiment, switch=300, record_every=100, plane_points=11)
+    few = {"further_steps": 60, "rounding_steps": 60}
+    return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
 
 
 @pytest.fixture(scope="module")
