@@ -38,7 +38,6 @@ KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
 METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
 STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer", "price")
 SIZED = (*STUDIES[:3], "price")
-IN_ROUNDS = ("contest", "layer", "transformer")
 AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
 TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
@@ -145,9 +144,9 @@ class AttentionNewton(Judged):
         found = []
         for study in self.study:
             for size in self.size if study in SIZED else ["own"]:
-                rounds: dict[str, Scalar] = {"progress": self.progress} if study in IN_ROUNDS else {}
+                rounds: dict[str, Scalar] = {}
                 if study == "contest":
-                    rounds["further_rounds"] = self.further_rounds
+                    rounds = {"progress": self.progress, "further_rounds": self.further_rounds}
                 found.append(Cell({"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5))
         return found
 

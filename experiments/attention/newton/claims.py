@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, pd.DataFrame]
 FEWEST = 10  # problems below which an order says nothing
+CAPPED = 0.1  # share of starts at a cap above which a failure says nothing
 BEYOND = "beyond the paper"
 DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
 
@@ -134,10 +135,12 @@ def target_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Sta
         if rows.empty:
             continue
         shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
+        capped = float(rows["capped"].sum() / rows["starts"].sum())
         decided = judge.bound(says[name], list(shares))
-        given_up = f"given up: {rows['given_up'].sum()} of {rows['starts'].sum()} starts"
-        detail = f"{given_up}, none before {setup.target_steps} trials; {decided.detail}"
-        found.append(replace(decided, detail=detail, group=BEYOND))
+        if capped > CAPPED and decided.verdict == "refuted":
+            note = f"{capped:.0%} of the starts were stopped by the cap of {setup.target_steps} trials"
+            decided = replace(decided, verdict="no power", detail=f"{note}; {decided.detail}")
+        found.append(replace(decided, group=BEYOND))
     if "reading" in tables:
         rows = tables["reading"]
         rows = rows[(rows["view"] == "causal") & np.isclose(rows["noise"], 0.1)]

@@ -10,7 +10,6 @@ from torch import Tensor
 from experiments.attention.newton.characters import Trained, train_characters
 from experiments.attention.newton.identify import protecting_noise, rank_of, singular_values
 from experiments.attention.newton.problem import distinct, ended, equations
-from experiments.attention.newton.rounds import Round, in_rounds
 from runner.contract.experiment import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
@@ -27,12 +26,7 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> tu
     """Levenberg-Marquardt from blind starts on one input x (d, n): counts, and the polished end of least residual."""
     data, b = att.vec(x), layer.outputs(x)
     least = equations(layer, b)
-
-    def once(points: Tensor) -> Round:
-        ends = levenberg_marquardt(least, points, max_steps=setup.target_steps)
-        return Round(ends.points, ends.square, ends.steps, ends.capped)
-
-    ends = in_rounds(once, start, least.value(start).square().sum(-1), setup.progress)
+    ends = levenberg_marquardt(least, start, max_steps=setup.target_steps)
     found = ended(least, ends.points, data, b)
     right = found.error <= setup.recovered
     residual = least.value(found.points).norm(dim=-1).nan_to_num(torch.inf)
@@ -46,8 +40,7 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> tu
         "exact": int(found.exact.sum()),
         "wrong": int((found.exact & ~right).sum()),
         "distinct_wrong": wrong,
-        "given_up": int(ends.given_up.sum()),
-        "most_trials": int(ends.work.max()),
+        "capped": int(ends.capped.sum()),
         "best_error": float((best - data).norm() / data.norm()),
         "unknowns": data.numel(),
         "equations": b.numel(),
