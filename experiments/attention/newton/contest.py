@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,9 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
             ctx.progress(index * len(setup.method) + number, setup.problems * len(setup.method), method)
             begin = start if not method.startswith("l-bfgs") else _few(start, blocks, setup.lbfgs_starts)
             used = blocks if begin is start else _few_blocks(blocks, setup.lbfgs_starts)
-            run = run_method(setup, method, problem, begin, setup.progress)
+            run, late = run_and_follow(setup, method, problem, begin)
             least = equations(problem.layer, problem.b)
             found = ended(least, run.points, problem.data, problem.b)
-            late = torch.zeros_like(run.given_up)
-            if bool(run.given_up.any()):
-                beyond = followed(partial(_round, setup, method, problem), run, setup.further_rounds)
-                late[run.given_up] = ended(least, beyond, problem.data, problem.b).error <= setup.recovered
             exact.append(found.points[found.exact])
             for origin, block in used.items():
                 right = found.error[block] <= setup.recovered
@@ -132,17 +129,42 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
 
 def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, progress: float) -> Run:
     """One method from all starts, at gamma = 0 or along the falling ladder of gamma first; progress: of `in_rounds`."""
-    name, work = method.removesuffix(CONTINUED), torch.zeros(len(start), dtype=start.dtype)
-    if method.endswith(CONTINUED):
-        start, work = _rungs(setup, name, problem, start)
-    run = in_rounds(partial(_round, setup, method, problem), start, problem.objective(0.0).value(start), progress)
-    return Run(run.points, work + run.work, run.given_up)
+    start, work = _rungs(setup, method, problem, start)
+    return _run(setup, method, problem, start, work, progress)
 
 
-def _rungs(setup: AttentionNewton, name: str, problem: Problem, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the ladder of gamma leads from the starts, and what it costs."""
+def run_and_follow(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> tuple[Run, Tensor]:
+    """`run_method`, and which of the starts (S,) that it gave up recover the data when they are followed."""
+    start, work = _rungs(setup, method, problem, start)
+    run = _run(setup, method, problem, start, work, setup.progress)
+    once, anew = partial(_rounds, setup, method, problem), _remembers(method)
+    beyond = followed(once, run, start, setup.further_rounds, anew)
+    late = torch.zeros_like(run.given_up)
+    if len(beyond):
+        found = ended(equations(problem.layer, problem.b), beyond, problem.data, problem.b)
+        late[run.given_up] = found.error <= setup.recovered
+    return run, late
+
+
+def _remembers(method: str) -> bool:
+    """Whether a step of the method knows more of the steps before it than where they led."""
+    return method.removesuffix(CONTINUED) in (LM, "l-bfgs")
+
+
+def _run(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, work: Tensor, progress: float) -> Run:
+    """The rounds at gamma = 0; work (S,): what the ladder cost."""
+    value, once = problem.objective(0.0).value(start), partial(_rounds, setup, method, problem)
+    run = in_rounds(once, start, value, progress, _remembers(method))
+    return replace(run, work=work + run.work)
+
+
+def _rungs(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the ladder of gamma leads from the starts, and what it costs; nowhere and nothing without continuation."""
     d, n = problem.x.shape
-    counts, total = operations(n, d), torch.zeros(len(start), dtype=start.dtype)
+    name, counts = method.removesuffix(CONTINUED), operations(n, d)
+    total = torch.zeros(len(start), dtype=start.dtype)
+    if name == method:
+        return start, total
     if name == LM:
         least = equations(problem.layer, problem.b)
         ends = along_ladder(least, start, setup.ladder, rung_steps=setup.rung_steps, decrease=setup.decrease)
@@ -154,11 +176,11 @@ def _rungs(setup: AttentionNewton, name: str, problem: Problem, start: Tensor) -
     return start, total
 
 
-def _round(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> Round:
-    """At most `steps` steps of a method at gamma = 0."""
+def _rounds(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, rounds: int) -> Round:
+    """So many rounds of at most `steps` steps of a method at gamma = 0."""
     d, n = problem.x.shape
     name, counts = method.removesuffix(CONTINUED), operations(n, d)
-    least, cap = equations(problem.layer, problem.b), setup.steps[name]
+    least, cap = equations(problem.layer, problem.b), rounds * setup.steps[name]
     if name == LM:
         ends = levenberg_marquardt(least, start, max_steps=cap, decrease=setup.decrease)
         return Round(ends.points, ends.square, ends.steps * _trial(counts), ends.capped)

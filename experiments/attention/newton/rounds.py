@@ -26,40 +26,51 @@ class Round:
     open: Tensor
 
 
+Once = Callable[[Tensor, int], Round]
+"""At most so many rounds at once from points (S, N)."""
+
+
 @dataclass(frozen=True)
 class Run:
-    """Ends of the starts (S, N), multiply-adds spent on each (S,), and whether each was given up (S,)."""
+    """Ends of the starts (S, N), multiply-adds spent on each (S,), rounds it took (S,), and whether it was given up."""
 
     points: Tensor
     work: Tensor
+    rounds: Tensor
     given_up: Tensor
 
 
-def in_rounds(once: Callable[[Tensor], Round], start: Tensor, objective: Tensor, progress: float) -> Run:
+def in_rounds(once: Once, start: Tensor, objective: Tensor, progress: float, anew: bool = False) -> Run:
     """Rounds of `once` from start (S, N), where the objective is (S,), until every start has ended or is given up.
 
-    progress: 0.5 asks for a fall by half in a round; 0 gives one round to all.
+    progress: 0.5 asks for a fall by half in a round; 0 gives one round to all. anew: for methods with a memory
+    (damping, pairs of L-BFGS), which would lose it: round k goes from the start again, k rounds at once. That is the
+    same path, and is charged once.
 
-    >>> halving = lambda x: Round(x / 2, x[:, 0] / 2, torch.ones(len(x)), x[:, 0] > 1)
+    >>> halving = lambda x, rounds: Round(x / 2, x[:, 0] / 2, torch.ones(len(x)), x[:, 0] > 1)
     >>> in_rounds(halving, torch.tensor([[8.0], [0.5]]), torch.tensor([8.0, 0.5]), 0.5).work
     tensor([4., 1.])
     """
     points, least, work = start.clone(), objective.clone(), torch.zeros(len(start), dtype=start.dtype)
-    given_up = torch.zeros(len(start), dtype=torch.bool)
-    going = torch.arange(len(start))
+    rounds, given_up = torch.zeros(len(start), dtype=torch.long), torch.zeros(len(start), dtype=torch.bool)
+    going, number = torch.arange(len(start)), 0
     while len(going):
-        found = once(points[going])
+        number += 1
+        found = once(start[going], number) if anew else once(points[going], 1)
         falls = found.least <= progress * least[going]
         points[going], least[going] = found.points, torch.minimum(least[going], found.least)
-        work[going] += found.work.to(work.dtype)
+        spent = found.work.to(work.dtype)
+        work[going], rounds[going] = spent if anew else work[going] + spent, number
         given_up[going] = found.open & ~falls
         going = going[found.open & falls]
-    return Run(points, work, given_up)
+    return Run(points, work, rounds, given_up)
 
 
-def followed(once: Callable[[Tensor], Round], run: Run, rounds: int) -> Tensor:
+def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = False) -> Tensor:
     """Where the starts that `run` gave up (G, N) are after so many further rounds, whatever progress they make."""
-    points = run.points[run.given_up]
-    for _ in range(rounds if len(points) else 0):
-        points = once(points).points
-    return points
+    left = run.given_up
+    if not bool(left.any()):
+        return run.points[left]
+    if anew:
+        return once(start[left], int(run.rounds[left].max()) + rounds).points
+    return once(run.points[left], rounds).points

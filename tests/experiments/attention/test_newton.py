@@ -154,10 +154,16 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
         once, full = (run_method(short, method, problem, near, progress) for progress in (0.0, 0.5))
         assert bool(once.given_up.all()) and (full.work > once.work).all()  # three steps do not arrive, more rounds do
         assert not bool(full.given_up.any()) and (objective(full.points) < 1e-20).all()
-    stuck = lambda x: Round(x, torch.ones(len(x)), torch.ones(len(x)), torch.ones(len(x), dtype=torch.bool))  # noqa: E731
-    run = in_rounds(stuck, near, torch.ones(len(near)), 0.5)
-    assert bool(run.given_up.all()) and run.work.tolist() == [1.0] * len(near)
-    assert torch.equal(followed(stuck, run, 3), near)
+        whole = run_method(replace(setup, steps=dict.fromkeys(setup.steps, 500)), method, problem, near, 0.0)
+        torch.testing.assert_close(full.work, whole.work)  # rounds are the same path, charged once
+
+    def stuck(x: torch.Tensor, rounds: int) -> Round:
+        return Round(x + rounds, torch.ones(len(x)), torch.full((len(x),), float(rounds)), torch.ones(len(x)) > 0)
+
+    for anew in (False, True):
+        run = in_rounds(stuck, near, torch.ones(len(near)), 0.5, anew)
+        assert bool(run.given_up.all()) and run.work.tolist() == [1.0] * len(near)
+        assert torch.equal(followed(stuck, run, near, 3, anew), near + 4)
 
 
 def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
