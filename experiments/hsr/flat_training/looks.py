@@ -13,9 +13,9 @@ VARIANTS = ((COLOURS[6], "X", DASHES[6]), (COLOURS[7], "<", DASHES[4]), ("#33228
 
 
 def look(method: str) -> dict[str, Any]:
-    """color, marker and linestyle of a method; the wide search of HSR is drawn as HSR, in hollow marks."""
+    """color, marker and linestyle of a method; hollow marks are left to the flattest settings."""
     if method == WIDE:
-        return {**LOOKS.style(HSR[0]), "markerfacecolor": "white"}
+        return {**LOOKS.style(HSR[0]), "color": "#117733", "marker": "p"}  # Tol's green, none of the house's colours
     if method not in HSR[1:]:
         return LOOKS.style(method)
     return dict(zip(("color", "marker", "linestyle"), VARIANTS[HSR.index(method) - 1], strict=True))
