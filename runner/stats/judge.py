@@ -2,7 +2,8 @@
 and on statements of a paper.
 
 Statements. *confirmed* or *refuted* when the 95 % interval over seeds lies wholly on one side of the limits, or enough
-data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *empty* when
+data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *slip* when
+it is off as printed in a display or remark that nothing rests on (classes B and C of the errata); *empty* when
 there is nothing to test; *by construction* when it could not have come out otherwise.
 
 Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
@@ -11,7 +12,8 @@ refuted by chance.
 
 Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
 measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
-is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). A limit that a reading set is no
+line of the authors: there the interval over seeds says what is beyond a hair, for and against alike. What it comes to for further
 seeds is a mark of its own, "(other seeds)".
 """
 
@@ -57,6 +59,7 @@ __all__ = [
     "number",
     "overall",
     "paired",
+    "slip",
     "stated",
     "together",
     "vote_of",
@@ -240,6 +243,16 @@ def constructed(statement: Statement, why: str, value: float = NAN, group: str =
     return claim(statement, "by construction", value, why, group=group)
 
 
+def slip(made: Claim, where: str) -> Claim:
+    """A refuted claim about a statement of which the errata say that nothing rests on it; any other as it is.
+
+    where: the root cause in the errata, for example "scalar.phases, class B".
+    """
+    if made.verdict != "refuted":
+        return made
+    return replace(made, verdict="slip", detail=f"errata: {where}; {made.detail}")
+
+
 @dataclass(frozen=True)
 class Votes:
     """The rule by which data sets make one verdict.
@@ -298,6 +311,8 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     kinds = set(verdicts)
     if "refuted" in kinds:
         return "refuted"
+    if "slip" in kinds:
+        return "slip"
     if "no power" in kinds:
         return "no power"
     if "confirmed" in kinds:
