@@ -293,12 +293,13 @@ def votes(found: Mapping[int, str], rule: Votes) -> tuple[Verdict, str]:
 def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
     """How many data sets would decide votes without power, were their shares those seen.
 
-    `least` where there are too few of them; inf where the share itself lies between a half and `share`, which no number
-    changes; NaN where tests have no power, since it is values within a data set that lack, not data sets.
+    As many as bring `least` with power, where some tests have it; inf where none has (values within a data set lack,
+    not data sets) and where the share itself lies between a half and `share`, which no number changes.
     """
-    if "mute" in found.values():
-        return NAN
-    return float(rule.least) if len(found) < rule.least else math.inf
+    heard = sum(finding != "mute" for finding in found.values())
+    if not found:
+        return float(rule.least)
+    return math.inf if not heard or heard >= rule.least else float(math.ceil(rule.least * len(found) / heard))
 
 
 def vote_of(value: float, statement: Statement) -> str:

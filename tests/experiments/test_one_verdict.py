@@ -102,6 +102,18 @@ def test_findings_and_manifests_say_what_the_tables_say():
     assert not list(counted(OUTPUTS))
 
 
+def test_what_has_no_power_says_how_many_seeds_would_decide_it():
+    """Or "inf": none would. What is missing would leave the reader to think that nobody looked."""
+    bare = [
+        (path.parent.name, row["name"] if "name" in row else row["metric"])
+        for table, verdict in (("claims", "no power"), ("scorecard", "undecided"))
+        for path in sorted(OUTPUTS.glob(f"*/{table}.csv"))
+        for row in rows(path)
+        if row["verdict"] == verdict and row["seeds_needed"] in ("", "nan")
+    ]
+    assert not bare
+
+
 def test_another_heading_or_count_is_noticed(tmp_path):
     for name in ("claims.csv", "scorecard.csv", "findings.md", "manifest.json"):
         (tmp_path / "exp4_diamond").mkdir(exist_ok=True)

@@ -412,7 +412,7 @@ FORMULAS: tuple[Formula, ...] = (
     Formula(
         "dag.thm69",
         "Theorem 69, Appendix G.3",
-        "some network with identity skips meets B >= 0 with B != 0",
+        "B >= 0 implies R_res >= (1 - eta) R_base: some network with identity skips meets B >= 0, B != 0",
         hypothesis_of_69,
         "holds after correction",
         "dag.thm69",
