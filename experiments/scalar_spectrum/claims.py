@@ -22,8 +22,8 @@ SOLVED = 1e-11
 """Relative distance of ⟨w,v⟩ from θ* at which a step counts as at the solution."""
 FIG3 = "Section 2, Fig. 3"
 SLIPS = {"phases": ("θ* > 0", "scalar.phases, class B"), "proportional": ("targets scaled", "scalar.scaling, class C")}
-"""Statements that fail to the letter, with the case in which they hold and the root cause in the errata: nothing rests on
-the rest, so that their one verdict is *slip*."""
+"""Statements that fail to the letter, with the case in which they hold and the root cause in the errata: nothing rests
+on the rest, so that their one verdict is *slip*."""
 WIGGLES, LAST = 3, 10
 """Changes of sign that count as wiggling, and values at the end that show where a run stays."""
 RUN = ["network", "width", "start", "factor", "seed"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from experiments.paper_audit.papers import papers
 from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
+from runner.contract.claim import Statement
 from runner.report.compare import VALUE_COLUMNS
 from runner.report.printed import BIBLIOGRAPHIC
 from runner.run.config import experiment_names
@@ -139,11 +140,10 @@ class Reports:
                 found += [(experiment, name, i) for i in meeting if not own]
         return found
 
-    def metrics_at(self, experiment: str, s: object) -> set[str]:
+    def metrics_at(self, experiment: str, s: Statement) -> set[str]:
         """Metrics of the experiment's scorecard with a printed value that is the statement's number or limit."""
-        given, rounding = getattr(s, "number", math.nan), getattr(s, "rounding", 0.0)
-        values = [(given, rounding)] if not math.isnan(given) else []
-        values += [(v, 0.0) for v in (getattr(s, "low"), getattr(s, "high")) if math.isfinite(v) and v not in (0, 1)]
+        values = [(s.number, s.rounding)] if not math.isnan(s.number) else []
+        values += [(v, 0.0) for v in (s.low, s.high) if math.isfinite(v) and v not in (0, 1)]
         found = set()
         for value, half in values:
             if half <= ROUGH * abs(value):
@@ -166,7 +166,7 @@ def paper_of(experiment: str) -> str:
     return next((key for start, key in folder.items() if experiment.startswith(start)), experiment)
 
 
-def printed(experiment: str) -> dict[str, object]:
+def printed(experiment: str) -> dict[str, Statement]:
     """The statements of a paper that an experiment decides; none of those beyond the paper."""
     try:
         found = statements(experiment)

@@ -36,10 +36,10 @@ def printed_r() -> dict[tuple[Any, ...], float]:
     return {k: v["frob_tensor_merge"] / v["gap_merge"] for k, v in found.items() if len(v) == 2}
 
 
-def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
     """The same keys -> our mean ‖H^GN‖ of the pair at d = 2 over the one drawn from the print."""
     said = printed_r()
-    parts = groups(first(merge), [*CONFIGURATION, "checkpoint"])
+    parts = groups(first(merge)[lambda t: t["checkpoint"] == checkpoint], [*CONFIGURATION, "checkpoint"])
     return {k: float(p["gn"].mean()) / said[k] for k, p in parts if k in said}
 
 
@@ -65,12 +65,12 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         f"H4.2a: R(d+2)/R(d) at init is {1 - max(flat):.2f} to {1 - min(flat):.2f} here and {1 - max(curved):.2f} to "
         f"{1 - min(curved):.2f} for cat+SiLU, printed 0.28 to 0.39. The quantity is the paper's: printed ‖T‖ over "
         f"printed gap is the authors' R(2) where the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} times "
-        f"that in {len(own)} cases (they are means of quotients, with two digits). So the sentence is off, not the block."
+        f"that in {len(own)} cases (quotients of means, with two digits). So the sentence is off, not the block."
     )
     yield (
-        f"What is lost, 1 − R(d+2)/R(d), is {min(relu):.3f} to {max(relu):.3f} in the ReLU configurations, every k and d: "
-        f"the printed range, rounded outwards. That was found after some {READINGS} readings of the ratio had been tried "
-        "and is a guess; SiLU lies below it."
+        f"What is lost, 1 − R(d+2)/R(d), is {min(relu):.3f} to {max(relu):.3f} in the ReLU configurations, every k and "
+        f"d: the printed range, rounded outwards. That was found after some {READINGS} readings of the ratio had been "
+        "tried and is a guess; SiLU lies below it."
     )
     gn, tensor = (ratio_of(tables["distances"], part) for part in ("gn", "tensor"))
     yield (
@@ -80,9 +80,10 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     grown = [-v for k, v in losses(tables["distances"], "final").items() if k[0] == 2]
     if grown:
         yield (
-            f"Fig. N.2's growth at the end, printed 3.5–5.7 %: R(4)/R(2) is {1 + min(grown):.2f} to {1 + max(grown):.2f} "
-            f"(k = 2), an increase of {min(grown):.2f} to {max(grown):.2f} times R(2). Read as the increase the print "
-            "agrees to a twentieth; as a ratio sum+SiLU lies above it; as a percentage it is off by a hundred."
+            f"Fig. N.2's growth at the end, printed 3.5–5.7 %: R(4)/R(2) is {1 + min(grown):.2f} to "
+            f"{1 + max(grown):.2f} (k = 2), an increase of {min(grown):.2f} to {max(grown):.2f} times R(2). Read as "
+            "the increase the print agrees to a twentieth; as a ratio sum+SiLU lies above it; as a percentage it is "
+            "off by a hundred."
         )
 
 

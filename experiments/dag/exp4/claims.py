@@ -83,7 +83,7 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     """H4.2a and H4.2b: R across the branches against the graph distance.
 
     At init R is the paper's own quantity on its own networks: of the pair at d = 2 Tables 6 and N.4 print ‖H^T‖ and the
-    gap, every digit of which is found, and ‖H^T‖/gap of the flat merges, their ‖H^GN‖ = R(2), is ours (`across.shares`).
+    gap, every digit of which is found, and ‖H^T‖/gap of the flat merges, their ‖H^GN‖ = R(2), is ours (`across`).
     """
     cross = distances[(distances["relation"] == "cross") & (distances["branch_depth"] > 1)]
     parts = {k: rows for k, rows in groups(cross, [*VARIANT, "checkpoint"]) if k[-1] in ENDS}
