@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 NAME = "exp4_diamond"
 CONFIGURATION = ["branch_depth", "merge", "activation"]
 NUMBER = re.compile(r"printed (\d(?:\.\d+)?e-\d+)")
-READINGS = 80
-"""How many readings of the printed ratio were tried, after the results were known: R, C, ‖H^GN‖, ‖H^T‖ and D, at d + 1,
-d + 2 and the largest distance, as ratio, loss and exponent, by depth and checkpoint, and R within a branch."""
+READINGS = 100
+"""About how many readings of the printed ratio were tried, after the results were known: R, C, ‖H^GN‖, ‖H^T‖ and D over
+one step, two and the largest distance, as ratio, loss, exponent and square; R within a branch."""
 
 
 def printed_r() -> dict[tuple[Any, ...], float]:
