@@ -46,7 +46,7 @@ def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...
 def losses(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
     """(branch depth, merge, activation, d) -> 1 − R(d+2)/R(d) of the means over seeds, on the papers' images."""
     cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == checkpoint)]
-    found = {}
+    found: dict[tuple[Any, ...], float] = {}
     for keys, part in groups(cross, CONFIGURATION):
         means = part.groupby("distance")["R"].mean()
         found |= {(*keys, int(d)): 1 - float(means[d + 2] / means[d]) for d in means.index if d + 2 in means.index}
