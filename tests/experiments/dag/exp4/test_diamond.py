@@ -1,7 +1,6 @@
 """Exp. 4: the merge block against autodiff, which pairs enter which distance, and claims that can fail."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,6 +10,7 @@ from experiments.dag.exp4 import across
 from experiments.dag.exp4.diamond import Exp4Diamond
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.protocol.scores import jackknife
+from experiments.paper_audit.stored import cells
 from experiments.printed import statements
 from runner.contract.experiment import Context, SettingError
 from runner.curvature import block_metrics, resonance, split_blocks
@@ -135,10 +135,9 @@ def test_claims_follow_the_tables(experiment, tables):
 @pytest.fixture(scope="module")
 def stored() -> dict[str, pd.DataFrame]:
     """Tables of the committed cells: the published networks."""
-    outputs = Path(__file__).resolve().parents[4] / "outputs" / "exp4_diamond" / "cells"
-    cells = sorted(outputs.iterdir())
+    found = list(cells("exp4_diamond"))
     return {
-        name: pd.concat([pd.read_csv(cell / f"{name}.csv.gz") for cell in cells], ignore_index=True)
+        name: pd.concat([pd.read_csv(cell / f"{name}.csv.gz") for cell in found], ignore_index=True)
         for name in ("distances", "merge", "networks", "origin")
     }
 
