@@ -53,6 +53,8 @@ class Certifiable(Protocol):
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors: ...
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def verify(
     target: Dag | Any,
     x: Tensor | None = None,

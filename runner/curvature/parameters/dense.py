@@ -53,6 +53,8 @@ class NodeParameters:
     own: Tensor
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def parametric_terms(
     dag: Dag,
     x: Tensor,
@@ -169,7 +171,7 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
         # A parameter that the node does not use has gradient zero, kept differentiable for the loop below.
         s = (output.flatten(1) * u).sum() + sum((0 * p).sum() for p in parameters.values())
         grads = torch.autograd.grad(s, list(parameters.values()), create_graph=True)
-    by_theta = torch.cat([(g + 0 * u.sum()).flatten() for g in grads])
+        by_theta = torch.cat([(g + 0 * u.sum()).flatten() for g in grads])
     wrt = [u, *values.values(), *parameters.values()]
     columns: list[list[Tensor]] = []
     with second_derivatives(f"node {node.name!r}"):
