@@ -116,7 +116,12 @@ class ParameterHessian:
 def parameter_hessian(
     dag: Dag, x: Tensor, y: Tensor, *, memory_budget: int = MEMORY_BUDGET, check: bool = True
 ) -> ParameterHessian:
-    """Hessian of the mean loss in all parameters: blocks of the copies of a shared weight added up (Remark 49)."""
+    """The Hessian of the mean loss in all parameters of the nodes, (P, P): d2 L / d theta d theta'.
+
+    Blocks of the copies of a shared weight are added up (DAG paper, Remark 49), so that each parameter has one span of
+    rows. Exact, from curvature routing and one backward pass per parameter; ParameterOperator takes an unmodified
+    module and needs no matrix. Raises ValueError as exact_blocks does, and where no node has parameters.
+    """
     names = _with_parameters(dag, None)
     blocks = parametric_blocks(dag, x, y, names, memory_budget=memory_budget, check=check)
     spans: dict[str, slice] = {}
