@@ -213,7 +213,7 @@ SAID = {
     "summed loss": "a sum over the examples|reduction='mean'",
     "label": "range of the labels",
     "width": r"failed on input \(\d, 3\) float64 and target .*shapes",
-    "nan": "loss of the first batch is nan",
+    "nan": "loss of the first batch is not finite",
     "random loss": "random",
 }
 KINDS = list(SAID)
