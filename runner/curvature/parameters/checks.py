@@ -44,7 +44,9 @@ def check_loss(
     with model.differentiable(), torch.no_grad():
         whole, again = (float(model.value(parameters, batch)) for _ in range(2))
         if not math.isfinite(whole):
-            raise MeasurementError(f"the loss of the first batch is not finite ({whole}): look at the weights and the data")
+            raise MeasurementError(
+                f"the loss of the first batch is not finite ({whole}): look at the weights and the data"
+            )
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
         count = rows.count(batch)
