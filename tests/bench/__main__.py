@@ -1,0 +1,115 @@
+"""The benchmarks: `python -m tests.bench [--quick] [--page FILE] [NAME ...]`, which `make bench ONLY="NAME ..."` calls.
+
+Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
+picks parts, or any other tests/bench/bench_NAME.py, whose lines are printed as they come. --page keeps the rows in FILE
+(.json) and makes the page beside it (.md): the rows of the parts that ran replace those that were there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tests.bench.table import Row, aligned, markdown, read, stamped, write
+
+GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch")
+"""Parts that are held to goals, in the order of the page."""
+
+PAGE = """# Benchmarks
+
+Two ways in one run, on one thread. Made by `make bench` (`make bench ONLY="epoch memory"` for some parts): do not edit
+it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs / ours where the goal is
+`>=` (a speed-up), and ours / theirs where it is `<=` (a price). *Published way*: the algorithm of the DAG paper's
+authors, one graph for each pair and one backward pass for each direction, written anew in `tests/bench/published.py`;
+30 probes, 20 power steps. Operations are those of matrix products and convolutions; the last column is our rate over
+that of a float32 product of 1024 x 1024 matrices on the same thread.
+
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a part failed; a goal that is missed is a line of the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Two ways in one run, as ratios.")
+    parser.add_argument("names", nargs="*", help=f"parts: {', '.join(known())} (default: those with goals)")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page")
+    parser.add_argument("--page", type=Path, help="JSON file that keeps the rows; the page lies beside it")
+    given = parser.parse_args(arguments)
+    if unknown := sorted(set(given.names) - set(known())):
+        parser.error(f"expected names among {', '.join(known())}, found {', '.join(unknown)}")
+    if given.quick and given.page:
+        parser.error("expected --page or --quick: a page holds whole runs alone")
+    rows: list[Row] = []
+    failed = [name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)]
+    if rows:
+        print(f"\n{aligned(rows)}\n")
+        print(f"{sum(row.met for row in rows)} of {len(rows)} goals met")
+    if failed:
+        print(f"failed: {' '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+def known() -> list[str]:
+    """Names of the benchmarks: the parts with goals first."""
+    found = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+    return [*GOALS, *(name for name in found if name not in GOALS)]
+
+
+def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
+    """Runs one benchmark in a process of its own and adds its rows; whether it ended well."""
+    print(f"== {name}", flush=True)
+    if name not in GOALS:
+        return subprocess.run([sys.executable, "-m", f"tests.bench.bench_{name}"], check=False).returncode == 0
+    call = "import sys; from tests.bench.__main__ import measured; measured(sys.argv[1], sys.argv[2] == 'quick')"
+    run = subprocess.run(
+        [sys.executable, "-c", call, name, "quick" if quick else ""], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if run.returncode:
+        return False
+    found = Row.from_lines(run.stdout)
+    for row in found:
+        print(f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})", flush=True)
+    rows += found
+    if page is not None:
+        keep(page, found)
+    return True
+
+
+def measured(name: str, quick: bool) -> None:
+    """Measures one part and prints its rows as JSON, one a line."""
+    torch.set_num_threads(1)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    for row in stamped(importlib.import_module(f"tests.bench.bench_{name}").rows(quick), date):
+        print(row.as_json(), flush=True)
+
+
+def keep(path: Path, found: Sequence[Row]) -> None:
+    """Replaces the rows of the parts of `found` in a JSON file, and makes the page anew."""
+    parts = {row.part for row in found}
+    rows = [row for row in read(path) if row.part not in parts] + list(found)
+    rows.sort(key=lambda row: GOALS.index(row.part))
+    write(path, rows)
+    runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
+    lines = [
+        f"- {date}, commit {commit}, {machine}: {', '.join(dict.fromkeys(r.part for r in rows if _run(r) == run))}"
+        for run in runs
+        for date, commit, machine in [run]
+    ]
+    notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
+    told = f"{sum(row.met for row in rows)} of {len(rows)} goals are met.\n\nMeasured:\n\n" + "\n".join(lines)
+    text = PAGE + told + "\n\n" + markdown(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n"
+    path.with_suffix(".md").write_text(text)
+
+
+def _run(row: Row) -> tuple[str, str, str]:
+    return row.date, row.commit, row.machine
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
