@@ -10,6 +10,7 @@ from torch import nn
 
 from runner.curvature import Dag, ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.graph.checks import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.matrix_free.peak import allocations
 from tests.bench.bench_memory import peak
 from tests.curvature.cases import make, relative_error
 
@@ -158,3 +159,14 @@ def test_a_budget_below_one_example_says_what_it_takes():
     assert operator.planned.chunk == 1
     assert operator.planned.bytes > 1
     assert ParameterOperator(net, nn.CrossEntropyLoss(), data).planned.keep
+
+
+def test_the_kept_graph_of_a_hessian_holds_no_gradient():
+    """What stays of the first product: its result, and what few examples leave in the graph."""
+    net = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 2))
+    data = [(torch.randn(3, 512), torch.randint(2, (3,)))]
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, check=False)
+    assert operator.planned.keep
+    v, kept = torch.ones(operator.shape[0]), []
+    last = allocations(lambda: kept.append(operator @ v))[-1]
+    assert 4 * len(v) <= last < 1.5 * 4 * len(v)

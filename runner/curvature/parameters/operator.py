@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.memory import MEMORY_BUDGET
-from runner.curvature.graph.state import refuse_autocast
+from runner.curvature.graph.state import differentiable_copy, refuse_autocast
 from runner.curvature.graph.tracing.calls import unwrapped
 from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.matrix_free.base import SymmetricOperator
@@ -212,7 +212,7 @@ class ParameterOperator(SymmetricOperator):
         self._check_weights()
         refuse_autocast((self.device.type,))
         with torch.inference_mode(False):
-            directions = self._split(v.to(self.device, self.dtype).clone(), sources)
+            directions = self._split(differentiable_copy(v.detach().to(self.device, self.dtype)), sources)
         wanted = [name for g in targets for name in self.layout.members[g]]
         total: Named = {}
         for done, (place, batch, weight) in enumerate(self.batches.pieces()):
