@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from runner.curvature import Dag, split_blocks
-from tests.bench.machine import in_turns, matmul_peak, operations
+from tests.bench.machine import in_turns, matmul_peak, operations, seconds
 from tests.bench.published import published_blocks
 from tests.bench.table import Row, aligned
 
@@ -46,14 +46,15 @@ def rows(quick: bool = False) -> Iterator[Row]:
     x, y = torch.randn(BATCH, WIDTH), torch.randint(0, CLASSES, (BATCH,))
     for depth in (8,) if quick else (8, 12):
         dag, names = network(depth)
-        split, expected = split_blocks(dag, x, y, names), published_blocks(dag, x, y, names)
+        split = split_blocks(dag, x, y, names)
+        expected, first = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))
         error = max(
             float((found - truth).norm() / truth.norm())
             for p, both in expected.items()
             for found, truth in zip((split.total[p], split.gauss_newton[p]), both, strict=True)
         )
         (ours,) = in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=9)
-        (theirs,) = in_turns(lambda d=dag, n=names: published_blocks(d, x, y, n), repeats=1 if quick else 2)
+        theirs = (first, seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))[1])
         count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
         yield Row(
             "blocks",

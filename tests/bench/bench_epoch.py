@@ -128,8 +128,8 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
 def rows(quick: bool = False) -> Iterator[Row]:
     generator = torch.Generator().manual_seed(1)
     wide = mlp(depth=6, width=512, generator=generator)
-    yield compared("MLP width 512", wide, 20 if quick else 40, 2 if quick else 7, True)
-    yield compared("ResNet-18", resnet18(generator=generator), 4 if quick else 8, 2 if quick else 5, False)
+    yield compared("MLP width 512", wide, 20 if quick else 30, 2 if quick else 5, True)
+    yield compared("ResNet-18", resnet18(generator=generator), 4, 2 if quick else 4, False)
 
 
 def main() -> None:

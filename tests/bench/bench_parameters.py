@@ -124,8 +124,8 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    yield from products(32 if quick else 128, 1 if quick else 3)
-    yield from eigenpairs(2 if quick else 5)
+    yield from products(32 if quick else 128, 1 if quick else 2)
+    yield from eigenpairs(2 if quick else 3)
 
 
 def main() -> None:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import torch
 
 from runner.curvature.metrics.operations import Operations
 
+T = TypeVar("T")
 
-def in_turns(*functions: Callable[[], object], repeats: int) -> list[tuple[float, ...]]:
-    """CPU seconds of `repeats` calls of each function, one after the other in every round, after one to warm up."""
-    for function in functions:
+
+def seconds(function: Callable[[], T]) -> tuple[T, float]:
+    """What a call gives, and its CPU seconds."""
+    start = time.process_time()
+    found = function()
+    return found, time.process_time() - start
+
+
+def in_turns(*functions: Callable[[], object], repeats: int, warm: bool = False) -> list[tuple[float, ...]]:
+    """CPU seconds of `repeats` calls of each function, one after the other in every round, after one to warm up
+    (warm: they have been called before)."""
+    for function in () if warm else functions:
         function()
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):

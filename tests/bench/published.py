@@ -16,18 +16,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from runner.curvature import Dag
-from tests.bench.machine import operations
+from tests.bench.machine import operations, seconds
 
 PROBES, STEPS = 30, 20
 
 Pair = tuple[str, str]
-T = TypeVar("T")
 
 
 class PublishedPair:
@@ -92,8 +90,8 @@ def published_seconds(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], timed: 
     """The published way, of whose 30 probes and 20 steps `timed` of each kind are run: all are alike."""
     resonance = ranks = gap = 0.0
     for pair in pairs:
-        graph, set_up = _seconds(lambda p=pair: PublishedPair(dag, x, y, p))
-        both, set_up_both = _seconds(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
+        graph, set_up = seconds(lambda p=pair: PublishedPair(dag, x, y, p))
+        both, set_up_both = seconds(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
         norm = PROBES * _each(lambda g=graph: g.product(g.signs()).square().sum().item(), timed)
         resonance += set_up + norm
         v = both.signs() / both.last[0].numel() ** 0.5
@@ -101,7 +99,7 @@ def published_seconds(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], timed: 
         u = both.product(v)
         back = _each(lambda g=both, u=u: float(g.adjoint(u).norm()), timed)
         ranks += set_up_both + norm + STEPS * (there + back) + there
-        jacobian, passes = _seconds(lambda g=graph: g.jacobian(g.last))
+        jacobian, passes = seconds(lambda g=graph: g.jacobian(g.last))
         pulled = _each(lambda g=graph, j=jacobian: g.gauss_newton(j, g.signs()).square().sum().item(), timed)
         gap += set_up + norm + passes + PROBES * pulled
     return Seconds(resonance, ranks, gap)
@@ -138,12 +136,6 @@ def published_operations(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair]) -> t
         ranks += set_up_both + PROBES * there + STEPS * (there + back) + there
         gap += set_up + passes + PROBES * (there + pulled)
     return resonance, ranks, gap
-
-
-def _seconds(function: Callable[[], T]) -> tuple[T, float]:
-    start = time.process_time()
-    found = function()
-    return found, time.process_time() - start
 
 
 def _each(function: Callable[[], object], count: int) -> float:
