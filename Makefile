@@ -47,7 +47,7 @@ lint: $(READY) ## ruff: rules and format
 types: $(READY) ## mypy
 	$(BIN)/mypy
 
-bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory': some parts)
+bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory:convnet': some)
 	$(BIN)/python -m tests.bench --page docs/benchmarks.json $(ONLY)
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs

@@ -1,8 +1,9 @@
 """The benchmarks: `python -m tests.bench [--quick] [--page FILE] [NAME ...]`, which `make bench ONLY="NAME ..."` calls.
 
 Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
-picks parts, or any other tests/bench/bench_NAME.py, whose lines are printed as they come. --page keeps the rows in FILE
-(.json) and makes the page beside it (.md): the rows of the parts that ran replace those that were there.
+picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, parameters:eigenpairs), or any
+other tests/bench/bench_NAME.py, whose lines are printed as they come. --page keeps the rows in FILE (.json) and makes
+the page beside it (.md): rows that ran replace those that were there.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch"
 
 PAGE = """# Benchmarks
 
-Two ways in one run, on one thread. Made by `make bench` (`make bench ONLY="epoch memory"` for some parts): do not edit
-it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs / ours where the goal is
-`>=` (a speed-up), and ours / theirs where it is `<=` (a price). *Published way*: the algorithm of the DAG paper's
-authors, one graph for each pair and one backward pass for each direction, written anew in `tests/bench/published.py`;
-30 probes, 20 power steps. Operations are those of matrix products and convolutions; the last column is our rate over
-that of a float32 product of 1024 x 1024 matrices on the same thread.
+Two ways in one run, on one thread. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"` some of its
+rows): do not edit it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs / ours
+where the goal is `>=` (a speed-up), and ours / theirs where it is `<=` (a price). *Published way*: the algorithm of the
+DAG paper's authors, one graph for each pair and one backward pass for each direction, 30 probes and 20 power steps,
+written anew in `tests/bench/published.py`. Operations are those of matrix products and convolutions; the last column is
+our rate over that of a float32 product of 1024 x 1024 matrices on the same thread.
 
 """
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page")
     parser.add_argument("--page", type=Path, help="JSON file that keeps the rows; the page lies beside it")
     given = parser.parse_args(arguments)
-    if unknown := sorted(set(given.names) - set(known())):
+    if unknown := sorted({name.partition(":")[0] for name in given.names} - set(known())):
         parser.error(f"expected names among {', '.join(known())}, found {', '.join(unknown)}")
     if given.quick and given.page:
         parser.error("expected --page or --quick: a page holds whole runs alone")
@@ -64,11 +65,15 @@ def known() -> list[str]:
 def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
     """Runs one benchmark in a process of its own and adds its rows; whether it ended well."""
     print(f"== {name}", flush=True)
-    if name not in GOALS:
+    part, _, word = name.partition(":")
+    if part not in GOALS:
         return subprocess.run([sys.executable, "-m", f"tests.bench.bench_{name}"], check=False).returncode == 0
-    call = "import sys; from tests.bench.__main__ import measured; measured(sys.argv[1], sys.argv[2] == 'quick')"
+    call = "import sys; from tests.bench.__main__ import measured; measured(*sys.argv[1:3], sys.argv[3] == 'quick')"
     run = subprocess.run(
-        [sys.executable, "-c", call, name, "quick" if quick else ""], stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", call, part, word, "quick" if quick else ""],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if run.returncode:
         return False
@@ -77,22 +82,24 @@ def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
         print(f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})", flush=True)
     rows += found
     if page is not None:
-        keep(page, found)
+        keep(page, found, whole=not word)
     return True
 
 
-def measured(name: str, quick: bool) -> None:
+def measured(name: str, word: str, quick: bool) -> None:
     """Measures one part and prints its rows as JSON, one a line."""
     torch.set_num_threads(1)
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    for row in stamped(importlib.import_module(f"tests.bench.bench_{name}").rows(quick), date):
+    for row in stamped(importlib.import_module(f"tests.bench.bench_{name}").rows(quick, word), date):
         print(row.as_json(), flush=True)
 
 
-def keep(path: Path, found: Sequence[Row]) -> None:
-    """Replaces the rows of the parts of `found` in a JSON file, and makes the page anew."""
-    parts = {row.part for row in found}
-    rows = [row for row in read(path) if row.part not in parts] + list(found)
+def keep(path: Path, found: Sequence[Row], whole: bool) -> None:
+    """Replaces the rows of the parts of `found` in a JSON file (whole=False: the same rows alone), and makes the page
+    anew."""
+    parts, names = {row.part for row in found}, {row.what for row in found}
+    old = [row for row in read(path) if not (row.part in parts if whole else row.what in names)]
+    rows = old + list(found)
     rows.sort(key=lambda row: GOALS.index(row.part))
     write(path, rows)
     runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)

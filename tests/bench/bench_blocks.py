@@ -40,11 +40,13 @@ def network(depth: int) -> tuple[Dag, list[str]]:
     return Dag.from_sequential([*model], names=["projection", *names, "head"]), names
 
 
-def rows(quick: bool = False) -> Iterator[Row]:
-    """A row for each depth, and the largest difference of the two ways in its note."""
+def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
+    """A row for each depth, and the largest difference of the two ways in its note; of `word`, as in "L=8"."""
     torch.manual_seed(0)
     x, y = torch.randn(BATCH, WIDTH), torch.randint(0, CLASSES, (BATCH,))
     for depth in (8,) if quick else (8, 12):
+        if word not in f"L={depth}":
+            continue
         dag, names = network(depth)
         split = split_blocks(dag, x, y, names)
         expected, first = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))

@@ -45,8 +45,8 @@ print(status("VmHWM") - before, time.process_time() - start, said)
 """
 
 
-def rows(quick: bool = False) -> Iterator[Row]:
-    """The one row."""
+def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
+    """The one row, whatever the word."""
     depth = 12 if quick else 50
     run = subprocess.run([sys.executable, "-c", ALONE, str(depth)], capture_output=True, text=True, check=True)
     peak, seconds, said = run.stdout.strip().split(maxsplit=2)

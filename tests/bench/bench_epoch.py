@@ -125,11 +125,15 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
     )  # fmt: skip
 
 
-def rows(quick: bool = False) -> Iterator[Row]:
+def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
+    """Of the networks whose names hold `word`."""
     generator = torch.Generator().manual_seed(1)
     wide = mlp(depth=6, width=512, generator=generator)
-    yield compared("MLP width 512", wide, 20 if quick else 30, 2 if quick else 5, True)
-    yield compared("ResNet-18", resnet18(generator=generator), 4, 2 if quick else 4, False)
+    for name, network in (("MLP width 512", wide), ("ResNet-18", resnet18(generator=generator))):
+        if word.lower() in name.lower():
+            flat = network is wide
+            steps, rounds = (30, 5) if flat else (4, 4)
+            yield compared(name, network, steps, 2 if quick else rounds, flat)
 
 
 def main() -> None:

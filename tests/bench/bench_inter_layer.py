@@ -112,17 +112,17 @@ def values(found: dict) -> dict[Pair, dict[str, float]]:
     return {p: {k: getattr(m, k).value for k in ("R", "D", "gap")} for p, m in found.items()}
 
 
-def rows(quick: bool = False, truth: bool = False, chosen: tuple[str, ...] = ()) -> Iterator[Row]:
-    """Of every network whose name holds one of `chosen`."""
+def rows(quick: bool = False, word: str = "", truth: bool = False) -> Iterator[Row]:
+    """Of every network whose name holds `word`."""
     for name in GOALS:
-        if not chosen or any(c.lower() in name.lower() for c in chosen):
+        if word.lower() in name.lower():
             yield from compared(name, quick, truth)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    chosen = tuple(a for a in sys.argv[1:] if not a.startswith("--"))
-    found = list(rows("--quick" in sys.argv, "--truth" in sys.argv, chosen))
+    words = [a for a in sys.argv[1:] if not a.startswith("--")] or [""]
+    found = [row for word in words for row in rows("--quick" in sys.argv, word, "--truth" in sys.argv)]
     print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
 
 

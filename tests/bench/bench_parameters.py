@@ -123,9 +123,12 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
     yield Row("parameters", name, own, others, 1, at_least=False, operations=count, peak=matmul_peak(), note=note)
 
 
-def rows(quick: bool = False) -> Iterator[Row]:
-    yield from products(32 if quick else 128, 1 if quick else 2)
-    yield from eigenpairs(2 if quick else 3)
+def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
+    """word: "product" or "eigenpairs" alone."""
+    if word in "products":
+        yield from products(32 if quick else 128, 1 if quick else 2)
+    if word in "eigenpairs":
+        yield from eigenpairs(2 if quick else 3)
 
 
 def main() -> None:
