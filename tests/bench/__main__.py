@@ -23,6 +23,9 @@ from tests.bench.table import Row, aligned, markdown, read, stamped, write
 GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch")
 """Parts that are held to goals, in the order of the page."""
 
+REASONS: dict[str, str] = {}
+"""What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""
+
 PAGE = """# Benchmarks
 
 Two ways in one run, on one thread. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"` some of its
@@ -102,16 +105,31 @@ def keep(path: Path, found: Sequence[Row], whole: bool) -> None:
     rows = old + list(found)
     rows.sort(key=lambda row: GOALS.index(row.part))
     write(path, rows)
+    path.with_suffix(".md").write_text(page(rows))
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page that these rows make."""
     runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
-    lines = [
+    measured_when = [
         f"- {date}, commit {commit}, {machine}: {', '.join(dict.fromkeys(r.part for r in rows if _run(r) == run))}"
         for run in runs
         for date, commit, machine in [run]
     ]
+    missed = [f"- {row.what}: {row.ratio:.3g}. {_reason(row)}" for row in rows if not row.met]
     notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
-    told = f"{sum(row.met for row in rows)} of {len(rows)} goals are met.\n\nMeasured:\n\n" + "\n".join(lines)
-    text = PAGE + told + "\n\n" + markdown(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n"
-    path.with_suffix(".md").write_text(text)
+    sections = [
+        f"{PAGE}{sum(row.met for row in rows)} of {len(rows)} goals are met.",
+        "Measured:\n\n" + "\n".join(measured_when),
+        markdown(rows),
+        *(["## Goals that are missed\n\n" + "\n".join(missed)] if missed else []),
+        "## Notes\n\n" + "\n".join(notes),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _reason(row: Row) -> str:
+    return next((why for part, why in REASONS.items() if part in f"{row.part}: {row.what}"), "")
 
 
 def _run(row: Row) -> tuple[str, str, str]:
