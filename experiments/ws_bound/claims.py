@@ -85,7 +85,7 @@ def _generalisation(c: Case) -> Made:
 
         def middle(rows: pd.DataFrame, size: int = size) -> float:
             low, high = split_low_high(rows, c.experiment.low_share)
-            return float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median())
+            return float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median()) or math.nan  # a tie is mute
 
         yield name, c.evidence.compared(c.says["lower median score"], by_seed(c.narrow, middle))
 

@@ -259,6 +259,18 @@ def test_critical_points_are_claimed_by_what_they_lead_to(experiment: WsBound, t
         assert found["critical points"].verdict == verdict
 
 
+def test_medians_that_tie_on_few_test_samples_say_nothing(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
+    points = tables["critical_points"]
+    for value, verdict in ((0.5, "no power"), (-points["lambda_sup"], "confirmed"), (points["lambda_sup"], "refuted")):
+        table = points.assign(**{name: value for name in points.columns if name.startswith("f1_test")})
+        (found,) = (
+            c
+            for c in experiment.analyse({**tables, "critical_points": table}).claims()
+            if c.name == "lower median score"
+        )
+        assert marks(found)["fitted"] == verdict, marks(found)
+
+
 @pytest.mark.parametrize(
     ("shift", "spread", "verdict"),
     [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "refuted"), (0.01, 0.5, "no power")],

@@ -44,10 +44,13 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
 
 def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
     """How R falls with distance; same: see `on_own`."""
+    ratios = slower(plain, residual)
+    by = {e: {k: v for k, v in ratios.items() if k.endswith(e)} for e in ENDS}
+    slow = {e: on_own(says["residual slower than plain"], values, same) for e, values in by.items() if values}
     return [
         on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
         on_own(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}, same),
-        on_own(says["residual slower than plain"], slower(plain, residual), same),
+        judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "empty"),
         on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
     ]
 

@@ -30,7 +30,7 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     return [
         *decay(plain, deepest, says),
         *u_shape(plain, deepest, says),
-        judge.bound(says["self-curvature near the output"], self_curvature(tables)),
+        near_output(tables, says["self-curvature near the output"]),
         *coupling(plain, says),
         judge.bound(says["residual C of the ends"], {text(k): at_end(p, "C", k[0]) for k, p in residual.items()}),
         judge.bound(says["residual R is stable"], {text(k): kept(p, k[0]) for k, p in residual.items()}),
@@ -102,17 +102,34 @@ def kept(part: pd.DataFrame, depth: int) -> list[float]:
     return [10**-v for v in decades(part, depth)]
 
 
-def self_curvature(tables: Mapping[str, pd.DataFrame]) -> Parts:
-    """R(v,v) of the last measured block over that of the middle one, by seed, at L = 32, plain, final."""
-    if "pairs" not in tables:
+def near_output(tables: Mapping[str, pd.DataFrame], says: Statement) -> Claim:
+    """R(v,v) of the last third of the blocks against all others; a mark: its largest against the middle block."""
+    readings = {"last third": self_curvature(tables), "largest against the middle": self_curvature(tables, peak=True)}
+    return judge.together({k: judge.bound(says, parts) for k, parts in readings.items()}, main="last third")
+
+
+def self_curvature(tables: Mapping[str, pd.DataFrame], *, peak: bool = False) -> Parts:
+    """Mean R(v,v) of the last third of the blocks over that of the others, by seed, at L = 32, plain, final.
+
+    peak: their largest over the middle block instead, which shows a rise that the input side would hide.
+    """
+    wide = self_curvatures(tables)
+    if wide is None:
         return {}
+    cut = wide.shape[1] - wide.shape[1] // 3
+    last, rest = wide.iloc[:, cut:], wide.iloc[:, :cut]
+    ratio = last.max(axis=1) / wide.iloc[:, wide.shape[1] // 2] if peak else last.mean(axis=1) / rest.mean(axis=1)
+    return {f"L={DEEPEST} final": list(ratio)}
+
+
+def self_curvatures(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """R(v,v) at L = 32, plain, final: a row a seed, a column a block in the order of the network; None without any."""
+    if "pairs" not in tables:
+        return None
     pairs = tables["pairs"]
     own = pairs[(pairs["v"] == pairs["w"]) & (pairs["arch"] == "plain") & (pairs["checkpoint"] == "final")]
-    found: Parts = {}
-    for (depth,), part in groups(own[own["depth"] == DEEPEST], ["depth"]):
-        wide = part.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(part["v"]))]
-        found[f"L={depth} final"] = list(wide.iloc[:, -1] / wide.iloc[:, wide.shape[1] // 2])
-    return found
+    own = own[own["depth"] == DEEPEST]
+    return own.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(own["v"]))] if len(own) else None
 
 
 def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
@@ -148,7 +165,7 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     distances, estimates = first(tables["distances"]), tables["estimates"]
     keys = [*VARIANT, "seed", "distance"]
     both = distances.merge(estimates, on=keys, suffixes=("", "_estimate"))
-    found = []
+    found = profile_notes(tables)
     for (depth, arch, checkpoint), part in groups(both, VARIANT):
         if checkpoint in ENDS:
             shift = (part["R_estimate"] / part["R"] - 1).abs().mean()
@@ -159,3 +176,18 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                 f"smallest exact mean {part['D'].min():.3f} (exact D is never below 1)."
             )
     return found
+
+
+def profile_notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Which blocks have the large R(v,v) that the U shape is put down to (Appendix N.2): mean over seeds, trained."""
+    wide = self_curvatures(tables)
+    if wide is None:
+        return []
+    mean = wide.mean()
+    cut = len(mean) - len(mean) // 3
+    low, late = str(mean.idxmin()), str(mean.iloc[cut:].idxmax())
+    return [
+        f"L = {DEEPEST} plain final, R(v,v) along the network (mean, n = {len(wide)}): {mean.iloc[0]:.3g} at "
+        f"{mean.index[0]}, least {mean[low]:.2g} at {low}, largest of the last third {mean[late]:.2g} at {late}; a "
+        "pair at the largest distances holds a block of either end."
+    ]

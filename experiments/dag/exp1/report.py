@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
+from experiments.dag.exp1.spectral_norm import DEEPER
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.printed import mark, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
@@ -154,6 +155,10 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
     def claims(self) -> list[Claim]:
         return spectral_norm_claims.claims(self.tables, self.experiment.says)
+
+    def notes(self) -> list[str]:
+        deeper = self.beside.get(DEEPER, {}).get("distances")
+        return [*notes.norms_note(self.tables["distances"], deeper), *super().notes()]
 
 
 class DeepAnalysis(ResonanceAnalysis):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.dag.exp1.resonance import Exp1Resonance
-from runner.contract.experiment import Analysis, Tables
+from experiments.dag.protocol.companions import PUBLISHED_SEEDS
+from runner.contract.experiment import Analysis, Companion, Tables
+
+DEEPER = "L = 32"
+"""The depth to which Section 5.1 follows the norms of plain networks; spectrally normalised ones go there beside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +22,14 @@ class Exp1bSpectralNorm(Exp1Resonance):
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
     claimed: ClassVar[str] = "exp1b_spectral_norm"
+
+    def companions(self) -> Mapping[str, Companion]:
+        """Those of Exp. 1, and plain networks of 32 blocks on the paper's images alone (metric.subsamples=0)."""
+        found = super().companions()
+        if not found or not self.metric.subsamples:
+            return found
+        deeper = replace(self, depth=[32], arch=["plain_sn"], metric=replace(self.metric, subsamples=0))
+        return {**found, DEEPER: Companion(deeper, PUBLISHED_SEEDS)}
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp1.report import SpectralNormAnalysis

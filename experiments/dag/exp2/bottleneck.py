@@ -22,10 +22,15 @@ from runner.contract.experiment import (
 from runner.models.kinds.chain import MlpModel
 from runner.models.kinds.initial import initial_setting
 
+PHASES = ("init", "trained")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exp2Bottleneck(InterLayer):
-    """Settings, each explained in conf/experiment/exp2_bottleneck.yaml."""
+    """Settings, each explained in conf/experiment/exp2_bottleneck.yaml.
+
+    The phase is part of the grid: a cell at init needs no training, the trained one holds mid and final.
+    """
 
     version: ClassVar[int] = 1
     title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
@@ -35,6 +40,7 @@ class Exp2Bottleneck(InterLayer):
 
     depth: list[int] = grid()
     d_u: list[int] = grid()
+    phase: list[str] = grid()
     activation: str = "relu"
     probes: int = 100
     rank_examples: int = free(8)
@@ -45,6 +51,7 @@ class Exp2Bottleneck(InterLayer):
         positive("experiment.d_u", self.d_u)
         positive("experiment.probes", self.probes)
         positive("experiment.rank_examples", self.rank_examples)
+        one_of("experiment.phase", self.phase, PHASES)
         one_of("experiment.activation", self.activation, ACTIVATIONS)
         if min(self.depth) < 3:
             raise SettingError(f"experiment.depth: expected at least 3, blocks on both sides, found {min(self.depth)}")
@@ -60,9 +67,10 @@ class Exp2Bottleneck(InterLayer):
         for params in self.combinations():
             if int(params["d_u"]) <= self.model.width:
                 size = int(params["depth"]) * (self.model.width / 512) ** 2
+                metrics = (self.metric.subsamples + 2) * (0.5 + size)
                 training = self.training.epochs * (2 + 1.6 * size) * self.dataset.train / 50000
-                metrics = 3 * (self.metric.subsamples + 2) * (0.5 + size)
-                cells.append(Cell(params, seconds=round(5 + training + metrics, 1), memory_gib=2.6))
+                seconds = metrics if params["phase"] == "init" else training + 2 * metrics
+                cells.append(Cell(params, seconds=round(5 + seconds, 1), memory_gib=2.6))
         return cells
 
     def network_settings(self, cell: Cell) -> Mapping[str, Any]:
@@ -72,10 +80,13 @@ class Exp2Bottleneck(InterLayer):
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         from experiments.dag.exp2.measure import measure
-        from experiments.dag.protocol.training import train_images
+        from experiments.dag.protocol.training import train_images, untrained_images
 
-        trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
-        return measure(trained, self.metric, self.probes, self.rank_examples, ctx)
+        start = cell.params["phase"] == "init"
+        settings = self.network_settings(cell)
+        trained = (untrained_images if start else train_images)(settings, self.dataset, self.training, ctx)
+        checkpoints = ("init",) if start else ("mid", "final")
+        return measure(trained, self.metric, self.probes, self.rank_examples, ctx, checkpoints)
 
     def analyse(self, tables: Tables) -> Analysis:
         from experiments.dag.exp2.report import BottleneckAnalysis

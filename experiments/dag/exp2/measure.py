@@ -3,7 +3,7 @@
 Tables: `far`, one row per checkpoint and set of images: means over the far pairs (i < L/2 < j) of R, C and D, exact,
 and on the papers' images also the paper's estimates; `pairs`, the far pairs on the papers' images; `ranks`, numerical
 ranks in float64 of far blocks, example by example and of the batch mean; `networks`, loss and accuracy;
-`certificate`, `history` and `origin` as in experiments.dag.protocol.measure.
+`certificate`, `history` (of trained networks) and `origin` as in experiments.dag.protocol.measure.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
 from runner.curvature.metrics.low_rank import gauss_newton_factors
 from runner.metrics.inter_layer import InterLayerMetric
+from runner.training import CHECKPOINTS
 
 Pair = tuple[str, str]
 
 
 def measure(
-    trained: Trained, metric: InterLayerMetric, probes: int, rank_examples: int, ctx: Context
+    trained: Trained,
+    metric: InterLayerMetric,
+    probes: int,
+    rank_examples: int,
+    ctx: Context,
+    checkpoints: Sequence[str] = CHECKPOINTS,
 ) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     budget = int(metric.memory_gib * 2**30)
@@ -55,7 +61,7 @@ def measure(
             "ranks": [{**here, **row} for row in ranks],
         }
 
-    return at_every_point(trained, metric, ctx, read)
+    return at_every_point(trained, metric, ctx, read, checkpoints)
 
 
 def far_pairs(nodes: Sequence[str]) -> Iterator[Pair]:

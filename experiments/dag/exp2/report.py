@@ -26,14 +26,16 @@ class BottleneckAnalysis(Analysis):
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         far, classes = self.tables["far"], self.experiment.dataset.classes
-        history = self.tables["history"].assign(width=lambda t: t["d_u"].astype(str))
-        return {
+        found: dict[str, Callable[[], Figure]] = {
             "fig4_stable_rank": lambda: draw.stable_rank(far, classes),
             "coupling_and_resonance": lambda: draw.coupling_and_resonance(far),
             "ranks": lambda: draw.ranks(self.tables["ranks"], classes),
             "image_sets": lambda: draw.image_sets(far),
-            "training": lambda: figures.learning_curves(history, panel="depth", variant="width"),
         }
+        if "history" in self.tables:
+            history = self.tables["history"].assign(width=lambda t: t["d_u"].astype(str))
+            found["training"] = lambda: figures.learning_curves(history, panel="depth", variant="width")
+        return found
 
     def statistics(self) -> list[Statistic]:
         far, keys = self.tables["far"], ["depth", "d_u"]

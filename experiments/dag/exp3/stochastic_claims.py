@@ -7,6 +7,7 @@ the draws say how far such a table scatters.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import paired
@@ -50,7 +51,10 @@ def claims(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     ):
         reading = signed if name == "overestimation" else largest
         by = {f"{n} probes": judge.bound(says[name], reading(means, n, ends), over="draws") for n in counts}
-        found.append(judge.together(by, main=f"{counts[0]} probes") if by else judge.claim(says[name], "no power"))
+        claim = judge.together(by, main=f"{counts[0]} probes") if by else judge.claim(says[name], "no power")
+        if by and name != "overestimation":
+            claim = replace(claim, detail=f"{claim.detail}; {lucky(means, counts[0], ends, says[name].high)}")
+        found.append(claim)
     few = {c: sizes(draws, c) for c in ENDS}
     found.append(judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws"))
     found.append(judge.number(says["rate of the error"], exponents(draws) if enough else {}))
@@ -61,6 +65,20 @@ def largest(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
     """The largest discrepancy of the activations without sign, by draw."""
     part = means[means["probes"] == probes].assign(size=lambda t: t["percent"].abs())
     return {c: list(part[part["checkpoint"] == c].groupby("draw")["size"].max()) for c in ends}
+
+
+def lucky(means: pd.DataFrame, probes: int, ends: tuple[str, ...], limit: float) -> str:
+    """How many draws keep the limit all the same: one table of the paper is one draw.
+
+    The paper's activations share their probes, so its largest of three is nearly that of a single activation.
+    """
+    part = means[(means["probes"] == probes) & means["checkpoint"].isin(ends)]
+    within = part.assign(within=part["percent"].abs() <= limit).groupby(["draw", "activation"])["within"].all()
+    tables = within.groupby("draw").all()
+    return (
+        f"within the limit: {tables.sum()} of {len(tables)} such tables, and {within.sum()} of {len(within)} draws of "
+        "one activation (the paper's activations share their probes)"
+    )
 
 
 def signed(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:

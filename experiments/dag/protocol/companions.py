@@ -32,6 +32,10 @@ def order_of(seed: int) -> str:
     return f"order of seed {seed}"
 
 
+ORDERS = frozenset(order_of(seed) for seed in PUBLISHED_SEEDS)
+"""Names of the companions that cross networks with orders."""
+
+
 def companions(experiment: InterLayer, model: Any) -> Mapping[str, Companion]:
     """The companions of an experiment on images; none of settings that are a companion themselves."""
     training = experiment.training

@@ -85,15 +85,20 @@ class Point:
 
 
 def at_every_point(
-    trained: Trained, metric: InterLayerMetric, ctx: Context, read: Callable[[Point], Mapping[str, list[Row]]]
+    trained: Trained,
+    metric: InterLayerMetric,
+    ctx: Context,
+    read: Callable[[Point], Mapping[str, list[Row]]],
+    checkpoints: Sequence[str] = CHECKPOINTS,
 ) -> dict[str, Table]:
     """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and `history`.
 
-    A checkpoint that the training did not reach gives one row with the reason in `networks`.
+    A checkpoint that the training did not reach gives one row with the reason in `networks`; init alone has no
+    `history`.
     """
     tables: dict[str, list[Row]] = {}
     sets = list(image_sets(trained.data.test, metric, trained.device))
-    steps = [(checkpoint, *images) for checkpoint in CHECKPOINTS for images in sets]
+    steps = [(checkpoint, *images) for checkpoint in checkpoints for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
         if checkpoint not in trained.training.states:
             if number == 0:
@@ -107,6 +112,8 @@ def at_every_point(
         for name, rows in read(Point(trained, checkpoint, number, network, dag, x, y)).items():
             tables.setdefault(name, []).extend(rows)
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
+    if set(checkpoints) == {"init"}:
+        return {**tables, **trained.origin_table()}
     return {**tables, "history": trained.training.history, **trained.origin_table()}
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from experiments.dag.protocol import crossed, further, rounding, spread_figures
-from experiments.dag.protocol.companions import FURTHER, ROUNDING
+from experiments.dag.protocol.companions import FURTHER, ORDERS, ROUNDING
 from runner.contract.analysis import Analysis, Tables
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SpreadAnalysis(Analysis):
         from experiments.dag.protocol.published import PUBLISHED_SEEDS
 
         own = self.quantities(self.tables)
-        orders = {name: tables for name, tables in self.beside.items() if name not in (ROUNDING, FURTHER)}
+        orders = {name: tables for name, tables in self.beside.items() if name in ORDERS}
         if own is None or not orders:
             return []
         others = {name: found for name, t in orders.items() if (found := self.quantities(t)) is not None}

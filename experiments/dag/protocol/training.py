@@ -24,7 +24,7 @@ from runner.data.images import ImageData, ImageSettings
 from runner.data.loading import load, load_images
 from runner.models import Network, builder
 from runner.training.kinds.minibatch import MinibatchTraining
-from runner.training.minibatch import Training, train
+from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder
 
 NetworkSettings = Mapping[str, Any]
@@ -135,6 +135,20 @@ def train_images(
         progress=ctx.progress,
         **training_arguments(training),
     )
+    origin = origin_of(settings, training, data, ctx.seed)
+    return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
+
+
+def untrained_images(
+    settings: NetworkSettings, dataset: ImageSettings, training: MinibatchTraining, ctx: Context
+) -> Trained:
+    """The network before any step, as `train_images` has it at "init", with its loss and accuracy on the test set."""
+    data = load_images(dataset, ctx, flat=True)
+    data = data._replace(test=perturbed(data.test, training.perturbation, ctx.seed))
+    network = build(settings, ctx.seed).to(ctx.device).eval()
+    loss, accuracy = evaluate(network, data.test.to(ctx.device), "cross_entropy")
+    history = {"epoch": [0.0], "test_loss": [loss], "test_accuracy": [accuracy]}
+    result = Training(states={"init": network.state_dict()}, history=history)
     origin = origin_of(settings, training, data, ctx.seed)
     return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 

@@ -85,14 +85,21 @@ def test_claims(paper):
     assert verdict(paper, tables | {"distances": wavy}, "R² of log C at L=32") == "refuted"
 
 
-@pytest.mark.parametrize(("last", "expected"), [(2.0, "confirmed"), (0.5, "refuted")])
-def test_self_curvature_is_that_of_the_last_block(paper, last, expected):
+@pytest.mark.parametrize(
+    ("last", "expected", "rise"),
+    [(12.0, "confirmed", "confirmed"), (2.0, "refuted", "confirmed"), (0.5, "refuted", "refuted")],
+)
+def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(paper, last, expected, rise):
     rows = [
         {"depth": 32, "arch": "plain", "checkpoint": "final", "seed": s, "v": v, "w": v, "R": r + 0.01 * s / 42}
         for s in SEEDS
         for v, r in (("block0", 9.0), ("block1", 1.0), ("block2", last))
     ]
-    assert verdict(paper, deep() | {"pairs": pd.DataFrame(rows)}, "self-curvature near the output") == expected
+    tables = deep() | {"pairs": pd.DataFrame(rows)}
+    assert verdict(paper, tables, "self-curvature near the output") == expected
+    marks = verdicts(paper, tables, "self-curvature near the output")
+    assert marks == {"last third": expected, "largest against the middle": rise}
+    assert any("9.01 at block0" in note for note in paper.analyse(tables).notes())
     assert verdict(paper, deep(), "self-curvature near the output") == "empty"
 
 

@@ -3,12 +3,16 @@ import math
 import pandas as pd
 import pytest
 
+from experiments.dag.exp1.notes import norms_note
+from experiments.dag.exp1.spectral_norm import DEEPER
+from experiments.dag.protocol.summary import FIRST
 from experiments.printed import statements
 from runner.contract.schema import SettingError
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
+from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import SEEDS, decay, measured, quick, verdict, verdicts
 
 
@@ -199,3 +203,29 @@ def test_spectral_norm_claims():
     assert verdict(experiment, tables, "accuracy of residual networks") == "confirmed"  # 49.8
     reference = read_reference(reference_path("exp1b_spectral_norm"))
     assert "not measured" not in set(scorecard(experiment.analyse(tables).measured(), reference)["verdict"])
+
+
+def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> None:
+    def falling(depth: int, orders: float, arch: str = "plain_sn") -> pd.DataFrame:
+        rows = [
+            {"depth": depth, "arch": arch, "checkpoint": "init", "seed": seed, "images": FIRST, "distance": d, "R": r}
+            for seed in (42, 43)
+            for d, r in ((0, 1e-2), (depth - 1, 10 ** (-2 - orders)))
+        ]
+        return pd.DataFrame(rows)
+
+    distances = pd.concat([falling(12, 3.9), falling(12, 0.5, "residual"), falling(16, 5.5)])
+    (told,) = norms_note(distances, falling(32, 12.0))
+    assert "L = 12 init: 3.90 orders, to 10^-5.9" in told and "L = 32 init: 12.00 orders, to 10^-14.0" in told
+    assert "0.50" not in told and "L = 16" not in told and "final" not in told
+    assert "L = 32 init" not in norms_note(distances, None)[0]
+    assert norms_note(falling(16, 5.5), None) == []
+
+
+def test_spectrally_normalised_networks_have_a_depth_beside_them_whose_cells_are_not_their_own() -> None:
+    job = build_job(["experiment=exp1b_spectral_norm"])
+    deeper = job.experiment.companions()[DEEPER]
+    assert [c.params for c in deeper.experiment.cells()] == [{"depth": 32, "arch": "plain_sn"}]
+    keys = {Identity.of(job.name, e, 1, "cpu").key for e in (job.experiment, deeper.experiment)}
+    assert len(keys) == 2
+    assert DEEPER not in build_job(["experiment=exp1b_spectral_norm", "metric.subsamples=0"]).experiment.companions()

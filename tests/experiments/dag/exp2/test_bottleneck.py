@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
+from experiments.dag.protocol.training import train_images, untrained_images
 from experiments.printed import statements
+from runner.contract.experiment import Context
 from runner.contract.schema import SettingError
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models import bottleneck_mlp
@@ -124,11 +126,28 @@ def test_a_wrong_setting_is_refused(override, text):
         build_job(["experiment=exp2_bottleneck", override])
 
 
+def test_an_untrained_network_is_the_one_that_training_starts_from():
+    small = ["dataset.classes=10", "experiment.depth=[3]", "experiment.d_u=[2]", "metric.examples=4"]
+    experiment = quick("exp2_bottleneck", *small, "experiment.probes=5", "experiment.rank_examples=2")
+    cell = experiment.cells()[0]
+    ctx = Context(seed=42)
+    settings = (experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    start, trained = untrained_images(*settings), train_images(*settings)
+    at = {name: t.training.states["init"] for name, t in (("start", start), ("trained", trained))}
+    assert all(torch.equal(at["start"][k], v) for k, v in at["trained"].items())
+    for column in ("test_loss", "test_accuracy"):
+        assert start.training.history[column][0] == trained.training.history[column][0]
+    assert start.origin == trained.origin and list(start.training.states) == ["init"]
+
+
 def test_end_to_end_without_a_store():
     small = ["dataset.classes=10", "experiment.depth=[3]", "experiment.d_u=[2,4]", "metric.examples=4"]
     experiment = quick("exp2_bottleneck", *small, "experiment.probes=5", "experiment.rank_examples=2")
     found = measured(experiment)
     assert len(found["far"]) == 2 * 2 * 3 * 2 and len(found["pairs"]) == 2 * 2 * 3
+    assert set(found["history"]["phase"]) == {"trained"}
+    start = found["networks"].query("checkpoint == 'init'")
+    assert len(start) == 4 and start["test_accuracy"].between(0, 1).all()
     for figure in experiment.analyse(found).figures().values():
         assert (figure() if callable(figure) else figure).axes
     assert experiment.analyse(found).statistics() and experiment.analyse(found).notes()

@@ -159,3 +159,13 @@ def test_end_to_end_without_a_store():
         and experiment.analyse(tables).claims()
     )
     assert tables["origin"]["initial"].tolist() == ["named"] * 9
+
+
+def test_a_refuted_limit_says_how_many_tables_as_small_as_the_papers_there_are(paper):
+    draws = table(8.0)
+    small = (draws["draw"] == 3) & (draws["probes"] == 100)
+    draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
+    (claim,) = [c for c in paper.analyse({"draws": draws}).claims() if c.name == "below 1 %"]
+    n = draws["draw"].nunique()
+    assert claim.verdict == "refuted" and f"within the limit: 1 of {n} such tables" in claim.detail
+    assert f"of {3 * n} draws of one activation" in claim.detail
