@@ -3,9 +3,9 @@
 The published way (published.py) runs all of its probes and steps for the MLP, and some of each for ResNet-18, where all
 of a pair are alike. Operation counts stand in runner/curvature/metrics/measure.py; those of both ways are counted.
 
-The errors of both ways stand beside the ratio with --truth: root mean square over the pairs, against exact values (MLP:
-exact blocks; ResNet-18 with ReLU: by factors) or a long run (SiLU: 0.8 % asked for). The published way's are
-those of the engine's estimators with the same 30 probes and 20 steps.
+The errors of both ways stand beside the ratio, for ResNet-18 with --truth: root mean square over the pairs, against
+exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of minutes (SiLU: 0.8 % asked for). The
+published way's are those of the engine's estimators with the same 30 probes and 20 steps.
 
 Run: python -m tests.bench.bench_inter_layer [--quick] [--truth] [NAME ...]
 """
@@ -70,7 +70,7 @@ def compared(name: str, quick: bool, truth: bool) -> Iterator[Row]:
     counts = [len(x) / few * each for each in published_operations(dag, x[:few], y[:few], pairs)]
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
     note += "" if timed == PROBES else f"; theirs from {timed} product of each kind and pair, times their number"
-    if truth:
+    if truth or small:
         exact = values(metrics_from_blocks(dag, x, y, nodes, pairs, 1 << 30)) if small else {}
         note += "; " + accuracy(dag, x, y, nodes, found, exact or values(ours(error=8e-3)))
     for k, (what, own, goal) in enumerate(zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)):
