@@ -11,6 +11,10 @@ from statistics import median
 from runner.store.version import software
 
 
+NARROW = 0.05
+"""Distance from the goal, relative, within which another run may decide otherwise."""
+
+
 @dataclass(frozen=True)
 class Row:
     """what: the quantity and the two ways, "ours against theirs". ours, theirs: one number for each repeat, in `unit`.
@@ -70,7 +74,7 @@ class Row:
             _spread(self.theirs, self.unit),
             f"{self.ratio:.3g}",
             f"{sign} {self.goal:g}",
-            "yes" if self.met else "**no**",
+            ("yes" if self.met else "**no**") + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
             share,
         ]
 
