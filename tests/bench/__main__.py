@@ -28,19 +28,19 @@ REASONS = {
         "The goal is a ratio to the authors' own code in an earlier state, which was not run here: theirs is its "
         "algorithm written anew, for the 36 and 78 pairs i <= j that their experiments ask for (compute_all_blocks "
         "alone takes 64 and 144). Our time beside that of commit 037f17f, medians of 21 calls, two runs on a busy "
-        "machine: 0.86 and 1.27 of it at L = 8, 0.86 and 1.01 at L = 12. By profile, half of it are products of 64 x 64 "
-        "matrices, 32 at a time, at 55 Gflop/s, and 5 to 10 % are checks, of which the published way has none."
+        "machine: 0.86 and 1.27 of it at L = 8, 0.86 and 1.01 at L = 12. By profile, half of it are products of "
+        "64 x 64 matrices, 32 at a time, at 55 Gflop/s, and 5 to 10 % are checks, of which the published way has none."
     ),
     "R of all pairs": (
-        "Four runs, the first two quick, gave 6.66, 5.89, 6.19 and 5.61: the goal is not kept reliably. By profile, half "
-        "of our time are 16 products with the tensor part, and an eighth are checks, which the published way lacks."
+        "Four runs, the first two quick, gave 6.66, 5.89, 6.19 and 5.61: the goal is not kept reliably. By profile, "
+        "half of our time are 16 products with the tensor part, and an eighth are checks, which the published way lacks."
     ),
-    "step of MLP": "Not profiled: presumably the passes that are no products (LayerNorm, activations, clipping, update).",
+    "step of MLP": "Not profiled: presumably passes that are no products (LayerNorm, activations, clipping, update).",
     "step of ResNet": (
-        "By profile, max pooling with its gradient takes 19 ms, BatchNorm 8 %, ReLU 2 %, gradient norm and update 10 "
-        "ms. Keeping freed memory took away 25,000 page faults and 56 ms of system time a step; single runs under a "
-        "load of 10 to 13 gave 1.64 before and 1.45 after. Pooling through channels_last has the same bits and saves 6 "
-        "ms alone, but nothing was seen of it in one noisy comparison of trainings."
+        "By profile, max pooling with its gradient takes 19 ms, BatchNorm 8 %, ReLU 2 %, gradient norm and update "
+        "10 ms. Keeping freed memory took away 25,000 page faults and 56 ms of system time a step; single runs under a "
+        "load of 10 to 13 gave 1.64 before and 1.45 after. Pooling through channels_last has the same bits and saves "
+        "6 ms alone, but nothing was seen of it in one noisy comparison of trainings."
     ),
 }
 """What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""

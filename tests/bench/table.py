@@ -10,7 +10,6 @@ from statistics import median
 
 from runner.store.version import software
 
-
 NARROW = 0.05
 """Distance from the goal, relative, within which another run may decide otherwise."""
 
