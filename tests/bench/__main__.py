@@ -33,7 +33,7 @@ REASONS = {
     ),
     "R of all pairs": (
         "Four runs, the first two quick, gave 6.66, 5.89, 6.19 and 5.61: the goal is not kept reliably. By profile, "
-        "half of our time are 16 products with the tensor part, and an eighth are checks, which the published way lacks."
+        "half of our time are 16 products with the tensor part, an eighth are checks, which the published way lacks."
     ),
     "step of MLP": "Not profiled: presumably passes that are no products (LayerNorm, activations, clipping, update).",
     "step of ResNet": (
