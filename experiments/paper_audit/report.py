@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    """One claim a clause: refuted for class A alone; the published verdict and the class stand in the detail."""
+    """One claim a clause: refuted for class A alone, slip for B and C; the class stands in the detail."""
     names = titles()
     return [_claim(row, names) for row in rows]
 
 
 def _claim(row: Row, names: dict[str, str]) -> Claim:
-    found: Any = {"wrong": "refuted", "not checked": "empty"}.get(row["verdict"], "confirmed")
+    found: Any = {"wrong": "refuted", "slip": "slip", "not checked": "empty"}.get(row["verdict"], "confirmed")
     kind = f"class {row['class']}, {CLASSES[row['class']]}" if row["class"] else ""
     return Claim(
         name=row["id"],

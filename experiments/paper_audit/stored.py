@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiments.dag.protocol.companions import PUBLISHED_SEEDS
 from experiments.paper_audit.papers import ROOM
 
 OUTPUTS = ROOM.parents[1] / "outputs"
@@ -20,18 +21,21 @@ Row = dict[str, str]
 
 
 def rows(experiment: str, table: str, outputs: Path = OUTPUTS, **parameters: Any) -> list[Row]:
-    """Rows of one table of all stored cells with these parameters; none where nothing is stored.
+    """Rows of one table of the stored cells with these parameters; none where nothing is stored (`cells`)."""
+    return [row for cell in cells(experiment, outputs, **parameters) for row in _read(cell / f"{table}.csv.gz")]
 
-    Cells with changed inputs (training.perturbation), which measure rounding, are left out.
+
+def cells(experiment: str, outputs: Path = OUTPUTS, **parameters: Any) -> Iterator[Path]:
+    """Folders of the cells at the papers' seeds and protocol.
+
+    Left out are those that stand beside: changed inputs (training.perturbation), the order of another seed
+    (training.order_seed), and further seeds.
     """
-    return [row for cell in _cells(experiment, parameters, outputs) for row in _read(cell / f"{table}.csv.gz")]
-
-
-def _cells(experiment: str, parameters: dict[str, Any], outputs: Path) -> Iterator[Path]:
     for path in sorted(outputs.glob(f"{experiment}/cells/*/cell.json")):
         cell = json.loads(path.read_text(encoding="utf-8"))
-        perturbed = (cell["settings"].get("training") or {}).get("perturbation")
-        if not perturbed and all(cell["params"].get(k) == v for k, v in parameters.items()):
+        training = cell["settings"].get("training") or {}
+        beside = training.get("perturbation") or training.get("order_seed") or cell["seed"] not in PUBLISHED_SEEDS
+        if not beside and all(cell["params"].get(k) == v for k, v in parameters.items()):
             yield path.parent
 
 

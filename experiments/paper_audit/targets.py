@@ -34,7 +34,10 @@ TARGETS = {
         ),
     ),
     "dag": Target(
-        ("dag.printed", "dag.parameters", "dag.blocks_of_attention", "dag.recursion", "dag.residual", "dag.ranks"),
+        (
+            *("dag.printed", "dag.parameters", "dag.blocks_of_attention", "dag.recursion", "dag.paths", "dag.residual"),
+            *("dag.ranks", "dag.estimates", "dag.low_rank"),
+        ),
         ("dag.networks", "dag.oracle", "dag.graphs", "dag.compare"),
         (
             *("equation_2", "one_sided", "compute", "routed", "path_jacobian", "sources", "algorithm_1", "pure"),

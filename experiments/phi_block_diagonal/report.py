@@ -95,7 +95,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         seeds = values.shape[1]
         if values.empty or seeds < self.experiment.data_sets:
             text = f"{seeds} of {self.experiment.data_sets} seeds"
-            return Claim(name, statement, WHERE, decide(None), math.nan, threshold, text)
+            few = float(self.experiment.data_sets)
+            return Claim(name, statement, WHERE, decide(None), math.nan, threshold, text, seeds_needed=few)
         held = values.map(holds).where(values.notna())
         always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
         verdict = True if always.all() else False if never.any() else None
@@ -103,7 +104,10 @@ class PhiBlockDiagonalAnalysis(Analysis):
         span = f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
         medians = values.median(axis=1)
         deciding = medians.max() if holds(-math.inf) else medians.min()
-        return Claim(name, statement, WHERE, decide(verdict), float(deciding), threshold, f"{text}; {span}")
+        needed = math.nan if verdict is not None else math.inf  # seeds that disagree go on to, whatever their number
+        return Claim(
+            name, statement, WHERE, decide(verdict), float(deciding), threshold, f"{text}; {span}", seeds_needed=needed
+        )
 
     def figures(self) -> Figures:
         return (

@@ -20,6 +20,9 @@ CERTIFICATE = "certificate"
 NUMBERS = ("error", "tolerance", "difference_step")
 """Columns that say how well it agreed: rounding, which no two kinds of processor share."""
 
+OLDER = ("has a kink here (a ReLU at 0), or is not smooth", "times the mean over the examples. Is the loss a sum")
+"""What certificates said before they could tell a kink within the step from a wrong block."""
+
 
 class Verified(Protocol):
     """What `runner.curvature.verify` returns, as far as it is stored."""
@@ -62,6 +65,13 @@ def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], 
     found = list(rows)
     wrong = [row for row in found if not row["ok"]]
     lines = [f"NOT certified, {_place(row)}: {row['status']}" for row in wrong]
+    if any(phrase in str(row["status"]) for row in wrong for phrase in OLDER):
+        lines.append(
+            "A certificate that says of a ReLU network that differences do not settle, or that blocks are a factor "
+            "near one times the mean, is older than the one that tells a kink within the step from a wrong block: one "
+            "ReLU of one example that changes sides gives both. It is no evidence against the numbers, and none for "
+            "them; a cell measured again carries the new one."
+        )
     if any(carried):
         errors = [float(row["error"]) for row in found if row["ok"]]
         largest = f", largest relative error {max(errors):.1e}" if errors else ""

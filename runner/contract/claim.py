@@ -8,10 +8,11 @@ from typing import Literal
 
 from runner.contract.statistic import NAN
 
-Verdict = Literal["confirmed", "refuted", "no power", "empty", "by construction", "not comparable"]
+Verdict = Literal["confirmed", "refuted", "slip", "no power", "empty", "by construction", "not comparable"]
 CLAIM_VERDICTS: tuple[Verdict, ...] = (
     "confirmed",
     "refuted",
+    "slip",
     "no power",
     "empty",
     "by construction",

@@ -78,7 +78,7 @@ def between_groups(table: pd.DataFrame) -> Figure:
     side = 2.4 + 0.18 * len(names)
     figure, axes = new_figure(1, 3, width=3 * side, height=side)
     for ax, value in zip(axes.ravel(), ("R", "C", "share"), strict=True):
-        heatmap(ax, _matrix(table, value, names), value, log=value == "R" and bool((table[value] > 0).any()))
+        heatmap(ax, _matrix(table, value, names), value, log=value != "C" and bool((table[value] > 0).any()))
         _name_axes(ax, names)
     letter(axes, ("‖H_vw‖ of parameters", "C, coupling of parameters", "share of ‖H‖²: kept on the diagonal"))
     return figure
@@ -91,12 +91,13 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
     if "density" in tables:
         density = _last(tables["density"])
         ax.plot(density["eigenvalue"], density["density"], color=LOOKS.colour("density"), label="density")
-        ax.fill_between(
-            density["eigenvalue"], density["low"], density["high"], color=LOOKS.colour("density"), alpha=0.25
-        )
-        if (density["density"] > 0).any():
+        largest = float(density["density"].max())
+        bottom = max(1e-8, largest * 1e-7)
+        low, high = (density[band].clip(lower=bottom) for band in ("low", "high"))
+        ax.fill_between(density["eigenvalue"], low, high, color=LOOKS.colour("density"), alpha=0.25, linewidth=0)
+        if largest > 0:
             log_axis(ax, "y")
-            ax.set_ylim(bottom=max(1e-8, float(density["density"].max()) * 1e-7))
+            ax.set_ylim(bottom, 3 * float(high.max()))
     if "eigenvalues" in tables:
         found = _last(tables["eigenvalues"])
         for i, value in enumerate(found["value"]):

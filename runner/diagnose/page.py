@@ -19,11 +19,13 @@ FOLDED = 25
 
 LEADS = {
     "scalars": "error: standard error, residual or half interval, as the method says; NaN with the reason in status.",
-    "certificate": "Products against finite differences of gradients, in float64, example by example.",
+    "certificate": "Products against finite differences of gradients, in float64, example by example; a kink (a ReLU "
+    "at 0) that no step avoids is named with its examples, and the certificate is of the others.",
     "layers": "R = ‖H[v,w]‖_F of the mean over the examples, C = R(v,w)/√(R(v,v) R(w,w)), D = ‖H‖_F²/‖H‖₂², "
     "gap = ‖T‖/‖GN‖, for the outputs named; exact values have error 0.",
     "groups": "The same between groups of parameters; share: of ‖H‖², where K-FAC and every block-diagonal method "
-    "keep the rows with v = w alone.",
+    "keep the rows with v = w alone; where it is estimated, D is of these rows. The group called module holds the "
+    "parameters that belong to the module itself.",
     "eigenvalues": "Of the Hessian in the parameters; residual = |Hu − λu|.",
     "cost": "Price foretold before the start and taken in the end, in gradients of all batches.",
     "nodes": "Where perturbations are added, and what each is computed from.",

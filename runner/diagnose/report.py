@@ -33,7 +33,7 @@ def write(name: str, folder: Path, outcome: Outcome) -> list[str]:
             drawn += [p for p in save(draw(), folder / "figures" / key, {**stamp, "figure": key}) if p.suffix == ".png"]
         except (ValueError, TypeError, KeyError, RuntimeError) as error:  # tables and page must not be lost with it
             outcome.failed.append(f"figure {key}: {type(error).__name__}: {error}")
-    files = [f"tables/{key}.csv" for key in tables] + [f"figures/{p.stem}.pdf" for p in drawn]
+    files = [f"tables/{key}.csv" for key in tables] + [f"figures/{p.name}" for p in drawn]
     origin = {
         **meta.get("settings", {}),
         **{k: meta[k] for k in ("seed", "threads", "device") if k in meta},
@@ -56,8 +56,11 @@ def _lead(tables: dict[str, pd.DataFrame]) -> str:
 
 
 def _summary(tables: dict[str, pd.DataFrame]) -> list[str]:
-    """The scalars of the last step, and what the whole cost."""
+    """The certificates and scalars of the last step, and what the whole cost."""
     lines = []
+    if "certificate" in tables:
+        last = tables["certificate"]
+        lines += [_certificate(row) for row in last[last["step"] == last["step"].max()].to_dict("records")]
     if "scalars" in tables:
         last = tables["scalars"]
         last = last[last["step"] == last["step"].max()]
@@ -68,6 +71,13 @@ def _summary(tables: dict[str, pd.DataFrame]) -> list[str]:
         foretold, taken = cost["foretold_gradients"].sum(), cost["gradients"].sum()
         lines.append(f"  cost: foretold {foretold:.4g} gradients, taken {taken:.4g}")
     return lines
+
+
+def _certificate(row: dict[Any, Any]) -> str:
+    if not row["ok"]:
+        return f"  {row['what']}: NOT certified: {row['status']}"
+    note = "" if row["status"] == "ok" else f"; {row['status']}"
+    return f"  {row['what']}: certified, products within {row['error']:.1e} of differences of gradients{note}"
 
 
 def _value(row: dict[Any, Any]) -> str:

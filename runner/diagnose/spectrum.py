@@ -240,7 +240,8 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
     rows = []
     for (v, w), m in found.items():
         share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
-        reasons = [f"{n}: {e.reason}" for n, e in (("C", m.C), ("D", m.D), ("gap", m.gap)) if e.reason]
+        asked = (("C", m.C), *((("D", m.D),) if v == w else ()), ("gap", m.gap))
+        reasons = [f"{n}: {e.reason}" for n, e in asked if e.reason]
         numbers = (m.R.value, m.R.error, m.C.value, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
         rows.append((v, w, *numbers, f"{PAIR_PROBES} probes a group", "; ".join(reasons) or "ok"))
     return rows

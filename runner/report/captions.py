@@ -17,7 +17,7 @@ from runner.report.provenance import commits_of
 if TYPE_CHECKING:
     import pandas as pd
 
-WORST = ("refuted", "not reproduced", "no power", "undecided", "confirmed", "reproduced", "identical")
+WORST = ("refuted", "not reproduced", "slip", "no power", "undecided", "confirmed", "reproduced", "identical")
 """Which row a caption spells out: the first of these that there is."""
 LONGEST_ALT = 420
 

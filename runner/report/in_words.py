@@ -30,6 +30,8 @@ def findings_text(
     lost = [statement_line(c) for c in said if c["verdict"] == "refuted"]
     lost += [number_line(r) for r in scored if r["verdict"] == "not reproduced"]
     parts.append(_section("What did not", lost, 4 * LONGEST))
+    slips = [statement_line(c) for c in said if c["verdict"] == "slip"]
+    parts.append(_section("What is off in print, and nothing rests on it", slips))
     open_ = [statement_line(c) for c in said if c["verdict"] in ("no power", "undecided")]
     open_ += [number_line(r) for r in scored if r["verdict"] == "undecided"]
     parts.append(_section("What is open", open_))

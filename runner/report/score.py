@@ -175,12 +175,22 @@ def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference
         score,
         standard_error=difference.error,
         df=difference.df,
-        z=difference.z,
+        z=z_of(difference, score.resolution),
         in_our_95="" if math.isnan(low) else yes(low <= theirs.mean <= high),
         in_their_prediction="" if math.isnan(below) else yes(below <= ours.mean <= above),
         std_ratio=ratio,
         std_p=p,
     )
+
+
+def z_of(difference: Difference, rounding: float) -> float:
+    """difference / √(SE² + h²/3): a printed digit is known to ± h, which is all that parts identical rows.
+
+    NaN without a standard error above zero.
+    """
+    if not difference.error > 0:
+        return NAN
+    return difference.value / math.hypot(difference.error, (rounding if rounding > 0 else 0.0) / math.sqrt(3))
 
 
 def _said(matching: Sequence[Mapping[str, Any]], column: str) -> str:

@@ -68,9 +68,15 @@ def _of_z(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
     part = kept[kept["z"].notna() & (kept["df"] > 0)]
     if len(part) < 3:
         return
-    df = part["df"].clip(upper=1e6)
+    df = _freedom(part).clip(upper=1e6)
     spread = float((df[df > 2] / (df[df > 2] - 2)).mean() ** 0.5) if (df > 2).any() else NAN
-    yield _row("std of z", float(part["z"].std()), len(part), spread, "z = difference / its standard error")
+    yield _row(
+        "std of z",
+        float(part["z"].std()),
+        len(part),
+        spread,
+        "z = difference / its standard error, the rounding of the print in it",
+    )
     tail = float((2 * t.sf(2, df)).mean())
     yield _row("share of |z| > 2", float((part["z"].abs() > 2).mean()), len(part), tail, "rows are not independent")
     yield _row(
@@ -81,6 +87,12 @@ def _of_z(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
     )
     shared = int(kept["reason"].str.contains("no independent row").sum())
     yield _row("rows not independent", shared, len(kept), meaning="repeat the values of another row")
+
+
+def _freedom(part: pd.DataFrame) -> pd.Series[float]:
+    """Degrees of freedom of z (Welch–Satterthwaite): the rounding of the print, ± h, adds h²/3 without an error."""
+    squared = part["standard_error"] ** 2
+    return part["df"] * (1 + part["resolution"].fillna(0) ** 2 / (3 * squared)) ** 2
 
 
 def _of_stds(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:

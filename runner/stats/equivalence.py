@@ -15,6 +15,8 @@ from runner.stats.intervals import NAN, Difference, Part, Sample, seeds_for_limi
 EQUIVALENCE = 0.90
 """Level of the interval that has to lie inside the margin: two one-sided tests at 5 %."""
 LEVEL = 0.95
+FEWEST_SEEDS = 3
+"""Below which nothing is decided."""
 SHARE = 0.25
 """Default margin: a quarter of the printed value."""
 

@@ -2,7 +2,8 @@
 and on statements of a paper.
 
 Statements. *confirmed* or *refuted* when the 95 % interval over seeds lies wholly on one side of the limits, or enough
-data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *empty* when
+data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *slip* when
+it is off as printed in a display or remark that nothing rests on (classes B and C of the errata); *empty* when
 there is nothing to test; *by construction* when it could not have come out otherwise.
 
 Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
@@ -11,20 +12,22 @@ refuted by chance.
 
 Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
 measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
-is a fact and decided as one, for or against, whatever the spread over seeds (`same`). What it comes to for further
-seeds is a mark of its own, "(other seeds)".
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). A limit that a reading set is no
+line of the authors: there the interval over seeds says what is beyond a hair, for and against alike. What it comes to
+for further seeds is a mark of its own, "(other seeds)".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.stats.equivalence import (
     EQUIVALENCE,
+    FEWEST_SEEDS,
     LEVEL,
     Comparison,
     below,
@@ -35,6 +38,8 @@ from runner.stats.equivalence import (
     paired,
 )
 from runner.stats.intervals import NAN, Sample, seeds_for_limit
+from runner.stats.variants import gathered, marked, overall, slip, together
+from runner.stats.votes import Votes, data_sets_needed, vote_of, votes
 
 __all__ = [
     "EQUIVALENCE",
@@ -57,13 +62,12 @@ __all__ = [
     "number",
     "overall",
     "paired",
+    "slip",
     "stated",
     "together",
     "vote_of",
     "votes",
 ]
-
-FEWEST_SEEDS = 3
 
 
 def claim(
@@ -238,105 +242,6 @@ def _without_limits(statement: Statement, group: str) -> Claim:
 def constructed(statement: Statement, why: str, value: float = NAN, group: str = "") -> Claim:
     """A statement that could not have come out otherwise here."""
     return claim(statement, "by construction", value, why, group=group)
-
-
-@dataclass(frozen=True)
-class Votes:
-    """The rule by which data sets make one verdict.
-
-    share: of the data sets with power that have to show it for *confirmed*; least: how many with power are needed.
-    """
-
-    share: float = 0.8
-    least: int = FEWEST_SEEDS
-
-
-def votes(found: Mapping[int, str], rule: Votes) -> tuple[Verdict, str]:
-    """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
-
-    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at most half show it,
-    or more than 1 − share show the opposite; no power: between the two, or fewer than `least` with power; empty: no
-    data set at all. An effect of exactly zero shows neither and counts as "no".
-    """
-    if not found:
-        return "empty", "no data set"
-    heard = [finding for finding in found.values() if finding != "mute"]
-    count = {finding: heard.count(finding) for finding in ("yes", "no", "opposite")}
-    text = f"{count['yes']} of {len(heard)} data sets show it"
-    if count["opposite"]:
-        text += f", {count['opposite']} the opposite"
-    if len(heard) < len(found):
-        text += f"; {len(found) - len(heard)} without power"
-    if len(heard) < rule.least:
-        return "no power", f"{text}; at least {rule.least} are needed"
-    shown, against = count["yes"] / len(heard), count["opposite"] / len(heard)
-    if shown >= rule.share and not count["opposite"]:
-        return "confirmed", text
-    if shown <= 0.5 or against > 1 - rule.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
-        return "refuted", text
-    return "no power", text
-
-
-def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
-    """How many data sets would decide votes without power, were their shares those seen.
-
-    `least` where there are too few of them; inf where the share itself lies between a half and `share`, which no number
-    changes; NaN where tests have no power, since it is values within a data set that lack, not data sets.
-    """
-    if "mute" in found.values():
-        return NAN
-    return float(rule.least) if len(found) < rule.least else math.inf
-
-
-def vote_of(value: float, statement: Statement) -> str:
-    """The vote of a data set whose quantity is `value`."""
-    return "mute" if math.isnan(value) else "yes" if statement.holds(value) else "no"
-
-
-def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on a statement from those on its parts."""
-    kinds = set(verdicts)
-    if "refuted" in kinds:
-        return "refuted"
-    if "no power" in kinds:
-        return "no power"
-    if "confirmed" in kinds:
-        return "confirmed"
-    return next((v for v in ("by construction", "not comparable") if v in kinds), "empty")  # type: ignore[return-value]
-
-
-def marked(verdicts: Mapping[str, str]) -> str:
-    """'confirmed: L=8, L=10; no power: L=12'."""
-    by: dict[str, list[str]] = {}
-    for name, verdict in verdicts.items():
-        by.setdefault(verdict, []).append(name)
-    return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by.items())
-
-
-def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
-    """One row from the claims of one statement under several variants: `main` decides, the others are marks.
-
-    Without `main` the variants are parts of the statement (`overall`). Raises ValueError for no claims at all.
-    """
-    if not claims:
-        raise ValueError("expected the claims of at least one variant, found none")
-    if main is not None and main in claims:
-        chosen = claims[main]
-    else:
-        verdict = overall([c.verdict for c in claims.values()])
-        chosen = next((c for c in claims.values() if c.verdict == verdict), next(iter(claims.values())))
-    marks = {name: c.verdict for name, c in claims.items()}
-    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)]
-    worst = max(needed) if needed and main is None else chosen.seeds_needed
-    return replace(chosen, variants=marked(marks) if len(marks) > 1 else chosen.variants, seeds_needed=worst)
-
-
-def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
-    """One row for each name among (variant, claim), in the order in which the names first occur (`together`)."""
-    by: dict[str, dict[str, Claim]] = {}
-    for variant, found in claims:
-        by.setdefault(found.name, {})[variant] = found
-    return [together(variants, main) for variants in by.values()]
 
 
 def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:

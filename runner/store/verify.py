@@ -42,13 +42,17 @@ def compare(stored: Mapping[str, pd.DataFrame], measured: Mapping[str, pd.DataFr
     """Hold the tables of a cell measured again against the stored ones.
 
     Floats agree when |a − b| <= tolerance · max(|a|, |b|); everything else must be equal. Columns of seconds are times,
-    not results, and are left out; so are the errors in a certificate, which are rounding. A stored cell without a
-    certificate was measured before there was one: no difference, but said.
+    not results, and are left out; so are the errors in a certificate, which are rounding, and a certificate that agrees
+    now. A stored cell without a certificate, or with one that did not agree, is no difference, but said.
     """
     note = ""
     if CERTIFICATE in measured and CERTIFICATE not in stored:
         measured = {name: table for name, table in measured.items() if name != CERTIFICATE}
         note = "the stored cell has no certificate, it was measured before"
+    if CERTIFICATE in measured and CERTIFICATE in stored and bool((measured[CERTIFICATE]["ok"] == 1).all()):
+        if not bool((stored[CERTIFICATE]["ok"] == 1).all()):
+            note = "the stored certificate disagreed, measured again it agrees"
+        stored, measured = ({k: t for k, t in tables.items() if k != CERTIFICATE} for tables in (stored, measured))
     if set(stored) != set(measured):
         return Comparison(False, f"tables {_names(stored)} stored, {_names(measured)} measured", math.inf, "")
     largest, where, first, identical = 0.0, "", "", True

@@ -11,17 +11,23 @@ from runner.curvature import (
     CurvatureOperator,
     Dag,
     Node,
+    ParameterOperator,
     block_metrics,
     couplings,
     exact_blocks,
     frobenius_norms,
     gauss_newton_blocks,
     gn_gaps,
+    group_metrics,
+    inter_layer_metrics,
     lanczos_extremes,
+    parameter_hessian,
+    parametric_blocks,
     resonance,
     split_blocks,
     stable_rank,
     stable_ranks,
+    verify,
 )
 from tests.curvature.cases import Case, dense_hessian, relative_error
 
@@ -51,6 +57,27 @@ def scaled(factor):
 
 
 # ------------------------------------------------------------------ S1: the caller's gradient mode
+
+
+EVERYWHERE = {
+    "inter_layer_metrics": lambda dag, _: [
+        e.R.value for e in inter_layer_metrics(dag, X, Y, generator=seeded()).values()
+    ],
+    "parametric_blocks": lambda dag, _: [float(b.norm()) for b in parametric_blocks(dag, X, Y).values()],
+    "parameter_hessian": lambda dag, _: [float(parameter_hessian(dag, X, Y).matrix.norm())],
+    "group_metrics": lambda _, o: [m.R.value for m in group_metrics(o, generator=seeded()).values()],
+    "verify": lambda dag, o: [verify(dag, X, Y, generator=seeded()).ok, verify(o, generator=seeded()).ok],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_the_rest_of_the_engine_is_the_same_in_every_gradient_mode(mode, name):
+    net = mlp()
+    dag, operator = Dag.from_sequential(net), ParameterOperator(net, nn.CrossEntropyLoss(), [(X, Y)])
+    expected = EVERYWHERE[name](dag, operator)
+    with mode():
+        assert EVERYWHERE[name](dag, operator) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -78,3 +78,27 @@ def masked():
 
     case = make_module("multihead attention")
     return case.module, case.loss, case.batch
+
+
+class TimeFirst(nn.Module):
+    """An LSTM with batch_first=False; a mask over the time steps belongs to no example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(2, 3), nn.Linear(3, 2)
+
+    def forward(self, t: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        h = self.lstm(t)[0]
+        h = h if mask is None else h * mask
+        return self.head(h.sum(0))
+
+
+def time_first():
+    torch.manual_seed(0)
+    return TimeFirst().double().eval(), nn.CrossEntropyLoss(), (torch.randn(3, 4, 2).double(), torch.arange(4) % 2)
+
+
+def time_first_masked():
+    module, loss, (x, y) = time_first()
+    mask = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64).reshape(3, 1, 1)
+    return module, loss, ({"t": x, "mask": mask}, y)

@@ -33,7 +33,8 @@ def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
     s = score(tmp_path, "e,1,plain,init,gap,1.52,0.2,,5,T 1,", values)
     sample = 0.2 * math.sqrt(5 / 4)  # the paper prints the population std
     error = math.sqrt(np.std(values, ddof=1) ** 2 / 5 + sample**2 / 5)
-    assert s.z == pytest.approx((1.1 - 1.52) / error)
+    assert s.standard_error == pytest.approx(error)
+    assert s.z == pytest.approx((1.1 - 1.52) / math.hypot(error, 0.005 / math.sqrt(3)))  # 1.52 is known to ± 0.005
     assert (s.measured_mean, s.n, s.ratio) == pytest.approx((1.1, 5, 1.1 / 1.52))
     assert s.measured_std == pytest.approx(np.std(values, ddof=1))
     assert s.std_ratio == pytest.approx(np.std(values, ddof=1) / sample) and s.std_p > 0.4
@@ -146,6 +147,17 @@ def sharp(tmp_path, spread):
         for i in range(6)
     )
     return compare.scorecard(found, reference(tmp_path, *rows))
+
+
+def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
+    """A paired row with every printed digit: rounding between devices is nothing beside that of the print."""
+    values = [1.5202, 1.5198, 1.5203, 1.5199, 1.5197]
+    keys = {"paired": True, "rounding_std": 1e-9, "rounding_df": 5.0}
+    s = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.003 for v in values], **keys)
+    assert s.verdict == "identical" and s.standard_error < 1e-9
+    assert abs(s.z) < 1.8  # √3 at most, where 3e6 standard errors of rounding would be no information
+    off = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.05 for v in values], **keys)
+    assert abs(off.z) > 10
 
 
 def test_the_sharpness_of_a_scorecard(tmp_path):

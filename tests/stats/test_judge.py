@@ -186,7 +186,8 @@ def test_votes(found, verdict):
 def test_how_many_data_sets_would_decide():
     assert judge.data_sets_needed({0: "yes"}, RULE) == 3
     assert math.isinf(judge.data_sets_needed(dict(enumerate(["yes"] * 3 + ["no"] * 2)), RULE))
-    assert math.isnan(judge.data_sets_needed({0: "yes", 1: "mute", 2: "mute"}, RULE))
+    assert judge.data_sets_needed({0: "yes", 1: "mute", 2: "mute"}, RULE) == 9  # one in three has power, three have to
+    assert math.isinf(judge.data_sets_needed({0: "mute", 1: "mute"}, RULE))
 
 
 def test_variants_are_marks_of_one_row():

@@ -39,6 +39,14 @@ def test_what_a_report_says(carried, found, never, expected):
     assert all(part in line for part, line in zip(expected, lines, strict=True))
 
 
+def test_a_certificate_from_before_kinks_were_told_is_said_to_be_one():
+    old = "blocks are wrong: they are 0.9986 times the mean over the examples. Is the loss a sum, not a mean?"
+    lines = certificate_lines(
+        [True], [certificate_row("blocks", Certificate(False, (), {"a": 1.0}, 1e-6, 1e-5, (old,)))]
+    )
+    assert len(lines) == 3 and "no evidence against the numbers, and none for them" in lines[1]
+
+
 def table(certificate: Certificate) -> pd.DataFrame:
     return pd.DataFrame([certificate_row("blocks", certificate)])
 
@@ -54,4 +62,6 @@ def test_rounding_in_a_certificate_is_no_difference_and_its_verdict_is():
     other = Certificate(True, (2e-9,), {"a": 4e-9, "b": 3e-8}, 1e-6, 1e-4)
     assert compare({"certificate": table(GOOD)}, {"certificate": table(other)}, 0.0).identical
     wrong = Certificate(False, (), {"b": 1e-8}, 1e-6, 1e-5, ("kink",))
+    mended = compare({"certificate": table(wrong)}, {"certificate": table(GOOD)}, 0.0)
+    assert mended.identical and "the stored certificate disagreed, measured again it agrees" in mended.line()
     assert not compare({"certificate": table(GOOD)}, {"certificate": table(wrong)}, 0.0).agrees

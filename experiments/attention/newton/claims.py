@@ -139,7 +139,8 @@ def target_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Sta
         decided = judge.bound(says[name], list(shares))
         if capped > CAPPED and decided.verdict == "refuted":
             note = f"{capped:.0%} of the starts were stopped by the cap of {setup.target_steps} trials"
-            decided = replace(decided, verdict="no power", detail=f"{note}; {decided.detail}")
+            note = f"{note}; {decided.detail}"
+            decided = replace(decided, verdict="no power", detail=note, seeds_needed=float("inf"))  # steps, not seeds
         found.append(replace(decided, group=BEYOND))
     if "reading" in tables:
         rows = tables["reading"]

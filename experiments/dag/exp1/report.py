@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
-from experiments.dag.exp1.spectral_norm import DEEPER
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.companions import DEEPER
 from experiments.dag.protocol.printed import mark, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds

@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.dag.exp1.resonance import Exp1Resonance
-from experiments.dag.protocol.companions import PUBLISHED_SEEDS
+from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS
 from runner.contract.experiment import Analysis, Companion, Tables
-
-DEEPER = "L = 32"
-"""The depth to which Section 5.1 follows the norms of plain networks; spectrally normalised ones go there beside."""
 
 
 @dataclass(frozen=True, kw_only=True)

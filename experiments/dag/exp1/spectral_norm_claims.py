@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from experiments.dag.exp1.claims import ENDS, decades, on_own, text, values_at
-from experiments.dag.protocol.scores import fit_of_means, published_start
+from experiments.dag.protocol.scores import facts, fit_of_means, published_start
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -77,11 +77,10 @@ def decay(distances: pd.DataFrame, says: Mapping[str, Statement], same: bool) ->
     """R(d) by depth and checkpoint; same: see `on_own`."""
     init, final = rows_of(distances, "init"), rows_of(distances, "final")
     shallow = {text(k): rows for k, rows in final.items() if k[0] == SHALLOW}
+    deep = {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}
     return [
         on_own(says["R² of log R"], {text(k): fit_of_means(rows, "R") for k, rows in init.items()}, same),
-        on_own(
-            says["decay in orders"], {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}, same
-        ),
+        judge.number(says["decay in orders"], deep, same=facts(deep, same)),
         judge.bound(
             says["decay after training"],
             {text(k): decades(rows, k[0]) for k, rows in final.items() if k[0] > SHALLOW},

@@ -23,6 +23,8 @@ PUBLISHED_SEEDS = range(42, 47)
 FURTHER_SEEDS = range(100, 110)
 """Seeds of named streams that say how typical the published five are; their values are no part of a scorecard."""
 ROUNDING, FURTHER = "rounding", "further seeds"
+DEEPER = "L = 32"
+"""Of Exp. 1b: the depth to which Section 5.1 follows the norms of plain networks."""
 PERTURBATION = 1e-7
 """Relative change of every input: about the rounding of float32."""
 

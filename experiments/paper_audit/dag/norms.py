@@ -1,8 +1,7 @@
-"""DAG paper, Section 4 and Appendices B and H: bounds on norms of blocks, coupling, invariance, error accumulation."""
+"""DAG paper, Definition 23, Remark 38 and Appendix B: coupling, its invariance, and the accumulation of errors."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from functools import partial
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import attack, exists, worst
+from experiments.paper_audit.checks import attack, exists
 from experiments.paper_audit.dag.graphs import GRAPHS, Linear
-from experiments.paper_audit.dag.networks import Instance, chain, diamond, piecewise_linear, residual, smooth
-from experiments.paper_audit.dag.oracle import Blocks, exact, examples, gauss_newton, mean
+from experiments.paper_audit.dag.networks import Instance, chain, diamond, piecewise_linear, smooth
+from experiments.paper_audit.dag.oracle import Blocks, exact, gauss_newton, mean
 from experiments.paper_audit.formula import Formula, Outcome, Witness
 from runner.curvature import Dag
 
@@ -56,128 +55,8 @@ def coupling_zero() -> Outcome:
     return Outcome(max(errors), instances=len(errors))
 
 
-def theorem_25() -> Outcome:
-    """R(v_i,v_j) / (‖H[v_j,v_j]‖_F ‖J_j ... J_{i+1}‖₂) − 1 of single examples, over chains."""
-
-    def violation(case: Instance) -> float:
-        found = [-1.0]
-        for e in examples(case):
-            for v, w in itertools.combinations(case.dag.order, 2):
-                bound = e.blocks[w, w].norm() * torch.linalg.matrix_norm(e.total[w, v], 2)
-                found.append(float(e.blocks[v, w].norm() / bound.clamp_min(1e-300)) - 1)
-        return max(found)
-
-    return worst(
-        (chain(0), chain(1, nn.ReLU), chain(2, nn.GELU, norm=True), residual(3), residual(4, nn.Tanh)), violation
-    )
-
-
-def lyapunov_identity() -> Outcome:
-    """Eq. 8: ‖Π‖₂ = exp((j − i) λ) with λ = log‖Π‖₂ / (j − i); and C_L = ‖∇²ℓ‖_F for every activation."""
-    errors = []
-    for case in (chain(0), chain(1, nn.ReLU)):
-        e = examples(case)[0]
-        for (a, v), (b, w) in itertools.combinations(enumerate(case.dag.order), 2):
-            norm = float(torch.linalg.matrix_norm(e.total[w, v], 2))
-            exponent = math.log(norm) / (b - a)
-            errors.append(abs(math.exp((b - a) * exponent) / norm - 1))
-        errors.append(abs(float(e.blocks["out", "out"].norm() / e.base.norm()) - 1))
-    return Outcome(max(errors), instances=len(errors))
-
-
 def _coupling_excess(edges: Any, z: Tensor) -> float:
     return max(couplings(Linear(edges, z).blocks())) - 1
-
-
-def _decay_excess(edges: Any, target: float, z: Tensor) -> float:
-    return Linear(edges, z, target).decay_excess()
-
-
-def decay(target: float) -> Outcome:
-    """R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1 on linear graphs with s rho = target, attacked."""
-    found = []
-    for graph in GRAPHS:
-        for seed in range(3):
-            found.append(attack(partial(_decay_excess, graph, target), Linear.start(graph, seed), 60)[0])
-    return Outcome(max(found), instances=60 * len(found))
-
-
-def children_sum() -> Outcome:
-    """Theorem 77, proof: H^GN[v,w] = Σ_u D_uvᵀ H^GN[u,w] for arbitrary w and v ≠ out."""
-    errors = []
-    for case in (*smooth(), *piecewise_linear()):
-        e = examples(case)[0]
-        blocks = e.gauss_newton(case.dag.output)
-        for v, w in itertools.product(case.dag.order[:-1], case.dag.order):
-            found = torch.stack([e.jacobian[u, v].T @ blocks[u, w] for u in case.dag.children[v]]).sum(0)
-            size = float(max(b.abs().max() for b in blocks.values()))
-            errors.append(float((found - blocks[v, w]).abs().max()) / size)
-    return Outcome(max(errors), instances=len(errors))
-
-
-def looser() -> Outcome:
-    """Remark 27: bound (9) over bound (10) for GN blocks of a chain with s = 1 and rho <= 1, less 1."""
-
-    def excess(z: Tensor) -> float:
-        graph = Linear(GRAPHS[0], z, 0.95)
-        blocks, values = graph.blocks(), []
-        for v, w in itertools.combinations(graph.order, 2):
-            nine = float(blocks[w, w].norm() * torch.linalg.matrix_norm(graph.total(w, v), 2))
-            values.append(nine / (float(graph.base.norm()) * 0.95 ** graph.distance(v, w)) - 1)
-        return max(values)
-
-    return Outcome(max(attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)), instances=180)
-
-
-def arithmetic() -> Outcome:
-    """Remark 27 and Section 5.1: rho^8 ≈ 780 at rho = 2.6 (2.59 in Table 2); corrected: rho^7."""
-    printed, right = abs(2.6**8 / 780 - 1), abs(2.59**7 / 780 - 1)
-    witness = Witness("2.6⁸", "≈ 780", "2.59⁷ = 782", f"{2.6**8:.0f}")
-    return Outcome(printed, right, 1, witness, tolerance=0.05)
-
-
-def necessary() -> Outcome:
-    """Remarks 27 and 30: lambda_1 < 0 necessary for decay? J = diag(2, 1/2), ∇²ℓ = diag(0, 1), depth 20."""
-    j, h = torch.diag(torch.tensor([2.0, 0.5]).double()), torch.diag(torch.tensor([0.0, 1.0]).double())
-    power = torch.linalg.matrix_power(j, 20)
-    exponent = math.log(float(torch.linalg.matrix_norm(power, 2))) / 20
-    size = float((power.T @ h).norm())
-    witness = Witness(
-        "J = diag(2, 1/2), ∇²ℓ = diag(0, 1), 20 layers",
-        "λ_1 > 0, so R does not decay",
-        "sufficient only",
-        f"λ_1 = {exponent:.4f}, R = {size:.1e}",
-    )
-    # sufficiency: with lambda_1 < 0, R <= ||d2 loss|| exp(L lambda_1)
-    generator, excess = torch.Generator().manual_seed(0), []
-    for _ in range(30):
-        steps = 0.4 * torch.randn(20, 3, 3, generator=generator, dtype=torch.float64)
-        product = torch.linalg.multi_dot(list(steps))
-        base = torch.randn(3, 3, generator=generator, dtype=torch.float64)
-        excess.append(float((product.T @ base).norm() / (torch.linalg.matrix_norm(product, 2) * base.norm())) - 1)
-    return Outcome(1.0 if exponent > 0 and size < 1e-5 else 0.0, max(excess), 31, witness)
-
-
-def not_necessary() -> Outcome:
-    """Remark 30: s rho < 1 is not necessary: J alternates diag(2, 1/8) and diag(1/8, 2): rho = 2, R decays as 2^-L."""
-    a, b = (torch.diag(torch.tensor(v).double()) for v in ([2.0, 0.125], [0.125, 2.0]))
-    sizes = [float(torch.linalg.matrix_norm(torch.linalg.matrix_power(a @ b, k), 2)) for k in (1, 4)]
-    return exists("alternating diag(2, 1/8)", 1 - sizes[1] / sizes[0], "decay is wanted")
-
-
-def threshold() -> Outcome:
-    """Corollary 28: blocks with dist > ⌈log eps / log(s rho)⌉ are below eps ‖∇²ℓ‖_F, attacked on a chain of 8."""
-    found = []
-    for target, eps in ((0.5, 0.1), (0.3, 0.2)):
-        limit = math.ceil(math.log(eps) / math.log(target))
-
-        def excess(z: Tensor, target: float = target, eps: float = eps, limit: int = limit) -> float:
-            graph = Linear(GRAPHS[-1], z, target)
-            far = [float(b.norm()) for (v, w), b in graph.blocks().items() if graph.distance(v, w) > limit]
-            return max(far) / (eps * float(graph.base.norm())) - 1
-
-        found.append(attack(excess, Linear.start(GRAPHS[-1], 0), 40)[0])
-    return Outcome(max(found), instances=80)
 
 
 def theorem_43() -> Outcome:
@@ -278,7 +157,7 @@ def mean_of_norms() -> Outcome:
     return Outcome(means[0] / means[1] - 1, max(0.0, means[1] / means[0] - 1), 1, witness)
 
 
-FORMULAS: tuple[Formula, ...] = (
+COUPLING: tuple[Formula, ...] = (
     Formula(
         "dag.psd",
         "Definition 23; Appendix G.2 (ii)",
@@ -288,54 +167,9 @@ FORMULAS: tuple[Formula, ...] = (
     ),
     Formula("dag.def23.above", "Definition 23, C > 1", "with H^T, C(v,w) > 1 is possible", coupling_above_one),
     Formula("dag.g2.zero", "Appendix G.2 (i); Appendix G.1, R >= 0", "C >= 0, and C = 0 iff R = 0", coupling_zero),
-    Formula(
-        "dag.thm25",
-        "Theorem 25, Eq. 9",
-        "on a chain, R(v_i,v_j) <= ||H[v_j,v_j]||_F ||J_j ... J_{i+1}||_2 for each example",
-        theorem_25,
-    ),
-    Formula(
-        "dag.thm25.exponent",
-        "Theorem 25, Eqs. 8, 9 and the constant at j = L",
-        "||Pi||_2 = exp((j-i) lambda); C_L = ||d2 loss||_F",
-        lyapunov_identity,
-    ),
-    Formula(
-        "dag.thm77",
-        "Corollary 26, Eq. 10; Theorem 77, Appendix H.1",
-        "R^GN(v,w) <= ||d2 loss||_F (s rho)^dist(v,w) for s rho < 1",
-        lambda: decay(0.9),
-        dropped=(("s rho < 1", lambda: decay(2.5)),),
-    ),
-    Formula(
-        "dag.thm77.proof", "Theorem 77, proof", "H^GN[v,w] = sum_u D_uv^T H^GN[u,w] for arbitrary v, w", children_sum
-    ),
-    Formula("dag.remark27", "Remark 27", "bound (9) is no weaker than bound (10) for s = 1", looser),
-    Formula(
-        "dag.remark27.number",
-        "Remark 27; Section 5.1",
-        "rho^8 is about 780 at rho = 2.6",
-        arithmetic,
-        "holds after correction",
-        "dag.arithmetic",
-        "rho^7",
-    ),
-    Formula(
-        "dag.remark27.necessary",
-        "Remark 27; Remark 30",
-        "lambda_1 < 0 is necessary and sufficient for decay",
-        necessary,
-        "holds after correction",
-        "dag.remark27",
-        "sufficient",
-    ),
-    Formula("dag.remark30", "Remark 30", "s rho < 1 is sufficient, not necessary", not_necessary),
-    Formula(
-        "dag.cor28",
-        "Corollary 28; Corollary 78",
-        "blocks beyond the threshold distance are below eps ||d2 loss||_F",
-        threshold,
-    ),
+)
+
+STABILITY: tuple[Formula, ...] = (
     Formula(
         "dag.thm43",
         "Theorem 43; Remark 97",

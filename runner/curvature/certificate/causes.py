@@ -35,7 +35,9 @@ def likely_cause(
         return f"{where}: they are zero. Gradients are off, or a backward has no second derivative{_at(reference)}"
     factor = float(a @ b) / float(b @ b) if bool(b.any()) else math.nan
     if norm_of(a - factor * b) <= 10 * tolerance * norm_of(a) and abs(factor - 1) > tolerance:
-        return f"{where}: they are {factor:.4g} times the mean over the examples. Is the loss a sum, not a mean?"
+        summed = factor > 1.5 and abs(factor - round(factor)) < 10 * tolerance * factor
+        hint = ". Is the loss a sum, not a mean?" if summed else ", at every node alike"
+        return f"{where}: they are {factor:.4g} times the mean over the examples{hint}"
     if singly:
         return f"{where}: every example alone is right. The examples of the batch mix, or the loss is not their mean"
     if _kink(reference, direction):
@@ -55,14 +57,18 @@ OTHERS = "the operator is of other weights, data or functions than the network h
 
 
 def _rounds(operator: Any, direction: Vectors, mean: Vectors, tolerance: float) -> bool:
-    """Whether the same products are right in float64: what is wrong is the precision."""
+    """Whether the operator's products are right in float64 alone: what is wrong is the precision."""
     if operator.dtype == torch.float64 or not hasattr(operator, "in_float64"):
         return False
+
+    def right(of: Any) -> bool:
+        found = of.apply({v: r.to(of.dtype).unsqueeze(0) for v, r in direction.items()})
+        return all(norm_of(found[v][0].double() - m) <= tolerance * norm_of(m) for v, m in mean.items())
+
     try:
-        found = operator.in_float64().apply({v: r.double().unsqueeze(0) for v, r in direction.items()})
+        return right(operator.in_float64()) and not right(operator)
     except (ValueError, RuntimeError, TypeError):
         return False
-    return all(norm_of(found[v][0] - m) <= tolerance * norm_of(m) for v, m in mean.items())
 
 
 def _name(dtype: torch.dtype) -> str:

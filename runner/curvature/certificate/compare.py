@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from runner.curvature.certificate.causes import largest_ratio, nan_last
+from runner.curvature.certificate.regions import Decisions, crossed, decisions
 from runner.curvature.matrix_free.probes import norm_of, whole_products
 from runner.curvature.matrix_free.reference import Vectors, central
 
 STEPS = tuple(10.0**-k for k in (2, 3, 4, 5, 6, 7))
+FINE_STEPS = tuple(10.0**-k for k in (8, 9, 10, 11))
 COARSE_STEPS = (0.1, 0.03, 0.01, 0.003)
-"""Of the float64 copy, and of a network that has none."""
+"""Of the float64 copy; of it beside a kink, where rounding is the lesser evil; of a network that has no such copy."""
+
+DOUBTS = 3.0
+BLUNT = 0.002
+"""Error of a difference in distances to that of the next step: truncation leaves 1, rounding less; and the relative
+distance from which on a difference is no evidence."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one piece: value, its distance to that of the next step, the step, and the kink that no step avoids. sides:
+    the values on both sides of a kink that is so near that the network's own rounding decides."""
+
+    value: Vectors
+    doubt: Vectors
+    step: float
+    kink: str = ""
+    sides: tuple[Vectors, ...] = ()
 
 
 class Differences:
@@ -25,7 +43,8 @@ class Differences:
 
     def __init__(self, reference: Any, direction: Vectors) -> None:
         self.reference, self.direction = reference, direction
-        self.steps = STEPS if getattr(reference, "double", True) else COARSE_STEPS
+        double = getattr(reference, "double", True)
+        self.steps, self.fine = (STEPS, FINE_STEPS) if double else (COARSE_STEPS, ())
         self.step = self.steps[0]
 
     def at(self, piece: int, step: float) -> Vectors:
@@ -33,32 +52,72 @@ class Differences:
             return self.reference.difference(self.direction, piece, step)
         return central(lambda shift: self.reference.gradient(shift, piece), self.direction, step)
 
-    def best(self, piece: int, tolerance: float) -> tuple[Vectors, Vectors]:
-        """(difference, its distance to that of the next step) at the last good step, else the best of all steps."""
-        place = self.steps.index(self.step)
+    def best(self, piece: int, tolerance: float) -> Difference:
+        """At the last good step, else the best of all steps."""
         if piece > 0:
-            found = self._pair(piece, place)
-            if largest_ratio(found[1], found[0]) < tolerance / 20:
+            found = self._pair(piece, self.step)
+            if largest_ratio(found.doubt, found.value) < tolerance / 20:
                 return found
-        pairs = [self._pair(piece, k) for k in range(len(self.steps) - 1)]
-        place = min(range(len(pairs)), key=lambda k: nan_last(largest_ratio(pairs[k][1], pairs[k][0])))
+        pairs = [self._pair(piece, step) for step in self.steps[:-1]]
+        found = min(pairs, key=lambda d: nan_last(largest_ratio(d.doubt, d.value)))
         if piece == 0:
-            self.step = self.steps[place]
-        return pairs[place]
+            self.step = found.step
+        return found
+
+    def beside_kinks(self, piece: int, found: Difference, tolerance: float) -> Difference:
+        """The same at the largest step within which the network keeps to one region; what changes sides if none does.
+
+        A kink at distance u spoils every step larger than u: the jump of a gradient is divided by the step, and an
+        average over both sides is as steady as it is wrong. No step is smaller than rounding allows.
+        """
+        here = self._decisions(piece, 0.0)
+        kink = self._crossed(piece, found.step, here)
+        if not kink:
+            return found
+        for step in [s for s in (*self.steps, *self.fine)[:-1] if s < found.step]:
+            changed = self._crossed(piece, step, here)
+            if not changed:
+                again = self._pair(piece, step)
+                if largest_ratio(again.doubt, again.value) < max(tolerance, 1e-5):
+                    return again
+            kink = changed or kink
+        return replace(found, kink=kink)
+
+    def within_rounding(self, piece: int, found: Difference, rounding: float) -> Difference:
+        """The same with its kink, where there is one within a step of `rounding`, and the values on both its sides."""
+        kink = self._crossed(piece, rounding, self._decisions(piece, 0.0))
+        if not kink:
+            return found
+        places = (-2 * rounding, 2 * rounding) if hasattr(self.reference, "difference_at") else ()
+        sides = (self.reference.difference_at(self.direction, piece, rounding / 10, c) for c in places)
+        return replace(found, kink=f"{kink}, within rounding", sides=(found.value, *sides))
+
+    def _crossed(self, piece: int, step: float, here: Decisions | None) -> str:
+        ends = (crossed(here, self._decisions(piece, s * step)) for s in (1, -1))
+        return next((change for change in ends if change), "")
+
+    def _decisions(self, piece: int, step: float) -> Decisions | None:
+        shift = {v: step * r for v, r in self.direction.items()}
+        with self._quiet():
+            return decisions(lambda: self.reference.gradient(shift, piece))
+
+    def _quiet(self) -> AbstractContextManager[Any]:
+        return self.reference.quiet() if hasattr(self.reference, "quiet") else nullcontext()
 
     def noise(self) -> float:
         """Norm that the rounding of gradients has in a difference, over the step."""
         reference, eps = self.reference, torch.finfo(torch.float64).eps
         if not getattr(reference, "double", True):
             eps = max(torch.finfo(r.dtype).eps for r in self.direction.values())
-        with reference.quiet() if hasattr(reference, "quiet") else nullcontext():
+        with self._quiet():
             zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
             found = [reference.gradient(zero, piece) for piece in range(reference.examples)]
         return 1e3 * eps * max(norm_of(g) for gradients in found for g in gradients.values()) / self.step
 
-    def _pair(self, piece: int, place: int) -> tuple[Vectors, Vectors]:
-        one, other = (self.at(piece, self.steps[k]) for k in (place, place + 1))
-        return one, {v: one[v] - other[v] for v in one}
+    def _pair(self, piece: int, step: float) -> Difference:
+        ladder = (*self.steps, *self.fine)
+        one, other = (self.at(piece, s) for s in (step, ladder[ladder.index(step) + 1]))
+        return Difference(one, {v: one[v] - other[v] for v in one}, step)
 
 
 @dataclass(frozen=True)
@@ -69,15 +128,13 @@ class Expected:
     doubt: Vectors
 
     @classmethod
-    def mean(cls, found: Sequence[tuple[Vectors, Vectors]], weights: Sequence[float] | None = None) -> Expected:
+    def mean(cls, found: Sequence[Difference], weights: Sequence[float] | None = None) -> Expected:
         """Of the pieces' differences; weights: their shares, which add up to one (default equal)."""
         shares = [1 / len(found)] * len(found) if weights is None else weights
-
-        def over(part: int, v: str) -> Tensor:
-            pieces = (share * pair[part][v].double() for share, pair in zip(shares, found, strict=True))
-            return torch.stack([p.abs() if part else p for p in pieces]).sum(0)
-
-        return cls({v: over(0, v) for v in found[0][0]}, {v: over(1, v) for v in found[0][0]})
+        nodes = list(found[0].value)
+        value = {v: torch.stack([s * d.value[v].double() for s, d in zip(shares, found, strict=True)]) for v in nodes}
+        doubt = {v: torch.stack([s * d.doubt[v].double() for s, d in zip(shares, found, strict=True)]) for v in nodes}
+        return cls({v: t.sum(0) for v, t in value.items()}, {v: t.abs().sum(0) for v, t in doubt.items()})
 
     def errors(
         self, own: Vectors, whole: Vectors, dtype: torch.dtype, tolerance: float, beside: Vectors | None = None
@@ -89,7 +146,7 @@ class Expected:
         found = {}
         for v, e in self.value.items():
             size = max(norm_of(whole[v]), 0.0 if beside is None else norm_of(beside[v]))
-            floor = slack * size + 20 * norm_of(self.doubt[v]) + 1e-10 * largest
+            floor = slack * size + DOUBTS * norm_of(self.doubt[v]) + 1e-10 * largest
             scale = max(norm_of(e), floor / tolerance)
             error = norm_of(own[v] - e)
             found[v] = error / scale if scale > 0 else (0.0 if error == 0 else math.inf)
@@ -97,7 +154,14 @@ class Expected:
 
     def blunt(self, rounding: float) -> list[str]:
         """Nodes whose difference is too uncertain to certify anything."""
-        return [v for v, m in self.value.items() if norm_of(self.doubt[v]) > max(0.05 * norm_of(m), rounding)]
+        return [v for v, m in self.value.items() if norm_of(self.doubt[v]) > max(BLUNT * norm_of(m), rounding)]
+
+    def resolution(self, rounding: float) -> float:
+        """The largest relative error, at a node above the rounding, that these differences would not tell."""
+        shares = (
+            DOUBTS * norm_of(self.doubt[v]) / norm_of(m) for v, m in self.value.items() if norm_of(m) * BLUNT > rounding
+        )
+        return max(shares, default=0.0)
 
 
 def products_of(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
@@ -107,18 +171,28 @@ def products_of(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
     return tuple({v: p[0].double() for v, p in found.items()} for found in (own, whole))  # type: ignore[return-value]
 
 
+def products_alone(operator: Any, direction: Vectors, piece: int) -> tuple[Vectors, Vectors] | None:
+    """products_of the operator of one piece; None where there is no such operator, or it cannot be evaluated."""
+    if not hasattr(operator, "single"):
+        return None
+    try:
+        return products_of(operator.single(piece), direction)
+    except (ValueError, RuntimeError):
+        return None
+
+
 def errors_alone(
-    operator: Any, direction: Vectors, found: list[tuple[Vectors, Vectors]], whole: Vectors | None, tolerance: float
+    operator: Any, direction: Vectors, found: list[Difference], whole: Vectors | None, tolerance: float
 ) -> list[float]:
-    """Error of the product of each example alone; whole: the batch's, beside which an example may be nothing."""
+    """Error of each piece's product, NaN beside a kink; whole: the batch's, beside which one may be nothing."""
     if not hasattr(operator, "single"):
         return []
     errors = []
-    for b, pair in enumerate(found):
-        try:
-            own, own_whole = products_of(operator.single(b), direction)
-            now = Expected.mean([pair]).errors(own, own_whole, operator.dtype, tolerance, whole)
-            errors.append(max(now.values(), key=nan_last))
-        except (ValueError, RuntimeError):
+    for b, difference in enumerate(found):
+        alone = None if difference.kink else products_alone(operator, direction, b)
+        if alone is None:
             errors.append(math.nan)
+            continue
+        now = Expected.mean([difference]).errors(*alone, operator.dtype, tolerance, whole)
+        errors.append(max(now.values(), key=nan_last))
     return errors

@@ -3,29 +3,27 @@
 Guards look for known causes of wrong numbers; this compares the numbers. One random direction r on all measured nodes
 gives H r from the engine and, from first derivatives of a float64 copy, (g(t r) - g(-t r)) / 2t for each example. The
 step t balances the two errors of a difference, the cut-off t^2 and the rounding 1/t: of a ladder of steps, the one
-whose neighbour agrees best.
+whose neighbour agrees best. Where a ReLU or a maximum changes sides within it, a smaller one (certify.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.certificate.causes import likely_cause, nan_last
-from runner.curvature.certificate.compare import Differences, Expected, errors_alone, products_of
+from runner.curvature.certificate.certify import certify
 from runner.curvature.certificate.plain import PlainOperator
+from runner.curvature.certificate.result import Certificate
 from runner.curvature.exact.blocks import exact_blocks
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.state import require_dag
 from runner.curvature.matrix_free.operators import CurvatureOperator, Part
-from runner.curvature.matrix_free.probes import norm_of, rademacher
 from runner.curvature.matrix_free.reference import Vectors
 
 EXACT_SIZE = 4000
@@ -55,39 +53,8 @@ class Certifiable(Protocol):
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors: ...
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """ok: every error is within the tolerance, and every difference was sharp enough to tell.
-
-    examples: relative error of the product of each example alone (empty where the operator cannot say); nodes: of the
-    batch's product, at each node; step: of the differences, relative to the size of the nodes' outputs; reasons: what
-    is wrong, the likely cause and the node. noun, piece: what nodes and examples are (groups of parameters, batches).
-    """
-
-    ok: bool
-    examples: tuple[float, ...]
-    nodes: dict[str, float]
-    tolerance: float
-    step: float
-    reasons: tuple[str, ...] = ()
-    noun: str = "node"
-    piece: str = "example"
-
-    def __str__(self) -> str:
-        verdict = "certified" if self.ok else "NOT certified"
-        worst = max(self.nodes, key=lambda v: nan_last(self.nodes[v]))
-        lines = [
-            f"{verdict}: products against differences of gradients, step {self.step:.0e}, "
-            f"tolerance {self.tolerance:.0e}",
-            f"  batch: largest relative error {self.nodes[worst]:.1e}, at {self.noun} {worst!r}",
-        ]
-        if self.examples:
-            pieces = f"{self.piece}es" if self.piece.endswith("h") else f"{self.piece}s"
-            b = max(range(len(self.examples)), key=lambda i: nan_last(self.examples[i]))
-            lines.append(f"  {len(self.examples)} {pieces} alone: largest {self.examples[b]:.1e}, of {self.piece} {b}")
-        return "\n".join([*lines, *(f"  {reason}" for reason in self.reasons)])
-
-
+@torch.inference_mode(False)
+@torch.enable_grad()
 def verify(
     target: Dag | Any,
     x: Tensor | None = None,
@@ -123,7 +90,7 @@ def verify(
     """
     if not isinstance(target, Dag):
         operator = _operator(target, at, gradient, groups)
-        return _certify([("products", operator)], operator, generator, tolerance, ())
+        return certify([("products", operator)], operator, generator, tolerance, ())
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
     if blocks is not None:
@@ -144,7 +111,7 @@ def verify(
     elif sum(operator.sizes.values()) <= EXACT_SIZE and part == "total":
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
         methods.append(("exact blocks", _Blocks(operator, of_dag)))
-    return _certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)
+    return certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)
 
 
 def _operator(
@@ -180,64 +147,3 @@ class _Blocks:
             return blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
 
         return {v: sum(r.to(block(v, w)) @ block(v, w).mT for w, r in directions.items()) for v in self.nodes}  # type: ignore[misc]
-
-
-def _certify(
-    methods: list[tuple[str, Any]],
-    operator: Any,
-    generator: torch.Generator | None,
-    tolerance: float | None,
-    reasons: tuple[str, ...],
-    singles: bool = True,
-) -> Certificate:
-    reference = operator.reference() if hasattr(operator, "reference") else operator
-    double = getattr(reference, "double", True)
-    if tolerance is None:
-        tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
-        tolerance = tolerance if double else max(tolerance, 1e-2)
-    scales = getattr(reference, "scales", {})
-    signs = {v: rademacher((operator.sizes[v],), torch.float64, generator) for v in operator.nodes}
-    device, dtype = getattr(operator, "device", torch.device("cpu")), torch.float64 if double else operator.dtype
-    direction = {v: (s * scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
-    differences = Differences(reference, direction)
-    found = [differences.best(b, tolerance) for b in range(reference.examples)]
-    expected = Expected.mean(found, getattr(reference, "weights", None))
-    problems, errors, rounding, products = list(reasons), dict.fromkeys(operator.nodes, 0.0), 0.0, []
-    for name, method in methods:
-        try:
-            products.append((name, *products_of(method, direction)))
-        except (ValueError, RuntimeError) as error:
-            problems.append(f"{name}: {error}")
-            errors = dict.fromkeys(errors, math.nan)
-    beside = products[0][2] if products else None
-    alone = errors_alone(operator, direction, found, beside, tolerance) if singles else []
-    singly = bool(alone) and all(e <= tolerance for e in alone)
-    for name, own, whole in products:
-        rounding = max(rounding, 1e-6 * max(norm_of(w) for w in whole.values()))
-        now = expected.errors(own, whole, operator.dtype, tolerance)
-        if not max(now.values(), key=nan_last) <= tolerance:
-            cause = likely_cause(operator, reference, direction, own, expected.value, now, tolerance, singly)
-            problems.append(f"{name} are wrong: {cause}")
-        errors = {v: max(errors[v], now[v], key=nan_last) for v in errors}
-    if any(not e <= tolerance for e in alone) and not problems:
-        worst = max(range(len(alone)), key=lambda b: nan_last(alone[b]))
-        piece = getattr(operator, "piece", "example")
-        problems.append(f"the product of {piece} {worst} alone is wrong, and that of the batch is not: errors cancel")
-    problems += _unsettled(expected, differences, rounding)
-    if not double:
-        problems.append("note: no float64 copy could be made, differences are in the network's own precision")
-    ok = all(p.startswith("note:") for p in problems)
-    noun, piece = getattr(operator, "noun", "node"), getattr(operator, "piece", "example")
-    return Certificate(ok, tuple(alone), errors, tolerance, differences.step, tuple(problems), noun, piece)
-
-
-def _unsettled(expected: Expected, differences: Differences, rounding: float) -> list[str]:
-    """Why the differences themselves cannot be believed."""
-    if not all(bool(m.isfinite().all()) for m in expected.value.values()):
-        return ["the gradients are not finite near this point"]
-    bad = expected.blunt(rounding)
-    bad = [v for v in bad if norm_of(expected.doubt[v]) > differences.noise()] if bad else []
-    if not bad:
-        return []
-    nodes = f"{getattr(differences.reference, 'noun', 'node')}s {bad}"
-    return [f"the differences do not settle at {nodes}: the network has a kink here (a ReLU at 0), or is not smooth"]

@@ -19,6 +19,16 @@ def node_failure(name: str, inputs: Sequence[object], error: Exception) -> Measu
     return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
 
 
+def batch_failure(given: Sequence[object], target: Sequence[object], error: Exception) -> MeasurementError:
+    """The error of a module or its loss on a batch, with what they were given."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    inputs, targets = (", ".join(map(describe, values)) or "nothing" for values in (given, target))
+    return MeasurementError(
+        f"loss(module(input), target) failed on input {inputs} and target {targets}: {type(error).__name__}: {text}. "
+        "Check the shapes and dtypes of the data and the range of the labels"
+    )
+
+
 def describe(value: object) -> str:
     """Shape and dtype of a tensor, type name of anything else."""
     if isinstance(value, Tensor):

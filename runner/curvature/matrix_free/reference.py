@@ -116,21 +116,26 @@ class FiniteDifferences:
 
     def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
         """The product of the part with the direction, for one example."""
+        return self.difference_at(direction, example, step, 0.0)
+
+    def difference_at(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
+        """The same at another place on the line of the direction, in its lengths: on one side of a kink."""
         with self.quiet():
             if self.part == "gauss_newton":
-                return self._gauss_newton(direction, example, step)
-            total = central(lambda shift: self.gradient(shift, example), direction, step)
+                return self._gauss_newton(direction, example, step, centre)
+            total = central(lambda shift: self.gradient(shift, example), direction, step, centre)
             if self.part == "total":
                 return total
-            curved = self._gauss_newton(direction, example, step)
+            curved = self._gauss_newton(direction, example, step, centre)
             return {v: total[v] - curved[v] for v in total}
 
-    def _gauss_newton(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
+    def _gauss_newton(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
         """J^T A J r: J r from outputs, A u from gradients of the loss by the output, J^T by one backward pass."""
         with torch.no_grad():
-            ends = [self.output({v: s * step * r for v, r in direction.items()}, example) for s in (1, -1)]
+            places = (centre + step, centre - step)
+            ends = [self.output({v: s * r for v, r in direction.items()}, example) for s in places]
         tangent = (ends[0] - ends[1]) / (2 * step)
-        leaves = {v: torch.zeros_like(r, requires_grad=True) for v, r in direction.items()}
+        leaves = {v: (centre * r).detach().requires_grad_() for v, r in direction.items()}
         output = self.output(leaves, example)
 
         def slope(at: Tensor) -> Tensor:
@@ -202,8 +207,10 @@ class FiniteDifferences:
         )
 
 
-def central(field: Callable[[Vectors], Vectors], direction: Mapping[str, Tensor], step: float) -> Vectors:
-    """(field(step r) - field(-step r)) / (2 step)."""
-    ahead = field({v: step * r for v, r in direction.items()})
-    behind = field({v: -step * r for v, r in direction.items()})
+def central(
+    field: Callable[[Vectors], Vectors], direction: Mapping[str, Tensor], step: float, centre: float = 0.0
+) -> Vectors:
+    """(field((centre + step) r) - field((centre - step) r)) / (2 step)."""
+    ahead = field({v: (centre + step) * r for v, r in direction.items()})
+    behind = field({v: (centre - step) * r for v, r in direction.items()})
     return {v: (ahead[v] - behind[v]).detach() / (2 * step) for v in ahead}

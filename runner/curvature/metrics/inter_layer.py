@@ -81,7 +81,10 @@ def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
 
 
 def negative_curvature_mass(matrix: Tensor) -> float:
-    """m^-(H) = sum of |eigenvalues| below zero of a symmetric matrix (Definition 82)."""
+    """m^-(H) = sum of |eigenvalues| below zero of a symmetric matrix (n, n) (DAG paper, Definition 82), in its units.
+
+    Raises torch.linalg.LinAlgError for a matrix that is not finite.
+    """
     return float(-torch.linalg.eigvalsh(matrix.double()).clamp_max(0).sum())
 
 

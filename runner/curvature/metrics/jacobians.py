@@ -32,7 +32,10 @@ def block_jacobians(dag: Dag, x: Tensor, nodes: Iterable[str] | None = None) -> 
 
 
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
-    """Batch mean of sigma_max(D_up) of every edge."""
+    """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
+
+    jacobians: D_up of each edge, (B, d_u, d_p), any floating dtype; taken in float64. NaN where an entry is.
+    """
     return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
 
 

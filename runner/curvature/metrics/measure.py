@@ -43,6 +43,8 @@ SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def inter_layer_metrics(
     dag: Dag,
     x: Tensor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,11 +38,15 @@ def scalar_loss(value: Any) -> Tensor:
 def check_loss(
     model: Model, parameters: Named, rows: Rows, batch: Batch, chunk: int | None, needs_mean: str, rowwise: bool
 ) -> None:
-    """Raises MeasurementError for a loss that is random, a sum, or, where the reason `needs_mean` is given, not the
-    mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into. rowwise:
-    the output must have its examples' rows in their order."""
+    """Raises MeasurementError for a loss that is not finite, random, a sum, or, where the reason `needs_mean` is given,
+    not the mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into.
+    rowwise: the output must have its examples' rows in their order."""
     with model.differentiable(), torch.no_grad():
         whole, again = (float(model.value(parameters, batch)) for _ in range(2))
+        if not math.isfinite(whole):
+            raise MeasurementError(
+                f"the loss of the first batch is not finite ({whole}): look at the weights and the data"
+            )
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
         count = rows.count(batch)

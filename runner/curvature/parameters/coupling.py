@@ -75,6 +75,8 @@ def discarded_coupling(
     return DiscardedCoupling(value, low, high, used, "", diagonal, off)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def group_metrics(
     operator: ParameterOperator,
     pairs: Iterable[Pair] | None = None,

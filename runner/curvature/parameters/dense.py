@@ -53,6 +53,8 @@ class NodeParameters:
     own: Tensor
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def parametric_terms(
     dag: Dag,
     x: Tensor,
@@ -114,7 +116,12 @@ class ParameterHessian:
 def parameter_hessian(
     dag: Dag, x: Tensor, y: Tensor, *, memory_budget: int = MEMORY_BUDGET, check: bool = True
 ) -> ParameterHessian:
-    """Hessian of the mean loss in all parameters: blocks of the copies of a shared weight added up (Remark 49)."""
+    """The Hessian of the mean loss in all parameters of the nodes, (P, P): d2 L / d theta d theta'.
+
+    Blocks of the copies of a shared weight are added up (DAG paper, Remark 49), so that each parameter has one span of
+    rows. Exact, from curvature routing and one backward pass per parameter; ParameterOperator takes an unmodified
+    module and needs no matrix. Raises ValueError as exact_blocks does, and where no node has parameters.
+    """
     names = _with_parameters(dag, None)
     blocks = parametric_blocks(dag, x, y, names, memory_budget=memory_budget, check=check)
     spans: dict[str, slice] = {}
@@ -169,7 +176,7 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
         # A parameter that the node does not use has gradient zero, kept differentiable for the loop below.
         s = (output.flatten(1) * u).sum() + sum((0 * p).sum() for p in parameters.values())
         grads = torch.autograd.grad(s, list(parameters.values()), create_graph=True)
-    by_theta = torch.cat([(g + 0 * u.sum()).flatten() for g in grads])
+        by_theta = torch.cat([(g + 0 * u.sum()).flatten() for g in grads])
     wrt = [u, *values.values(), *parameters.values()]
     columns: list[list[Tensor]] = []
     with second_derivatives(f"node {node.name!r}"):

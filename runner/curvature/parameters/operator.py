@@ -7,10 +7,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from runner.curvature.graph.copies import deep_copy
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
 from runner.curvature.graph.memory import MEMORY_BUDGET
 from runner.curvature.graph.state import differentiable_copy, refuse_autocast
 from runner.curvature.graph.tracing.calls import unwrapped
@@ -295,7 +295,12 @@ class ParameterOperator(SymmetricOperator):
         first = next(iter(self.data))
         rows, counts = self.batches.rows, self.batches.counts
         few = few_examples(rows, first, self._loss_of)
-        self._loss_of(few)
+        try:
+            self._loss_of(few)
+        except (RuntimeError, IndexError, TypeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error
         v = torch.ones(self.shape[0], dtype=self.dtype, device=self.device)
 
         def needs(keep: bool) -> Need:

@@ -25,6 +25,7 @@ QUESTIONS = {
     "confirmed": "the statement holds",
     "not reproduced": "outside the margin",
     "refuted": "the statement does not hold",
+    "slip": "off as printed; nothing rests on it",
     "undecided": "the interval straddles the margin",
     "no power": "the test cannot decide",
     "fitted": "the protocol was chosen looking at these numbers",

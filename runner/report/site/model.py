@@ -16,13 +16,14 @@ from runner.store.tables import read_json
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")
 BAD = ("not reproduced", "refuted", "above bound")
-NEUTRAL = ("fitted", "by construction", "not comparable")
+NEUTRAL = ("slip", "fitted", "by construction", "not comparable")
 ORDER = (
     "identical",
     "reproduced",
     "confirmed",
     "not reproduced",
     "refuted",
+    "slip",
     "undecided",
     "no power",
     "fitted",

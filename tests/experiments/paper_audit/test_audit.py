@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.paper_audit import held_out, sharpness, slips
+from experiments.paper_audit import held_out, sharpness, slips, stored
 from experiments.paper_audit.command import main
 from experiments.paper_audit.dag import untrained
 from experiments.paper_audit.formula import CLASSES, Formula, Outcome, Paper, verdict
@@ -100,6 +100,22 @@ def committed() -> list[dict]:
     return json.loads((DOCS / "errata.json").read_text(encoding="utf-8"))
 
 
+def test_cells_beside_the_protocol_enter_no_erratum(tmp_path: Path) -> None:
+    """Rounding, orders of other seeds and further seeds are measured in the same store; the paper has none of them."""
+    own = {"seed": 42, "params": {"activation": "silu"}, "settings": {"training": {"order": "published"}}}
+    beside = [
+        own | {"settings": {"training": {"perturbation": 1e-7}}},
+        own | {"settings": {"training": {"order_seed": 43}}},
+        own | {"seed": 100},
+        own | {"params": {"activation": "gelu"}},
+    ]
+    for i, cell in enumerate([own, *beside]):
+        folder = tmp_path / "exp3_gn_gap" / "cells" / str(i)
+        folder.mkdir(parents=True)
+        (folder / "cell.json").write_text(json.dumps(cell))
+    assert [path.name for path in stored.cells("exp3_gn_gap", tmp_path, activation="silu")] == ["0"]
+
+
 def _words(text: str) -> str:
     return re.sub(r"[-−+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
 
@@ -107,13 +123,13 @@ def _words(text: str) -> str:
 @pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
 def test_committed_errata_are_those_of_the_code(of: Paper) -> None:
     """Texts, classes and heirs to the letter; instances, of the clauses that are quick to check, to their digits."""
-    stored = [entry for entry in committed() if entry["paper"] == of.key]
+    written = [entry for entry in committed() if entry["paper"] == of.key]
     quick = [f for f in of.formulas if f.root][:8]
     rows = [_blank(of, f) if f not in quick else check(of, f) for f in of.formulas]
     fresh = entries(of, rows)
-    assert [e["place"] for e in fresh] == [e["place"] for e in stored]
+    assert [e["place"] for e in fresh] == [e["place"] for e in written]
     page = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
-    for new, old in zip(fresh, stored, strict=True):
+    for new, old in zip(fresh, written, strict=True):
         for key in ("id", "class", "printed", "corrected", "authors", "consequence", "defence", "heirs"):
             assert new[key] == old[key], f"{new['id']}: run make errata"
         assert _words(new["experiments"]) == _words(old["experiments"]), f"{new['id']}: run make errata"

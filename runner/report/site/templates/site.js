@@ -2,7 +2,7 @@
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
   const PAGE = 100, GOOD = ["identical", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
-  const NEUTRAL = ["fitted", "by construction", "not comparable"];
+  const NEUTRAL = ["slip", "fitted", "by construction", "not comparable"];
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const sign = { good: "✓", bad: "✗", neutral: "–", open: "○" };
   const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from experiments.dag.exp1.notes import norms_note
-from experiments.dag.exp1.spectral_norm import DEEPER
+from experiments.dag.protocol.companions import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from experiments.printed import statements
 from runner.contract.schema import SettingError

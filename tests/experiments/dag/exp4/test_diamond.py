@@ -6,9 +6,11 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.dag.exp4 import across
 from experiments.dag.exp4.diamond import Exp4Diamond
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.protocol.scores import jackknife
+from experiments.paper_audit.stored import cells
 from experiments.printed import statements
 from runner.contract.experiment import Context, SettingError
 from runner.curvature import block_metrics, resonance, split_blocks
@@ -128,6 +130,40 @@ def test_claims_follow_the_tables(experiment, tables):
     kept = distances.assign(R_examples=1.0 + 0.01 * distances["seed"])
     assert verdict("weakened cancellation", distances=kept.assign(R=after)) == "confirmed"
     assert verdict("weakened cancellation", distances=kept.assign(R=1 / after)) == "refuted"
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, pd.DataFrame]:
+    """Tables of the committed cells: the published networks."""
+    found = list(cells("exp4_diamond"))
+    return {
+        name: pd.concat([pd.read_csv(cell / f"{name}.csv.gz") for cell in found], ignore_index=True)
+        for name in ("distances", "merge", "networks", "origin")
+    }
+
+
+def test_r_across_the_branches_is_the_papers_quantity(stored):
+    """Printed ‖T‖ over printed gap is the authors' R(2); two digits each, and a quotient of means."""
+    own = across.shares(stored["merge"])
+    assert len(own) == 9 and all(0.98 < share < 1.03 for share in own.values())
+    halved = across.shares(stored["merge"].assign(gn=stored["merge"]["gn"] / 2))
+    assert not any(0.98 < share < 1.03 for share in halved.values())
+
+
+def test_the_printed_ratios_are_not_found_on_it(stored):
+    lost = across.losses(stored["distances"])
+    assert len(lost) == 4 * (1 + 3) and not any(0.28 <= 1 - v <= 0.39 for v in lost.values())
+    relu = [v for k, v in lost.items() if k[2] == "relu"]
+    assert 0.28 < min(relu) < 0.29 and 0.38 < max(relu) < 0.39  # the printed range, as a loss
+    assert [n for n in across.notes(stored) if "So the sentence is off" in n]
+
+
+def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experiment, stored):
+    (found,) = [c for c in experiment.analyse(stored).claims() if c.name == "H4.2a decay"]
+    assert found.verdict == "refuted" and "refuted: k=2 cat+silu, k=3 cat+silu" in found.variants
+    other = {**stored, "origin": stored["origin"].assign(initial="named")}
+    (unknown,) = [c for c in experiment.analyse(other).claims() if c.name == "H4.2a decay"]
+    assert unknown.verdict == "no power"
 
 
 def test_jackknife_gives_the_mean_and_its_error():

@@ -1,0 +1,70 @@
+"""Claims and verdicts put together: parts of a statement, its variants, and what the errata say of it.
+
+`runner.stats.judge` is the face.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from runner.contract.claim import Claim, Verdict
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a statement from those on its parts."""
+    kinds = set(verdicts)
+    if "refuted" in kinds:
+        return "refuted"
+    if "slip" in kinds:
+        return "slip"
+    if "no power" in kinds:
+        return "no power"
+    if "confirmed" in kinds:
+        return "confirmed"
+    return next((v for v in ("by construction", "not comparable") if v in kinds), "empty")  # type: ignore[return-value]
+
+
+def marked(verdicts: Mapping[str, str]) -> str:
+    """'confirmed: L=8, L=10; no power: L=12'."""
+    by: dict[str, list[str]] = {}
+    for name, verdict in verdicts.items():
+        by.setdefault(verdict, []).append(name)
+    return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by.items())
+
+
+def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
+    """One row from the claims of one statement under several variants: `main` decides, the others are marks.
+
+    Without `main` the variants are parts of the statement (`overall`). Raises ValueError for no claims at all.
+    """
+    if not claims:
+        raise ValueError("expected the claims of at least one variant, found none")
+    if main is not None and main in claims:
+        chosen = claims[main]
+    else:
+        verdict = overall([c.verdict for c in claims.values()])
+        chosen = next((c for c in claims.values() if c.verdict == verdict), next(iter(claims.values())))
+    marks = {name: c.verdict for name, c in claims.items()}
+    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)]
+    worst = max(needed) if needed and main is None else chosen.seeds_needed
+    return replace(chosen, variants=marked(marks) if len(marks) > 1 else chosen.variants, seeds_needed=worst)
+
+
+def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
+    """One row for each name among (variant, claim), in the order in which the names first occur (`together`)."""
+    by: dict[str, dict[str, Claim]] = {}
+    for variant, found in claims:
+        by.setdefault(found.name, {})[variant] = found
+    return [together(variants, main) for variants in by.values()]
+
+
+def slip(made: Claim, where: str) -> Claim:
+    """A refuted claim about a statement of which the errata say that nothing rests on it; any other as it is.
+
+    where: the root cause in the errata, for example "scalar.phases, class B".
+    """
+    if made.verdict != "refuted":
+        return made
+    return replace(made, verdict="slip", detail=f"errata: {where}; {made.detail}")

@@ -1,0 +1,64 @@
+"""One verdict from what each of several data sets shows. `runner.stats.judge` is the face."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runner.contract.claim import Statement, Verdict
+from runner.stats.equivalence import FEWEST_SEEDS
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The rule by which data sets make one verdict.
+
+    share: of the data sets with power that have to show it for *confirmed*; least: how many with power are needed.
+    """
+
+    share: float = 0.8
+    least: int = FEWEST_SEEDS
+
+
+def votes(found: Mapping[int, str], rule: Votes) -> tuple[Verdict, str]:
+    """One verdict from what each data set shows: "yes", "no", "opposite", or "mute" (a test without power).
+
+    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at most half show it,
+    or more than 1 − share show the opposite; no power: between the two, or fewer than `least` with power; empty: no
+    data set at all. An effect of exactly zero shows neither and counts as "no".
+    """
+    if not found:
+        return "empty", "no data set"
+    heard = [finding for finding in found.values() if finding != "mute"]
+    count = {finding: heard.count(finding) for finding in ("yes", "no", "opposite")}
+    text = f"{count['yes']} of {len(heard)} data sets show it"
+    if count["opposite"]:
+        text += f", {count['opposite']} the opposite"
+    if len(heard) < len(found):
+        text += f"; {len(found) - len(heard)} without power"
+    if len(heard) < rule.least:
+        return "no power", f"{text}; at least {rule.least} are needed"
+    shown, against = count["yes"] / len(heard), count["opposite"] / len(heard)
+    if shown >= rule.share and not count["opposite"]:
+        return "confirmed", text
+    if shown <= 0.5 or against > 1 - rule.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
+        return "refuted", text
+    return "no power", text
+
+
+def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
+    """How many data sets would decide votes without power, were their shares those seen.
+
+    As many as bring `least` with power, where some tests have it; inf where none has (values within a data set lack,
+    not data sets) and where the share itself lies between a half and `share`, which no number changes.
+    """
+    heard = sum(finding != "mute" for finding in found.values())
+    if not found:
+        return float(rule.least)
+    return math.inf if not heard or heard >= rule.least else float(math.ceil(rule.least * len(found) / heard))
+
+
+def vote_of(value: float, statement: Statement) -> str:
+    """The vote of a data set whose quantity is `value`."""
+    return "mute" if math.isnan(value) else "yes" if statement.holds(value) else "no"

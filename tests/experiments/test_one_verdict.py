@@ -1,0 +1,162 @@
+"""One number, and one statement, has one verdict wherever it appears: over the committed reports."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from docs.verdict_table import KEPT
+from tests.experiments.verdicts import Reports, contradict, counted, findings, in_words, rows
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTPUTS = ROOT / "outputs"
+MAXIMUM = "the statement bounds the largest discrepancy, the row with that value is one activation's mean"
+J1 = "another clause of the theorem"
+APART = {
+    ("exp1_resonance", "negative exponent at init", "dag.remark27.necessary"): "a sign measured; an equivalence",
+    ("exp1_resonance", "negative exponent at init", "dag.remark30"): "a sign measured; sufficiency of s ρ < 1",
+    ("exp1_resonance", "decay after training", "dag.remark38"): "a decay measured; the display of a mean",
+    ("exp1_resonance", "cancellation", "dag.remark38"): "the explanation, measured; the display of a mean",
+    ("exp2_bottleneck", "rank bound, mean", "dag.prop31"): "the mean over a batch; one example",
+    ("exp2_bottleneck", "rank bound, mean", "dag.prop31.text"): "the mean over a batch; one example",
+    ("exp3_stochastic", "discrepancy at init", "abs_rel_discrepancy_percent"): MAXIMUM,
+    ("exp3_stochastic", "discrepancy at the end", "abs_rel_discrepancy_percent"): MAXIMUM,
+    ("exp6_resnet18", "gap of the SiLU ResNet at init", "C"): "a gap; a coupling",
+    ("hsr_gradient", "Proposition 1", "hsr.proposition1"): "at fixed weights; to the letter",
+    ("scalar_spectrum", "normalising_sharpens", "outliers"): "a factor; a count",
+    ("ws_bound", "Theorem 7", "ws.theorem7"): "along rays; to the letter",
+    ("ws_bound", "tighter than Chebyshev's", "ws.theorem1"): "a comparison of inequalities; the bound",
+    ("ws_bound", "tighter than Chebyshev's", "ws.discussion.square"): "a comparison; a direction",
+    ("ws_bound", "tighter than Chebyshev's", "ws.discussion.trace"): "a comparison; a direction",
+    **{
+        ("attention_newton", name, f"attention.theorem_j.1.{clause}"): J1
+        for name in ("order", "time of an iteration")
+        for clause in ("loss", "convexity", "minimiser", "convergence", "recovery")
+    },
+}
+"""(experiment, statement, row) -> why the two do not speak of one print, although place or number are the same."""
+
+
+def test_no_print_has_two_verdicts():
+    assert not Reports(OUTPUTS).quarrels()
+
+
+def test_what_may_be_one_print_is_linked_or_told_apart():
+    assert set(Reports(OUTPUTS).unlinked()) == set(APART)  # nothing missing, and no reason left without its pair
+
+
+def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row: str) -> Reports:
+    """A copy of the tables with another verdict in the row that has these values."""
+    for name in ("claims.csv", "scorecard.csv"):
+        for path in OUTPUTS.glob(f"*/{name}"):
+            target = outputs / path.relative_to(OUTPUTS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    path = outputs / experiment / f"{table}.csv"
+    found = rows(path)
+    (changed,) = [r for r in found if all(r[k] == v for k, v in row.items())]
+    changed["verdict"] = verdict
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    return Reports(outputs)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "table", "verdict", "row"),
+    [
+        ("exp1_deep", "claims", "confirmed", {"name": "start of the U"}),
+        ("exp1_resonance", "scorecard", "undecided", {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"}),
+        ("exp5_attention", "claims", "confirmed", {"name": "ReLU network MSE at the end"}),
+        ("scalar_spectrum", "claims", "confirmed", {"name": "phases"}),
+        ("paper_audit", "claims", "refuted", {"name": "ws.theorem3"}),
+        ("ws_bound", "claims", "confirmed", {"name": "Theorem 7 without a condition on the weights"}),
+    ],
+)
+def test_a_second_verdict_is_noticed(tmp_path, experiment, table, verdict, row):
+    assert with_verdict(tmp_path, experiment, table, verdict, **row).quarrels()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "quarrel"),
+    [
+        (("identical", "confirmed", "holds"), False),
+        (("undecided", "no power"), False),
+        (("not reproduced", "refuted", "fitted", "not measured"), False),
+        (("by construction", "holds"), False),
+        (("by construction", "refuted"), True),
+        (("confirmed", "slip"), True),
+        (("confirmed", "undecided"), True),
+    ],
+)
+def test_words_for_one_finding(verdicts, quarrel):
+    assert contradict(verdicts) is quarrel
+
+
+def test_findings_and_manifests_say_what_the_tables_say():
+    assert not list(findings(OUTPUTS))
+    assert not list(counted(OUTPUTS))
+
+
+def test_what_has_no_power_says_how_many_seeds_would_decide_it():
+    """Or "inf": none would. What is missing would leave the reader to think that nobody looked."""
+    bare = [
+        (path.parent.name, row["name"] if "name" in row else row["metric"])
+        for table, verdict in (("claims", "no power"), ("scorecard", "undecided"))
+        for path in sorted(OUTPUTS.glob(f"*/{table}.csv"))
+        for row in rows(path)
+        if row["verdict"] == verdict and row["seeds_needed"] in ("", "nan")
+    ]
+    assert not bare
+
+
+def test_another_heading_or_count_is_noticed(tmp_path):
+    for name in ("claims.csv", "scorecard.csv", "findings.md", "manifest.json"):
+        (tmp_path / "exp4_diamond").mkdir(exist_ok=True)
+        shutil.copy(OUTPUTS / "exp4_diamond" / name, tmp_path / "exp4_diamond" / name)
+    assert not list(findings(tmp_path)) and not list(counted(tmp_path))
+    page = tmp_path / "exp4_diamond" / "findings.md"
+    text = page.read_text()
+    page.write_text(text.replace("## What held", "## What did not hold").replace("## What did not\n", "## What held\n"))
+    assert list(findings(tmp_path))
+    record = json.loads((page.parent / "manifest.json").read_text())
+    record["claims"]["refuted"] += 1
+    (page.parent / "manifest.json").write_text(json.dumps(record))
+    assert list(counted(tmp_path))
+
+
+def experiments_with_reports() -> dict[str, dict[str, int]]:
+    """experiment -> verdict -> number of rows, where a report is committed."""
+    found = {}
+    for path in sorted(OUTPUTS.glob("*/manifest.json")):
+        own = [r["verdict"] for name in ("scorecard", "claims") for r in rows(path.parent / f"{name}.csv")]
+        found[path.parent.name] = {v: own.count(v) for v in dict.fromkeys(own)}
+    return found
+
+
+def test_the_readme_counts_what_the_tables_hold():
+    text = (ROOT / "README.md").read_text()
+    for name, counts in experiments_with_reports().items():
+        assert in_words(text, name) == {v: n for v, n in counts.items() if v in KEPT}, name
+
+
+def test_the_start_page_counts_what_the_tables_hold():
+    cards = re.split(r'<h3 id="card-', (OUTPUTS / "index.html").read_text())[1:]
+    told = {card.partition('"')[0]: card.partition("</article>")[0] for card in cards}
+    for name, counts in experiments_with_reports().items():
+        tiles = re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+?)<", told[name])
+        assert {verdict: int(n) for n, verdict in tiles} == counts, name
+
+
+def test_the_errata_say_what_the_audit_says():
+    entries = json.loads((ROOT / "docs" / "errata" / "errata.json").read_text())
+    decided: dict[str, set[str]] = {}  # place -> verdicts of its clauses
+    for row in rows(OUTPUTS / "paper_audit" / "claims.csv"):
+        decided.setdefault(row["where"].partition(", ")[2], set()).add(row["verdict"])
+    words = {"wrong": "refuted", "slip": "slip"}
+    for entry in [e for e in entries if e["verdict"] in words]:
+        assert all(words[entry["verdict"]] in decided[place] for place in entry["heirs"]), entry["id"]
