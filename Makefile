@@ -8,6 +8,7 @@ OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
 EXPERIMENT ?=
+ONLY ?=
 EXPERIMENTS = $(or $(EXPERIMENT),$(basename $(notdir $(wildcard conf/experiment/*.yaml))))
 
 # $(call each,COMMAND of experiment $$e): all of them, whatever fails; then status 1 with the names, 130 at Ctrl-C.
@@ -46,9 +47,8 @@ lint: $(READY) ## ruff: rules and format
 types: $(READY) ## mypy
 	$(BIN)/mypy
 
-bench: $(READY) ## every benchmark: two ways in one run, printed as ratios
-	@for b in $(basename $(notdir $(wildcard tests/bench/bench_*.py))); do \
-	  echo "== $$b"; $(BIN)/python -m tests.bench.$$b || exit 1; done
+bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory:convnet': some)
+	$(BIN)/python -m tests.bench --page docs/benchmarks.json $(ONLY)
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 	$(call each,$(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
+from runner.training.allocator import keep_freed_memory
 from runner.training.backprop import gradient_function, loss_value
 from runner.training.order import Order, StreamOrder
 from runner.training.steps import Steps, StreamAugment, steps_of
@@ -100,6 +101,7 @@ def train(
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
+    keep_freed_memory()
     device = next(network.parameters()).device
     train_split, test_split = train_split.to(device), test_split.to(device)
     parameters = flatten_parameters(network)

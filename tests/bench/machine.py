@@ -5,29 +5,43 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import torch
 
 from runner.curvature.metrics.operations import Operations
 
+T = TypeVar("T")
 
-def seconds(function: Callable[[], object], repeats: int) -> float:
-    """Smallest CPU time of `repeats` calls after one to warm up."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
+
+def seconds(function: Callable[[], T]) -> tuple[T, float]:
+    """What a call gives, and its CPU seconds."""
+    start = time.process_time()
+    found = function()
+    return found, time.process_time() - start
+
+
+def in_turns(*functions: Callable[[], object], repeats: int, warm: bool = False) -> list[tuple[float, ...]]:
+    """CPU seconds of `repeats` calls of each function, one after the other in every round, after one to warm up
+    (warm: they have been called before)."""
+    for function in () if warm else functions:
         function()
-        times.append(time.process_time() - start)
-    return min(times)
+    times: list[list[float]] = [[] for _ in functions]
+    for _ in range(repeats):
+        for function, found in zip(functions, times, strict=True):
+            start = time.process_time()
+            function()
+            found.append(time.process_time() - start)
+    return [tuple(found) for found in times]
 
 
 @cache
 def matmul_peak(n: int = 1024) -> float:
-    """Operations a second of a float32 product (n, n) x (n, n) on the threads that torch has."""
+    """Operations a second of a float32 product (n, n) x (n, n) on the threads that torch has: the best of 10."""
     a, b = torch.randn(n, n), torch.randn(n, n)
     out = torch.empty(n, n)
-    return 2 * n**3 / seconds(lambda: torch.mm(a, b, out=out), 5)
+    (times,) = in_turns(lambda: torch.mm(a, b, out=out), repeats=10)
+    return 2 * n**3 / min(times)
 
 
 def operations(function: Callable[[], object]) -> float:
@@ -35,9 +49,3 @@ def operations(function: Callable[[], object]) -> float:
     with Operations() as counted:
         function()
     return counted.total
-
-
-def share(count: float, took: float) -> str:
-    """Operations, their rate, and the share of the matmul peak."""
-    peak = matmul_peak()
-    return f"{count / 1e9:.2f} Gflop at {count / took / 1e9:.0f} Gflop/s, {count / took / peak:.0%} of the matmul peak"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 
@@ -62,7 +63,13 @@ class Rows:
         parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
         return [(self._input(given, part, count), self._target(target, part, count)) for part in parts]
 
-    def _input(self, given: Any, part: slice, count: int) -> Any:
+    def spread(self, batch: Batch, size: int) -> Batch:
+        """`size` examples from the first to the last, evenly spread over the batch."""
+        count = self.count(batch)
+        index = torch.linspace(0, count - 1, size).round().long()
+        return self._input(batch[0], index, count), self._target(batch[1], index, count)
+
+    def _input(self, given: Any, part: slice | Tensor, count: int) -> Any:
         args, kwargs = arguments_of(given)
         found, spec = tree_flatten_with_path((args, kwargs))
         leaves = [
@@ -70,15 +77,17 @@ class Rows:
         ]
         return tree_unflatten(leaves, spec)
 
-    def _target(self, target: Any, part: slice, count: int) -> Any:
+    def _target(self, target: Any, part: slice | Tensor, count: int) -> Any:
         leaves, spec = tree_flatten(target)
         return tree_unflatten([self._rows(leaf, part, count, True) for leaf in leaves], spec)
 
-    def _rows(self, leaf: Any, part: slice, count: int, several: bool) -> Any:
+    def _rows(self, leaf: Any, part: slice | Tensor, count: int, several: bool) -> Any:
         place = example_dim(leaf, count, self.batch_dim, several)
         if place is None:
             return leaf
         dim, rows = place
+        if isinstance(part, Tensor):
+            return leaf.unflatten(dim, (count, rows)).index_select(dim, part.to(leaf.device)).flatten(dim, dim + 1)
         return leaf.narrow(dim, part.start * rows, (part.stop - part.start) * rows)
 
 

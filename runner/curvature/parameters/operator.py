@@ -12,10 +12,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
 from runner.curvature.graph.memory import MEMORY_BUDGET
-from runner.curvature.graph.state import refuse_autocast
+from runner.curvature.graph.state import differentiable_copy, refuse_autocast
 from runner.curvature.graph.tracing.calls import unwrapped
 from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.matrix_free.base import SymmetricOperator
+from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.parameters.batches import Batch, Batches, Place, Rows
 from runner.curvature.parameters.block import ParameterBlock
 from runner.curvature.parameters.checks import check_loss, check_modes, scalar_loss
@@ -30,7 +31,7 @@ from runner.curvature.parameters.output import (
     known_loss,
     sampled_gradients,
 )
-from runner.curvature.parameters.plan import VECTORS, Course, Need, Plan, course, few_examples, plan
+from runner.curvature.parameters.plan import UNSEEN, VECTORS, Course, Need, Plan, course, few_examples, plan
 from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
@@ -57,7 +58,8 @@ class ParameterOperator(SymmetricOperator):
     memory_budget: bytes that products may take beside the network and its data: all batches' graphs are kept where they
     fit (a product then costs about two gradients, else three), and batches that do not fit are split by examples.
     `planned` says what was chosen and the peak that is expected; a RuntimeWarning that not even one example fits. (The
-    checks evaluate the loss of the first batch as a whole, without a graph.)
+    checks evaluate the loss of the first batch as a whole, without a graph, or of examples spread over it where that
+    does not fit.)
     progress(done, pieces) is called after every piece of a product. `products` counts products with one vector.
 
     It is certified by `runner.curvature.verify(operator)`, group by group and batch by batch.
@@ -212,7 +214,7 @@ class ParameterOperator(SymmetricOperator):
         self._check_weights()
         refuse_autocast((self.device.type,))
         with torch.inference_mode(False):
-            directions = self._split(v.to(self.device, self.dtype).clone(), sources)
+            directions = self._split(differentiable_copy(v.detach().to(self.device, self.dtype)), sources)
         wanted = [name for g in targets for name in self.layout.members[g]]
         total: Named = {}
         for done, (place, batch, weight) in enumerate(self.batches.pieces()):
@@ -343,7 +345,8 @@ class ParameterOperator(SymmetricOperator):
             needs = "use one batch that fits memory_budget and part='hessian', or a plain mean over the examples"
         elif self.part.endswith("fisher"):
             needs = "a Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
-        check_loss(self.model, self._leaves, self.batches.rows, batch, self.batches.chunk, needs, rowwise)
+        sample = self._checked(batch)
+        check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise)
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(self.shape[0], generator=generator).to(self.device, self.dtype)
         one, two = self.matvec(v), self.matvec(v)
@@ -363,6 +366,19 @@ class ParameterOperator(SymmetricOperator):
                 "the products are not those of a symmetric matrix: some operation of the module has a wrong second "
                 "derivative. verify(ParameterOperator(..., check=False)) names the group of parameters"
             )
+
+    def _checked(self, batch: Batch) -> Batch:
+        """What the loss is checked on: the batch where one evaluation of it fits the budget, else as many examples as
+        do, spread over all of it, since a batch may be ordered by its classes."""
+        rows, chunk = self.batches.rows, self.batches.chunk
+        if chunk is None:
+            return batch
+        few, count = few_examples(rows, batch, self._loss_of, 8), rows.count(batch)
+        each = max(allocations(lambda: self._loss_of(few)), default=0) / rows.count(few)
+        most = max(2 * chunk, 8, int(self._budget / (UNSEEN * max(1.0, each))))
+        if most >= count or rows.count(few) == count:
+            return batch
+        return rows.spread(batch, most)
 
     def _state(self) -> tuple[list[tuple[int, int]], float]:
         """Identity and version of parameters and buffers, and their sum: a change through .data has no version."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import jvp
 
 from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
@@ -28,14 +29,14 @@ class BatchHessian:
         self.model, self.batch, self.keep = model, batch, keep
         self.parameters = parameters
         self.mode: Mode = "kept graph" if keep else "forward over reverse"
-        self._gradients: Named | None = None
+        self._gradients: dict[str, GradientEdge] | None = None
 
     def value(self, parameters: Mapping[str, Tensor]) -> Tensor:
         return self.model.value(parameters, self.batch)
 
-    def graph(self) -> Named:
-        """The gradient as a differentiable function of the parameters it depends on. Raises MeasurementError for a
-        backward that has no second derivative."""
+    def graph(self) -> dict[str, GradientEdge]:
+        """Where the gradient leaves the graph that makes it, for the parameters it depends on: its numbers, as many as
+        there are parameters, are not kept. Raises MeasurementError for a backward that has no second derivative."""
         if self._gradients is not None:
             return self._gradients
         with self.model.differentiable(), second_derivatives("the module"):
@@ -43,7 +44,8 @@ class BatchHessian:
                 self.value(self.parameters), list(self.parameters.values()), create_graph=True, allow_unused=True
             )
         refuse_cut_backwards(grads, "the module")
-        found = {k: g for k, g in zip(self.parameters, grads, strict=True) if g is not None and g.requires_grad}
+        pairs = zip(self.parameters, grads, strict=True)
+        found = {k: get_gradient_edge(g) for k, g in pairs if g is not None and g.requires_grad}
         if self.keep:
             self._gradients = found
         return found

@@ -1,0 +1,172 @@
+"""The benchmarks: `python -m tests.bench [--quick] [--page FILE] [NAME ...]`, which `make bench ONLY="NAME ..."` calls.
+
+Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
+picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, parameters:eigenpairs), or any
+other tests/bench/bench_NAME.py, whose lines are printed as they come. --page keeps the rows in FILE (.json) and makes
+the page beside it (.md): rows that ran replace those that were there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tests.bench.table import Row, aligned, markdown, read, stamped, write
+
+GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch")
+"""Parts that are held to goals, in the order of the page."""
+
+REASONS = {
+    "blocks:": (
+        "The goal is a ratio to the authors' own code in an earlier state, which was not run here: theirs is its "
+        "algorithm written anew, for the 36 and 78 pairs i <= j that their experiments ask for (compute_all_blocks "
+        "alone takes 64 and 144). Our time beside that of commit 037f17f, medians of 21 calls, two runs on a busy "
+        "machine: 0.86 and 1.27 of it at L = 8, 0.86 and 1.01 at L = 12. By profile, half of it are products of "
+        "64 x 64 matrices, 32 at a time, at 55 Gflop/s, and 5 to 10 % are checks, of which the published way has none."
+    ),
+    "R of all pairs": (
+        "Four runs, the first two quick, gave 6.66, 5.89, 6.19 and 5.61: the goal is not kept reliably. By profile, "
+        "half of our time are 16 products with the tensor part, an eighth are checks, which the published way lacks."
+    ),
+    "step of MLP": "Not profiled: presumably passes that are no products (LayerNorm, activations, clipping, update).",
+    "step of ResNet": (
+        "By profile, max pooling with its gradient takes 19 ms, BatchNorm 8 %, ReLU 2 %, gradient norm and update "
+        "10 ms. Keeping freed memory took away 25,000 page faults and 56 ms of system time a step; single runs under a "
+        "load of 10 to 13 gave 1.64 before and 1.45 after. Pooling through channels_last has the same bits and saves "
+        "6 ms alone, but nothing was seen of it in one noisy comparison of trainings."
+    ),
+}
+"""What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""
+
+PAGE = """# Benchmarks
+
+Two ways in one run, on one thread. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"` some of its
+rows): do not edit it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs / ours
+where the goal is `>=` (a speed-up), and ours / theirs where it is `<=` (a price). *Published way*: the algorithm of the
+DAG paper's authors, one graph for each pair and one backward pass for each direction, 30 probes and 20 power steps,
+written anew in `tests/bench/published.py`. Operations are those of matrix products and convolutions; the last column is
+our rate over that of a float32 product of 1024 x 1024 matrices on the same thread, the best of 10: above 100 %, the
+machine was busier while that was measured. *Narrowly*: within 5 % of the goal, where another run may say otherwise.
+Errors of both ways are measured for the MLP; where the method is "factors" alone ours are zero; for SiLU they are not
+measured here (`python -m tests.bench.bench_inter_layer --truth SiLU`).
+
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 when a part failed; a goal that is missed is a line of the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Two ways in one run, as ratios.")
+    parser.add_argument("names", nargs="*", help=f"parts: {', '.join(known())} (default: those with goals)")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page")
+    parser.add_argument("--page", type=Path, help="JSON file that keeps the rows; the page lies beside it")
+    given = parser.parse_args(arguments)
+    if unknown := sorted({name.partition(":")[0] for name in given.names} - set(known())):
+        parser.error(f"expected names among {', '.join(known())}, found {', '.join(unknown)}")
+    if given.quick and given.page:
+        parser.error("expected --page or --quick: a page holds whole runs alone")
+    rows: list[Row] = []
+    failed = [name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)]
+    if rows:
+        print(f"\n{aligned(rows)}\n")
+        print(f"{sum(row.met for row in rows)} of {len(rows)} goals met")
+    if failed:
+        print(f"failed: {' '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+def known() -> list[str]:
+    """Names of the benchmarks: the parts with goals first."""
+    found = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+    return [*GOALS, *(name for name in found if name not in GOALS)]
+
+
+def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
+    """Runs one benchmark in a process of its own and adds its rows; whether it ended well."""
+    print(f"== {name}", flush=True)
+    part, _, word = name.partition(":")
+    if part not in GOALS:
+        return subprocess.run([sys.executable, "-m", f"tests.bench.bench_{name}"], check=False).returncode == 0
+    call = "import sys; from tests.bench.__main__ import measured; measured(*sys.argv[1:3], sys.argv[3] == 'quick')"
+    run = subprocess.run(
+        [sys.executable, "-c", call, part, word, "quick" if quick else ""],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        return False
+    found = Row.from_lines(run.stdout)
+    for row in found:
+        print(f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})", flush=True)
+    rows += found
+    if page is not None:
+        keep(page, found, whole=not word)
+    return True
+
+
+def measured(name: str, word: str, quick: bool) -> None:
+    """Measures one part and prints its rows as JSON, one a line."""
+    torch.set_num_threads(1)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    for row in stamped(importlib.import_module(f"tests.bench.bench_{name}").rows(quick, word), date):
+        print(row.as_json(), flush=True)
+
+
+def keep(path: Path, found: Sequence[Row], whole: bool) -> None:
+    """Replaces the rows of the parts of `found` in a JSON file (whole=False: the same rows alone), and makes the page
+    anew."""
+    parts, names = {row.part for row in found}, {row.what for row in found}
+    old = [row for row in read(path) if not (row.part in parts if whole else row.what in names)]
+    rows = old + list(found)
+    rows.sort(key=lambda row: GOALS.index(row.part))
+    write(path, rows)
+    path.with_suffix(".md").write_text(page(rows))
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page that these rows make."""
+    runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
+    measured_when = [
+        f"- {date}, commit {commit}, {machine}: {_parts([row for row in rows if _run(row) == run], rows)}"
+        for run in runs
+        for date, commit, machine in [run]
+    ]
+    missed = [f"- {row.what}: {row.ratio:.3g}. {_reason(row)}" for row in rows if not row.met]
+    notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
+    sections = [
+        f"{PAGE}{sum(row.met for row in rows)} of {len(rows)} goals are met.",
+        "Measured:\n\n" + "\n".join(measured_when),
+        markdown(rows),
+        *(["## Goals that are missed\n\n" + "\n".join(missed)] if missed else []),
+        "## Notes\n\n" + "\n".join(notes),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _reason(row: Row) -> str:
+    return next((why for part, why in REASONS.items() if part in f"{row.part}: {row.what}"), "")
+
+
+def _parts(found: Sequence[Row], rows: Sequence[Row]) -> str:
+    """The parts of a run, and which of their rows where some are of another."""
+    texts = []
+    for part in dict.fromkeys(row.part for row in found):
+        here = [row.what for row in found if row.part == part]
+        whole = len(here) == sum(row.part == part for row in rows)
+        texts.append(part if whole else f"{part} ({len(here)} rows: {'; '.join(here)})")
+    return ", ".join(texts)
+
+
+def _run(row: Row) -> tuple[str, str, str]:
+    return row.date, row.commit, row.machine
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""Exact blocks of a deep wide network, L = 50, width 256, B = 32, float32, at the default memory_budget of 1 GiB.
+
+1,275 blocks of 256 x 256 are 334 MB, the matrix of all of them twice that; examples are streamed. The peak is the
+growth of the resident set in a process of its own, against the budget; it can be at most 1.2 times that.
+
+Operations: 2 B d^3 L^2 / 2 for the tensor part, 1.3 Tflop, beside the Gauss-Newton part 2 B K d^2 L^2 / 2.
+
+Run: python -m tests.bench.bench_deep_blocks [--quick] (L = 12)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tests.bench.table import Row, aligned
+
+BUDGET = 1024
+ALONE = """
+import sys, time
+import torch
+from torch import nn
+from runner.curvature import Dag, exact_blocks
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+depth = int(sys.argv[1])
+
+def status(name):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
+
+body = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU()) for _ in range(depth)]
+dag = Dag.from_sequential([*body, nn.Linear(256, 10)])
+x, y = torch.randn(32, 256), torch.randint(10, (32,))
+exact_blocks(dag, x[:1], y[:1], dag.order[-1:])
+open("/proc/self/clear_refs", "w").write("5")
+before, start = status("VmRSS"), time.process_time()
+try:
+    blocks = exact_blocks(dag, x, y, dag.order[:-1])
+    said = f"{len(blocks)} blocks"
+except ValueError as error:
+    said = f"refused: {error}"
+print(status("VmHWM") - before, time.process_time() - start, said)
+"""
+
+
+def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
+    """The one row, whatever the word."""
+    depth = 12 if quick else 50
+    run = subprocess.run([sys.executable, "-c", ALONE, str(depth)], capture_output=True, text=True, check=True)
+    peak, seconds, said = run.stdout.strip().split(maxsplit=2)
+    name = f"exact blocks, MLP L={depth} width 256, B = 32: peak, against the default memory_budget"
+    note = f"{said} in {float(seconds):.0f} s of processor time"
+    yield Row("deep_blocks", name, (float(peak),), (BUDGET,), 1.2, at_least=False, unit="MiB", note=note)
+
+
+def main() -> None:
+    found = list(rows("--quick" in sys.argv))
+    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

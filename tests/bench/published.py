@@ -1,0 +1,146 @@
+"""The published way to R, C, D and the GN-gap, and to exact blocks, written anew: what the benchmarks compare with.
+
+Algorithm I of the DAG paper and the code that its authors published (github.com/comiam/dag-hesse, commit 4f42d98,
+hessian/exact.py, stochastic.py and gn_decomposition.py). Every pair (v, w) has a graph of its own: a forward pass to v
+without derivatives, f_v of the whole batch as a leaf, the rest with derivatives, and the gradient at w differentiable.
+A product is one backward pass through that graph, one direction at a time; 30 signs give R, 20 steps of power iteration
+on H^T H and one product more give D. For the gap, K backward passes give the Jacobian at w, and each of the 30 signs
+takes one product and one backward pass of the outputs. Exact blocks: a backward pass for every unit of w, and 2 K for
+the Jacobians of the pair.
+
+One thing is in its favour: weights have no gradients, so that no graph reaches them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature import Dag
+from tests.bench.machine import operations, seconds
+
+PROBES, STEPS = 30, 20
+
+Pair = tuple[str, str]
+
+
+class PublishedPair:
+    """Products of one pair, v at or before w, of the mean over the batch. adjoint: H^T u too."""
+
+    def __init__(self, dag: Dag, x: Tensor, y: Tensor, pair: Pair, adjoint: bool = False) -> None:
+        v, w = pair
+        values, reached = {"input": x}, False
+        for name in dag.order:
+            with torch.set_grad_enabled(reached):
+                node = dag.nodes[name]
+                values[name] = node(*(values[p] for p in node.parents))
+            if name == v:
+                reached = True
+                values[v] = values[v].detach().requires_grad_()
+        self.first, self.last, self.output = values[v], values[w], values[dag.output]
+        self.loss_hessian = dag.loss.hessian(self.output.detach(), y)
+        loss = dag.loss.per_example(self.output, y).mean()
+        (self.gradient_last,) = torch.autograd.grad(loss, self.last, create_graph=True)
+        if adjoint:
+            (self.gradient_first,) = torch.autograd.grad(loss, self.first, create_graph=True)
+
+    def product(self, z: Tensor) -> Tensor:
+        """H[v, w] z."""
+        return self._backward((self.gradient_last * z.view(1, *self.last.shape[1:])).sum(), self.first)
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        """H[v, w]^T u."""
+        return self._backward((self.gradient_first * u.view(1, *self.first.shape[1:])).sum(), self.last)
+
+    def jacobian(self, at: Tensor) -> Tensor:
+        """d output / d `at` of each example, (B, K, d), one backward pass for each output."""
+        rows = [
+            torch.autograd.grad(self.output[:, k].sum(), at, retain_graph=True)[0].flatten(1)
+            for k in range(self.output.shape[1])
+        ]
+        return torch.stack(rows, 1)
+
+    def gauss_newton(self, jacobian: Tensor, z: Tensor) -> Tensor:
+        """H^GN[v, w] z, from the Jacobian at w."""
+        tangent = torch.einsum("bkl,bld,d->bk", self.loss_hessian, jacobian, z)
+        return self._backward((self.output * tangent).sum() / len(tangent), self.first)
+
+    def signs(self) -> Tensor:
+        """A direction at w."""
+        return torch.randint(0, 2, (self.last[0].numel(),)).float() * 2 - 1
+
+    def _backward(self, scalar: Tensor, at: Tensor) -> Tensor:
+        return torch.autograd.grad(scalar, at, retain_graph=True)[0].sum(0).flatten()
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """CPU seconds of R, of R and D, and of the gap, over all pairs."""
+
+    resonance: float
+    ranks: float
+    gap: float
+
+
+def published_seconds(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], timed: int) -> Seconds:
+    """The published way, of whose 30 probes and 20 steps `timed` of each kind are run: all are alike."""
+    resonance = ranks = gap = 0.0
+    for pair in pairs:
+        graph, set_up = seconds(lambda p=pair: PublishedPair(dag, x, y, p))
+        both, set_up_both = seconds(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
+        norm = PROBES * _each(lambda g=graph: g.product(g.signs()).square().sum().item(), timed)
+        resonance += set_up + norm
+        v = both.signs() / both.last[0].numel() ** 0.5
+        there = _each(lambda g=both, v=v: g.product(v), timed)
+        u = both.product(v)
+        back = _each(lambda g=both, u=u: float(g.adjoint(u).norm()), timed)
+        ranks += set_up_both + norm + STEPS * (there + back) + there
+        jacobian, passes = seconds(lambda g=graph: g.jacobian(g.last))
+        pulled = _each(lambda g=graph, j=jacobian: g.gauss_newton(j, g.signs()).square().sum().item(), timed)
+        gap += set_up + norm + passes + PROBES * pulled
+    return Seconds(resonance, ranks, gap)
+
+
+def published_blocks(dag: Dag, x: Tensor, y: Tensor, nodes: list[str]) -> dict[Pair, tuple[Tensor, Tensor]]:
+    """(H, H^GN) of every pair, v at or before w, averaged over the batch."""
+    found = {}
+    for i, v in enumerate(nodes):
+        for w in nodes[i:]:
+            graph = PublishedPair(dag, x, y, (v, w))
+            gradient = graph.gradient_last.flatten(1)
+            columns = [graph._backward(gradient[:, j].sum(), graph.first) for j in range(gradient.shape[1])]
+            left = graph.jacobian(graph.first)
+            right = left if v == w else graph.jacobian(graph.last)
+            gauss_newton = torch.einsum("bkv,bkl,blw->vw", left, graph.loss_hessian, right) / len(x)
+            found[v, w] = torch.stack(columns, 1), gauss_newton
+    return found
+
+
+def published_operations(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair]) -> tuple[float, float, float]:
+    """Operations of R, of R and D, and of the gap."""
+    resonance = ranks = gap = 0.0
+    for pair in pairs:
+        set_up = operations(lambda p=pair: PublishedPair(dag, x, y, p))
+        set_up_both = operations(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
+        graph = PublishedPair(dag, x, y, pair, adjoint=True)
+        z, u = graph.signs(), torch.ones(graph.first[0].numel())
+        there, back = operations(lambda g=graph, z=z: g.product(z)), operations(lambda g=graph, u=u: g.adjoint(u))
+        jacobian = graph.jacobian(graph.last)
+        passes = operations(lambda g=graph: g.jacobian(g.last))
+        pulled = operations(lambda g=graph, j=jacobian, z=z: g.gauss_newton(j, z))
+        resonance += set_up + PROBES * there
+        ranks += set_up_both + PROBES * there + STEPS * (there + back) + there
+        gap += set_up + passes + PROBES * (there + pulled)
+    return resonance, ranks, gap
+
+
+def _each(function: Callable[[], object], count: int) -> float:
+    """Mean CPU seconds of a call."""
+    start = time.process_time()
+    for _ in range(count):
+        function()
+    return (time.process_time() - start) / count

@@ -1,0 +1,124 @@
+"""Rows of the benchmark table: two ways in one run, their ratio, and the goal it is held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from runner.store.version import software
+
+NARROW = 0.05
+"""Distance from the goal, relative, within which another run may decide otherwise."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """what: the quantity and the two ways, "ours against theirs". ours, theirs: one number for each repeat, in `unit`.
+
+    goal: of the ratio; at_least: theirs / ours must reach it (a speed-up), else ours / theirs must stay below it (a
+    price). operations: of the matrix products and convolutions of (our way, their way), 0 where they are not counted.
+    peak: operations a second of a large matrix product on the same thread. note: of one line. machine, commit, date:
+    where and when it was measured, filled in by `stamped`.
+    """
+
+    part: str
+    what: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+    goal: float
+    at_least: bool = True
+    unit: str = "s"
+    operations: tuple[float, float] = (0.0, 0.0)
+    peak: float = 0.0
+    note: str = ""
+    machine: str = ""
+    commit: str = ""
+    date: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians, the way round that the goal is stated."""
+        ours, theirs = median(self.ours), median(self.theirs)
+        return theirs / ours if self.at_least else ours / theirs
+
+    @property
+    def met(self) -> bool:
+        """Whether the ratio as it is printed keeps the goal."""
+        ratio = float(f"{self.ratio:.3g}")
+        return ratio >= self.goal if self.at_least else ratio <= self.goal
+
+    def as_json(self) -> str:
+        """One line, for `from_lines`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_lines(cls, text: str) -> list[Row]:
+        """Rows from lines of JSON; other lines are passed over."""
+        found = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.startswith("{")]
+        return [cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in found]
+
+    def cells(self) -> list[str]:
+        """Of the printed table, in the order of HEADER."""
+        sign = ">=" if self.at_least else "<="
+        share = ""
+        if self.peak and self.operations[0]:
+            share = f"{self.operations[0] / median(self.ours) / self.peak:.0%}"
+        return [
+            self.what,
+            " / ".join(_gigaflop(count) for count in self.operations) if any(self.operations) else "",
+            _spread(self.ours, self.unit),
+            _spread(self.theirs, self.unit),
+            f"{self.ratio:.3g}",
+            f"{sign} {self.goal:g}",
+            ("yes" if self.met else "**no**") + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
+            share,
+        ]
+
+
+HEADER = ("what", "Gflop, ours / theirs", "ours", "theirs", "ratio", "goal", "met", "of matmul peak")
+
+
+def stamped(rows: Iterable[Row], date: str) -> Iterator[Row]:
+    """The rows with this machine, this commit and a date."""
+    found = software()
+    machine = f"{found['cpu']} ({found['instructions']}, torch {found['torch']})"
+    return (replace(row, machine=machine, commit=found["git_commit"], date=date) for row in rows)
+
+
+def read(path: Path) -> list[Row]:
+    """Rows that `write` left; none where there is no file."""
+    return Row.from_lines(path.read_text()) if path.exists() else []
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """As JSON, one line a row, so that a change of one row is one changed line."""
+    path.write_text("[\n" + ",\n".join(row.as_json() for row in rows) + "\n]\n")
+
+
+def aligned(rows: Sequence[Row]) -> str:
+    """The table for a terminal."""
+    lines = [list(HEADER), *([c.replace("**", "") for c in row.cells()] for row in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(HEADER))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same for a page."""
+    lines = [HEADER, tuple("---" for _ in HEADER), *(row.cells() for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _spread(values: tuple[float, ...], unit: str) -> str:
+    """Median, and the range in brackets."""
+    text = f"{median(values):.4g}"
+    if len(values) > 1:
+        text += f" [{min(values):.4g}, {max(values):.4g}]"
+    return f"{text} {unit}"
+
+
+def _gigaflop(count: float) -> str:
+    return f"{count / 1e9:.3g}" if count else "-"
