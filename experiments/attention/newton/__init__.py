@@ -38,6 +38,7 @@ KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
 METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
 STUDIES = ("contest", "certify", "theorem", "identify", "layer", "transformer", "price")
 SIZED = (*STUDIES[:3], "price")
+IN_ROUNDS = ("contest", "layer", "transformer")
 AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
 TRANSFORMER = ("tokens", "width", "heads", "steps", "rate")
 
@@ -145,7 +146,7 @@ class AttentionNewton(Judged):
         for study in self.study:
             for size in self.size if study in SIZED else ["own"]:
                 rounds: dict[str, Scalar] = {}
-                if study == "contest":
+                if study in IN_ROUNDS:
                     rounds = {"progress": self.progress, "further_rounds": self.further_rounds}
                 found.append(Cell({"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5))
         return found

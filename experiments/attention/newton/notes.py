@@ -152,7 +152,7 @@ def _targets(setup: AttentionNewton, tables: Tables) -> list[str]:
     for (target, view), rows in table.groupby(["target", "view"], sort=False):
         lines.append(
             f"{target}, {view}: {rows['recovered'].sum()} of {rows['starts'].sum()} blind starts recover the input, "
-            f"{rows['wrong'].sum()} find a wrong exact solution, {rows['capped'].sum()} were stopped by the cap; "
+            f"{rows['wrong'].sum()} find a wrong exact solution, {rows['given_up'].sum()} were given up; "
             f"rank {rows['rank'].min()} for {rows['unknowns'].max()} unknowns, median sigma_min "
             f"{rows['sigma_min'].median():.1e}, 1 % error at noise {rows['protecting_noise'].median():.1e}."
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 from experiments.attention.newton.characters import Trained, train_characters
 from experiments.attention.newton.identify import protecting_noise, rank_of, singular_values
 from experiments.attention.newton.problem import distinct, ended, equations
+from experiments.attention.newton.rounds import Round, followed, in_rounds
 from runner.contract.experiment import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
@@ -23,11 +24,21 @@ NAN = float("nan")
 
 
 def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> tuple[Row, Tensor]:
-    """Levenberg-Marquardt from blind starts on one input x (d, n): counts, and the polished end of least residual."""
+    """Levenberg-Marquardt from blind starts on one input x (d, n): counts, and the polished end of least residual.
+
+    In rounds of `target_steps` trials without a cap (`rounds.py`); late: starts given up that recover when followed.
+    """
     data, b = att.vec(x), layer.outputs(x)
     least = equations(layer, b)
-    ends = levenberg_marquardt(least, start, max_steps=setup.target_steps)
-    found = ended(least, ends.points, data, b)
+
+    def once(points: Tensor, rounds: int) -> Round:
+        ends = levenberg_marquardt(least, points, max_steps=rounds * setup.target_steps)
+        return Round(ends.points, ends.square, ends.steps, ends.capped)
+
+    run = in_rounds(once, start, least.value(start).square().sum(-1), setup.progress, anew=True)
+    beyond = followed(once, run, start, setup.further_rounds, anew=True)
+    late = ended(least, beyond, data, b).error <= setup.recovered if len(beyond) else torch.zeros(0)
+    found = ended(least, run.points, data, b)
     right = found.error <= setup.recovered
     residual = least.value(found.points).norm(dim=-1).nan_to_num(torch.inf)
     best = found.points[int(residual.argmin())]
@@ -40,7 +51,9 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> tu
         "exact": int(found.exact.sum()),
         "wrong": int((found.exact & ~right).sum()),
         "distinct_wrong": wrong,
-        "capped": int(ends.capped.sum()),
+        "given_up": int(run.given_up.sum()),
+        "late": int(late.sum()),
+        "rounds": int(run.rounds.max()),
         "best_error": float((best - data).norm() / data.norm()),
         "unknowns": data.numel(),
         "equations": b.numel(),

@@ -189,9 +189,9 @@ def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]
     assert verdict("caps", contest=contest.assign(late=0)) == "confirmed"
     assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
     assert verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"])) == "refuted"
-    targets = tables["targets"].assign(recovered=0, capped=0)
+    targets = tables["targets"].assign(recovered=0, late=0)
     assert verdict("trained layer", targets=targets) == "refuted"
-    assert verdict("trained layer", targets=targets.assign(capped=targets["starts"])) == "no power"
+    assert verdict("trained layer", targets=targets.assign(late=targets["starts"])) == "no power"
 
 
 def test_equal_work_compares_at_what_ours_spent() -> None:
