@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from runner.report.figures import note
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from runner.stats import Statistic
 
+SHORT = {"depth": "L=", "distance": "d="}
+"""Keys whose values say nothing alone -> what stands before them."""
 MOST = 28
 """Rows of a figure; all others stand in stats.csv."""
 
@@ -33,6 +37,7 @@ def rounding(rows: Sequence[Statistic]) -> Figure:
     ax.invert_yaxis()
     ax.set_xlabel("relative to the mean")
     ax.legend(fontsize=8)
+    note(figure, f"beside them {max(s.n_a for s in rows)} seeds again, inputs changed by 1e-7")
     return figure
 
 
@@ -59,6 +64,7 @@ def components(rows: Sequence[Statistic]) -> Figure:
     ax.set_xlim(0, 1)
     ax.set_xlabel("share of the variance")
     figure.legend(*ax.get_legend_handles_labels(), fontsize=7, ncols=4, loc="outside lower center")
+    note(figure, "beside them networks of some seeds with the orders of others (numbers in stats.csv)")
     return figure
 
 
@@ -79,10 +85,11 @@ def further_seeds(rows: Sequence[Statistic]) -> Figure:
     ax.set_yticks(range(len(shown)), [short(s) for s in shown], fontsize=7)
     ax.invert_yaxis()
     ax.set_xlabel("printed mean − mean of the further seeds, in half widths of the interval")
+    note(figure, f"shown are {max(s.n_a for s in rows)} further seeds, of named streams")
     return figure
 
 
 def short(s: Statistic) -> str:
-    """'test_acc_percent, relu final' of a statistic."""
-    values = " ".join(part.split("=", 1)[-1] for part in s.group.split(" "))
-    return f"{s.name.split(':')[0]}, {values}"
+    """'test_acc_percent, relu final' or 'R, L=8 plain_sn d=7 final' of a statistic."""
+    pairs = [part.rpartition("=") for part in s.group.split(" ")]
+    return f"{s.name.split(':')[0]}, " + " ".join(SHORT.get(key, "") + value for key, _, value in pairs)
