@@ -40,7 +40,7 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
         for ax, value in zip(axes[:, column], ("C", "R"), strict=True):
             _lines(ax, table[table["depth"] == depth], f"{value}_estimate")
             if value == "C":
-                _paper(ax, paper, depth, "C_far")
+                _paper(ax, paper, depth, "C_far", set(table["checkpoint"]))
             else:
                 figures.log_axis(ax)
     axes[0, 0].set_ylabel(r"coupling $C_{\mathrm{far}}$")
@@ -96,7 +96,7 @@ def _panels(far: pd.DataFrame, value: str, metric: str, text: str) -> tuple[Figu
     figure, axes = figures.new_figure(1, len(depths), sharey=True)
     for ax, depth in zip(axes[0], depths, strict=True):
         _lines(ax, table[table["depth"] == depth], value)
-        _paper(ax, paper, depth, metric)
+        _paper(ax, paper, depth, metric, set(table["checkpoint"]))
     axes[0, 0].set_ylabel(text)
     figures.letter(axes, [f"$L={d}$" for d in depths])
     return figure, list(axes[0])
@@ -111,9 +111,10 @@ def _lines(ax: Axes, table: pd.DataFrame, value: str) -> None:
     _log2(ax, sorted(set(table["d_u"])))
 
 
-def _paper(ax: Axes, paper: pd.DataFrame, depth: int, metric: str) -> None:
+def _paper(ax: Axes, paper: pd.DataFrame, depth: int, metric: str, measured: set[str]) -> None:
+    """The paper's marks at the checkpoints that are measured, whose lines explain their shapes."""
     rows = paper[(paper["depth"] == depth) & (paper["metric"] == metric)]
-    for checkpoint in ENDS:
+    for checkpoint in (c for c in ENDS if c in measured):
         at = rows[rows["checkpoint"] == checkpoint]
         hollow(ax, list(at["d_u"]), at, checkpoint)
 
