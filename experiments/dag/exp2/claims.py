@@ -24,6 +24,8 @@ SHALLOW, DEEP = 6, 8
 """The depths of Tables 3 and N.1."""
 NARROW, WIDE = 4, 256
 """The widths between which Section 5.2 counts the suppression."""
+MEAN_RANK = "dag.exp2, class B"
+"""Root cause in the errata of the rank bound on means, on which nothing rests."""
 FROM = 64
 """Least width of the statements on the deeper network."""
 Parts = dict[str, list[float]]
@@ -129,7 +131,8 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
     for block in ("example", "mean"):
         by = groups(excess[excess["block"] == block], ["depth", "checkpoint"])
         parts = {f"L={k[0]} {k[1]}": list(rows.groupby("seed")["excess"].max()) for k, rows in by}
-        found.append(judge.bound(says[f"rank bound, {block}"], parts, known=1))
+        claim = judge.bound(says[f"rank bound, {block}"], parts, known=1)
+        found.append(judge.slip(claim, MEAN_RANK) if block == "mean" else claim)
     return found
 
 
