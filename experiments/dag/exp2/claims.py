@@ -1,15 +1,17 @@
 """What the DAG paper says of Exp. 2 (Section 5.2, Appendix N, Proposition 31), decided from the tables.
 
 R, C and D are the paper's own estimates (100 probes, 20 power steps) on the papers' images wherever a printed number is
-compared; ranks are numerical ranks in float64.
+compared; ranks are numerical ranks in float64. Statements on shapes are on means over seeds, as the tables print them;
+their errors are by the jackknife.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import paired
+from experiments.dag.protocol.scores import jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner import stats
 from runner.contract.claim import Claim, Statement
@@ -40,13 +42,13 @@ def claims(tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, 
     d, c, r = (wide(far, f"{name}_estimate") for name in ("D", "C", "R"))
     return [
         judge.number(says["suppression of D_far"], suppression(d)),
-        judge.bound(says["D_far monotone"], {text(k): smallest_steps(t) for k, t in d.items() if k[1] == "init"}),
+        judge.bound(says["D_far monotone"], of_means(d, smallest_step, "init")),
         judge.bound(says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}),
         *ranks(tables["ranks"], classes, says),
-        judge.bound(says["range of C_far"], {text(k): ranges(t) for k, t in c.items()}),
-        judge.bound(says["C_far less sensitive"], {text(k): ratios(t, c[k]) for k, t in d.items() if k in c}),
-        judge.bound(says["R_far constant"], {text(k): ranges(t) for k, t in r.items() if k[1] == "init"}),
-        judge.bound(says["R_far falls"], {text(k): slopes(t) for k, t in r.items() if k[1] == "final"}),
+        twofold(c, says["range of C_far"]),
+        judge.bound(says["C_far less sensitive"], less_sensitive(d, c)),
+        judge.bound(says["R_far constant"], of_means(r, spread, "init")),
+        judge.bound(says["R_far falls"], of_means(r, slope, "final")),
         *deeper(d, says),
     ]
 
@@ -66,17 +68,57 @@ def text(keys: tuple[int, str]) -> str:
     return f"L={keys[0]} {keys[1]}"
 
 
+def of_means(tables: Configurations, statistic: Callable[[pd.Series[float]], float], checkpoint: str) -> Parts:
+    """A statistic of the means over seeds by width, as Table 3 has them, with its pseudovalues (`jackknife`)."""
+    return {
+        text(k): jackknife(table, lambda t: statistic(t.mean())) for k, table in tables.items() if k[1] == checkpoint
+    }
+
+
 def suppression(stable_rank: Configurations) -> Parts:
-    """D_far of the widest narrow layer over that of the narrowest, by seed, L = 6, init."""
+    """D_far at d_u = WIDE over that at NARROW, both means over seeds, L = 6, init."""
     table = stable_rank.get((SHALLOW, "init"))
     if table is None or not {NARROW, WIDE} <= set(table.columns):
         return {}
-    return {f"L={SHALLOW} init": list(table[WIDE] / table[NARROW])}
+    return {f"L={SHALLOW} init": jackknife(table, lambda t: t[WIDE].mean() / t[NARROW].mean())}
 
 
-def smallest_steps(table: pd.DataFrame) -> list[float]:
-    """The smallest step between neighbouring widths, by seed."""
-    return list(table.diff(axis=1).iloc[:, 1:].min(axis=1))
+def smallest_step(means: pd.Series[float]) -> float:
+    """The smallest step between neighbouring widths."""
+    return float(means.diff().iloc[1:].min())
+
+
+def spread(means: pd.Series[float]) -> float:
+    """Largest over smallest value of the widths."""
+    return float(means.max() / means.min())
+
+
+def slope(means: pd.Series[float]) -> float:
+    """Slope of the logarithm on log d_u."""
+    import numpy as np
+
+    return stats.linear(np.log(means.index.to_numpy(float)), np.log(means.to_numpy()), name="").slope
+
+
+def twofold(coupling: Configurations, says: Statement) -> Claim:
+    """Largest over smallest C_far after training; a mark: at init, where the paper's own table has 3.7 for L = 6."""
+    by = {end: of_means(coupling, spread, end) for end in ("final", "init")}
+    if not by["final"]:
+        return judge.claim(says, "empty", detail="trained networks are not measured")
+    return judge.together({end: judge.bound(says, parts) for end, parts in by.items() if parts}, main="final")
+
+
+def less_sensitive(stable_rank: Configurations, coupling: Configurations) -> Parts:
+    """Range of D_far over that of C_far, of the means over seeds."""
+    both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
+    return {text(k): jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean())) for k, t in both.items()}
+
+
+def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Two tables side by side under 0 and 1, of the seeds that both have."""
+    import pandas as pd
+
+    return pd.concat({0: a, 1: b}, axis=1, join="inner")
 
 
 def shares(table: pd.DataFrame, classes: int) -> list[float]:
@@ -84,42 +126,36 @@ def shares(table: pd.DataFrame, classes: int) -> list[float]:
     return list(table.div([min(d, classes - 1) for d in table.columns], axis=1).max(axis=1))
 
 
-def ranges(table: pd.DataFrame) -> list[float]:
-    """Largest over smallest value of the widths, by seed."""
-    return list(table.max(axis=1) / table.min(axis=1))
-
-
-def ratios(stable_rank: pd.DataFrame, coupling: pd.DataFrame) -> list[float]:
-    """Range of D_far over that of C_far, by seed."""
-    both = sorted(set(stable_rank.index) & set(coupling.index))
-    pairs = zip(ranges(stable_rank.loc[both]), ranges(coupling.loc[both]), strict=True)
-    return [a / b for a, b in pairs]
-
-
-def slopes(table: pd.DataFrame) -> list[float]:
-    """Slope of the logarithm on log d_u, by seed."""
-    import numpy as np
-
-    return [stats.linear(np.log(table.columns), np.log(row), name="").slope for _, row in table.iterrows()]
-
-
 def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[Claim]:
     """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the widths."""
-    below: dict[str, pd.DataFrame] = {}
+    below: dict[str, Parts] = {"init": {}, "final": {}}
+    average: Parts = {}
     for checkpoint in ENDS:
         shallow, deep = stable_rank.get((SHALLOW, checkpoint)), stable_rank.get((DEEP, checkpoint))
-        if shallow is not None and deep is not None:
-            below[checkpoint] = (100 * (1 - deep / shallow)).dropna(axis=1, how="all").dropna()
-    init, final = (
-        {f"d_u={d}": list(table[d]) for d in table.columns} if (table := below.get(c)) is not None else {} for c in ENDS
-    )
+        if shallow is None or deep is None:
+            continue
+        both = joined(shallow, deep)
+        for d in sorted(set(shallow.columns) & set(deep.columns)):
+            below[checkpoint][f"d_u={d}"] = jackknife(both, partial(percent_at, d))
+        if checkpoint == "final":
+            average = {"": jackknife(both, lambda t: float(percent_below(t).mean()))}
+    init, final = below["init"], below["final"]
     wide_ones = {name: values for name, values in init.items() if int(name.removeprefix("d_u=")) >= FROM}
-    average = {"": list(below["final"].mean(axis=1))} if "final" in below else {}
     return [
         judge.bound(says["D_far of the deeper net"], wide_ones),
         judge.bound(says["D_far after training"], final),
         judge.bound(says["no direction after training"], average),
     ]
+
+
+def percent_below(both: pd.DataFrame) -> pd.Series[float]:
+    """How many percent the second table's means over seeds lie below the first's, by width."""
+    return 100 * (1 - both[1].mean() / both[0].mean())
+
+
+def percent_at(d_u: int, both: pd.DataFrame) -> float:
+    """`percent_below` at one width."""
+    return float(percent_below(both)[d_u])
 
 
 def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
