@@ -37,7 +37,10 @@ def row(name: str) -> str:
     held = "; ".join(f"{what}: {text}" for what, text in zip(("numbers", "statements"), parts, strict=True) if text)
     seeds = max(1, len(record.get("seeds", [])))
     cost = sum(cell.get("cpu_seconds", cell["wall_seconds"]) for cell in record.get("cells", [])) / seeds
-    return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)} |"
+    measured = [cell["params"] for cell in record.get("cells", [])]
+    left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
+    more = f"; {duration(left)} more for what is not run" if left else ""
+    return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)}{more} |"
 
 
 def main() -> None:
