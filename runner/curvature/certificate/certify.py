@@ -99,14 +99,10 @@ class _Comparison:
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
-        better = []
-        for b, difference in enumerate(found):
-            if self._agrees_alone(b, difference):
-                better.append(difference)
-                continue
-            difference = self.differences.beside_kinks(b, difference, self.tolerance)
-            better.append(difference)
-        return better
+        return [
+            d if self._agrees_alone(b, d) else self.differences.beside_kinks(b, d, self.tolerance)
+            for b, d in enumerate(found)
+        ]
 
     def within_rounding(self, found: list[Difference]) -> list[Difference]:
         """The differences, with the kinks so near that the network's own rounding decides on the side."""
@@ -195,12 +191,10 @@ def certify(
     for name, method in methods:
         comparison.add(name, method)
     look = comparison.look(found, singles)
-    if not all(map(is_note, look.problems)):
-        found = comparison.again(found)
-        look = comparison.look(found, singles)
-    if not all(map(is_note, look.problems)):
-        found = comparison.within_rounding(found)
-        look = comparison.look(found, singles)
+    for look_closer in (comparison.again, comparison.within_rounding):
+        if not all(map(is_note, look.problems)):
+            found = look_closer(found)
+            look = comparison.look(found, singles)
     kinks = comparison.of_kinks(found)
     if all(d.kink for d in found):
         look = _Look(list(comparison.failed), dict.fromkeys(look.errors, math.nan), look.alone)

@@ -91,27 +91,26 @@ def inter_layer_metrics(
     outputs = evaluation.size(dag.output)
     few = PROBES[estimator]
     probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
-    with torch.enable_grad():
-        network = Perturbed.of(dag, x, names)
-        if estimator == 1:
-            operations, more = network.operations, 3 * len(asked)
-        else:
-            operations, more = network.moving, SWEPT * len(names)
-        by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
-        tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
-        curved = tensor.curved_nodes(generator)
-        bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
-        by_factors = 2 * outputs * operations + (by_probes if curved else 0)
-        if curved and price <= by_factors:
+    network = Perturbed.of(dag, x, names)
+    if estimator == 1:
+        operations, more = network.operations, 3 * len(asked)
+    else:
+        operations, more = network.moving, SWEPT * len(names)
+    by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
+    tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
+    curved = tensor.curved_nodes(generator)
+    bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
+    by_factors = 2 * outputs * operations + (by_probes if curved else 0)
+    if curved and price <= by_factors:
+        return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+    if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
+        if price < math.inf:
             return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-        if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
-            if price < math.inf:
-                return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-            tolerance = TOLERANCE if relative_error is None else relative_error / 4
-            operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
-            return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
-        factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
-        return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
+        tolerance = TOLERANCE if relative_error is None else relative_error / 4
+        operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
+        return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
+    factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
+    return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
 
 
 def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
