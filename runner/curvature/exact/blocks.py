@@ -12,7 +12,7 @@ from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differe
 from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.state import differentiable_copy, measuring
+from runner.curvature.graph.state import differentiable_copy, measuring, require_tensors
 
 
 @dataclass
@@ -90,6 +90,7 @@ def collect(
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in exact_elements."""
     with measuring(dag):
+        require_tensors(x=x, y=y)
         x, y = differentiable_copy(x), differentiable_copy(y)
         plan = _Plan(memory_budget, per_example, kept if tensor else 1)
         return _collect(dag, x, y, dag.select(nodes), tensor, plan, check)

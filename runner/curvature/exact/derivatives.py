@@ -289,9 +289,11 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
 
 def not_differentiable(name: str, value: Tensor) -> MeasurementError:
     """The error for a node or an input of integers."""
+    advice = "Measure the nodes after it (the embedding's output instead of the tokens)"
+    if value.is_complex():
+        advice = "Make it a part of the node that comes back to real numbers"
     return MeasurementError(
-        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values only. Measure the nodes "
-        "after it (the embedding's output instead of the tokens)"
+        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values only. {advice}"
     )
 
 

@@ -18,6 +18,7 @@ from runner.curvature.exact.structure import (
     Structure,
 )
 from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
+from runner.curvature.graph.written import as_written, hooked
 
 _SMOOTH = (
     nn.GELU,
@@ -56,26 +57,17 @@ def _owner(module: nn.Module, name: str) -> type | None:
     return next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
 
 
-def _hooked(module: nn.Module) -> bool:
-    return any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in module.modules())
-
-
-def _as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether `module` computes what `kind` computes: no overridden forward, no hooks."""
-    return isinstance(module, kind) and type(module).forward is kind.forward and not _hooked(module)
-
-
 def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
     """The stages of fn, or None when it is not recognised."""
     if not isinstance(fn, nn.Module):
         if any(fn is known for known in _SMOOTH_FUNCTIONS):
             return [ElementwiseStage(fn, False)]
         return [ElementwiseStage(fn, True)] if any(fn is known for known in _PIECEWISE_FUNCTIONS) else None
-    if isinstance(fn, nn.Sequential) and _as_written(fn, nn.Sequential):
+    if isinstance(fn, nn.Sequential) and as_written(fn, nn.Sequential):
         return _chain_of(list(fn))
-    if isinstance(fn, Composition) and _as_written(fn, Composition):
+    if isinstance(fn, Composition) and as_written(fn, Composition):
         return _chain_of(fn.parts)
-    if isinstance(fn, Residual) and _as_written(fn, Residual):
+    if isinstance(fn, Residual) and as_written(fn, Residual):
         branch = _stages(fn.branch)
         return None if branch is None else [ResidualStage(Chain(tuple(branch)), float(fn.scale))]
     return single_stage(fn)
@@ -83,15 +75,15 @@ def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
 
 def single_stage(fn: nn.Module) -> list[Stage] | None:
     """The stage of one of torch's own modules, [] for one that does nothing, None for one that is not known."""
-    if isinstance(fn, nn.Linear) and _as_written(fn, nn.Linear):
+    if isinstance(fn, nn.Linear) and as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), None if fn.bias is None else fn.bias.detach())]
-    if isinstance(fn, nn.LayerNorm) and _as_written(fn, nn.LayerNorm) and len(fn.normalized_shape) == 1:
+    if isinstance(fn, nn.LayerNorm) and as_written(fn, nn.LayerNorm) and len(fn.normalized_shape) == 1:
         weight = None if fn.weight is None else fn.weight.detach()
         return [LayerNormStage(weight, None if fn.bias is None else fn.bias.detach(), fn.eps)]
-    if any(_as_written(fn, kind) for kind in _IDENTITIES) and not (isinstance(fn, nn.Dropout) and fn.training):
+    if any(as_written(fn, kind) for kind in _IDENTITIES) and not (isinstance(fn, nn.Dropout) and fn.training):
         return []
     for kinds, piecewise in ((_SMOOTH, False), (_PIECEWISE, True)):
-        if any(_as_written(fn, kind) for kind in kinds):
+        if any(as_written(fn, kind) for kind in kinds):
             # In-place variants would overwrite what the next stage needs.
             return None if getattr(fn, "inplace", False) else [ElementwiseStage(fn, piecewise)]
     return None
@@ -121,11 +113,11 @@ def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structu
         return None
     stated = getattr(fn, "curvature_structure", None)
     if stated is not None and isinstance(fn, nn.Module) and _owner(fn, "forward") is _owner(fn, "curvature_structure"):
-        return stated(len(inputs)) if not _hooked(fn) else None
-    if isinstance(fn, WeightedSum) and _as_written(fn, WeightedSum):
+        return stated(len(inputs)) if not hooked(fn) else None
+    if isinstance(fn, WeightedSum) and as_written(fn, WeightedSum):
         same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1
         return Structure(fn.weights, Chain(())) if same else None
-    if isinstance(fn, Concatenated) and _as_written(fn, Concatenated):
+    if isinstance(fn, Concatenated) and as_written(fn, Concatenated):
         body = _stages(fn.body)
         return None if body is None else Structure(None, Chain(tuple(body)))
     if len(inputs) != 1:

@@ -27,6 +27,8 @@ def replicated_jacobian(
     repeats, rows), or None when it does not depend on them. An input that fn does not depend on has Jacobian None.
     limit: replicated examples at a time, over all rows (at least one row is taken).
     """
+    if rows == 0:  # an output without components
+        return [None] * len(inputs)
     batch = inputs[0].shape[0]
     widest = max(rows, *(t[0].numel() for t in inputs))
     step = max(1, min(rows, MAX_ELEMENTS // max(1, batch * widest)))

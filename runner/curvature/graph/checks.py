@@ -23,7 +23,7 @@ from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.memory import MEMORY_BUDGET, exact_elements, plan_chunk
-from runner.curvature.graph.state import measuring, reachable
+from runner.curvature.graph.state import measuring, reachable, require_tensors
 
 __all__ = [
     "MEMORY_BUDGET",
@@ -68,6 +68,7 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
     finite=False lets NaN and infinity pass, for callers that report them with their result. Raises ValueError.
     """
     with measuring(dag):
+        require_tensors(x=x, y=y)
         if len(x) == 0:
             raise MeasurementError("the batch is empty: expected at least one example")
         if len(x) != len(y):

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.graph.compare import alike
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, describe, first_not_finite
 from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graph.state import measuring_module
 from runner.curvature.graph.tracing.assemble import nodes_of, points_of
 from runner.curvature.graph.tracing.batches import Examples, arguments_of, count_examples
 from runner.curvature.graph.tracing.calls import check_evaluation, submodules, unwrapped
@@ -113,9 +115,32 @@ def trace_module(
     """
     root = unwrapped(module)
     check_evaluation(root)
-    given, target = batch
+    given, target = _pair(batch)
+    with measuring_module(root, loss):
+        return _traced(root, loss, given, target, nodes, output, batch_dim, list(shared))
+
+
+def _pair(batch: object) -> tuple[Any, Any]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        found = f"{len(batch)} of them" if isinstance(batch, tuple | list) else describe(batch)
+        raise MeasurementError(f"expected batch = (input, target), found {found}; several inputs are a tuple of their own")
+    if batch[1] is None:
+        raise MeasurementError("the target is None: give loss(output, target) a tensor, the input itself if it needs none")
+    return batch[0], batch[1]
+
+
+def _traced(
+    root: nn.Module,
+    loss: LossSpec,
+    given: Any,
+    target: Any,
+    nodes: Nodes,
+    output: Pick,
+    batch_dim: int,
+    shared: list[str],
+) -> TracedDag:
     notes: list[str] = []
-    replay, count = _replay(root, arguments_of(given), batch_dim, list(shared), notes)
+    replay, count = _replay(root, arguments_of(given), batch_dim, shared, notes)
     assert replay.shapes is not None
     targets = Examples(((target,), {}), count, batch_dim, several=True)
     of_tensor, output = criterion(loss, replay, targets, replay.shapes.output, target, output)
@@ -157,6 +182,8 @@ def _replay(root: nn.Module, tree: Any, batch_dim: int, shared: list[str], notes
     not run otherwise.
     """
     count = count_examples(tree, batch_dim, shared)
+    if count == 0:
+        raise MeasurementError("the batch is empty: expected at least one example")
     inputs = Examples(tree, count, batch_dim, shared)
     replay = Replay(root, inputs, inputs.pack(tree))
     try:
@@ -199,9 +226,11 @@ def _check_rows(replay: Replay, output: Point) -> None:
     n = len(replay.x)
     with torch.no_grad():
         one, more = (replay.values(replay.rows(k), output, {}) for k in (n, n + 1))
+    if bad := first_not_finite(one):
+        raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
     for name, value in one.items():
         other = more.get(name)
-        if other is None or not _alike(other[:n], value) or not _alike(other[n:], value[:1]):
+        if other is None or not alike(other[:n], value) or not alike(other[n:], value[:1]):
             raise MeasurementError(
                 f"node {name!r} mixes the examples of the batch, or draws at random: its rows for the same examples "
                 "differ between two batches. Blocks need a function of one example (evaluation mode; batch_dim=...)"
@@ -216,16 +245,9 @@ def _agrees(dag: TracedDag) -> bool:
         shift = {v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order}
         moved = dag.forward(dag.x, shift)
         return all(
-            _alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items()
+            alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items()
         )
 
 
 def _noise(t: Tensor, g: torch.Generator) -> Tensor:
     return torch.randn(t.shape, generator=g, dtype=torch.float32).to(t)
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or not a.is_floating_point():
-        return a.shape == b.shape and torch.equal(a, b)
-    scale = b.abs().max() if b.numel() else 0.0
-    return bool((a - b).abs().max() <= 1e4 * torch.finfo(b.dtype).eps * scale) or torch.equal(a, b)

@@ -10,7 +10,7 @@ import functools
 import random
 import types
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, describe
+from runner.curvature.graph.written import watching
 
 _DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
 
@@ -82,67 +83,90 @@ def _of_function(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, part
 
 
-def reachable(dag: Dag) -> Reachable:
-    """Everything the nodes and the loss of a graph are made of."""
+def reachable(*owners: Any) -> Reachable:
+    """Everything that graphs (their nodes and loss), modules and functions are made of."""
     found = Reachable()
-    for name in dag.order:
-        node = dag.nodes[name]
-        found.add(node.fn, name)
-        found.add(dict(node.params), name)
-    found.add(dag.loss.fn, "loss")
+    for owner in owners:
+        if not isinstance(owner, Dag):
+            found.add(owner, type(owner).__name__)
+            continue
+        for name in owner.order:
+            node = owner.nodes[name]
+            found.add(node.fn, name)
+            found.add(dict(node.params), name)
+        found.add(owner.loss.fn, "loss")
     return found
 
 
 # ------------------------------------------------------------------ left as it was
 
 
+_ENTRIES = {"forward", "_call_impl"}  # replaced while calls are intercepted, and put back there
+
+
 @dataclass
 class _Kept:
-    """Buffers (place, value, version), flags and numbers of one module before it was called."""
+    """Buffers (place, value), attributes and what plain containers among them hold, flags, of one module before it was
+    called."""
 
     module: nn.Module
     buffers: dict[str, tuple[Tensor, Tensor]]
-    numbers: dict[str, int | float | bool]
+    attributes: dict[str, Any]
+    containers: list[tuple[Any, Any]]
     requires_grad: list[tuple[nn.Parameter, bool]]
 
     @classmethod
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
-        numbers: dict[str, int | float | bool] = {
-            k: v for k, v in vars(module).items() if type(v) in (int, float, bool)
-        }
+        attributes = {k: v for k, v in vars(module).items() if k not in _ENTRIES}
+        own = [v for k, v in attributes.items() if not k.startswith("_") and type(v) in (list, dict, set)]
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
-        return cls(module, buffers, numbers, parameters)
+        return cls(module, buffers, attributes, [(v, v.copy()) for v in own], parameters)
 
     def restore(self) -> None:
         for key, (buffer, value) in self.buffers.items():
             self.module._buffers[key] = buffer
             _copy_back(buffer, value)
-        for key, number in self.numbers.items():
-            if vars(self.module).get(key) != number:
-                vars(self.module)[key] = number
+        now = vars(self.module)
+        for key in now.keys() - self.attributes.keys() - _ENTRIES:
+            del now[key]
+        for key, attribute in self.attributes.items():
+            if now.get(key) is not attribute:
+                now[key] = attribute
+        for container, content in self.containers:
+            _refill(container, content)
         for parameter, flag in self.requires_grad:
             if parameter.requires_grad != flag:
                 parameter.requires_grad_(flag)
 
 
+def _refill(container: Any, content: Any) -> None:
+    if isinstance(container, list):
+        container[:] = content
+    else:
+        container.clear()
+        container.update(content)
+
+
 def _copy_back(tensor: Tensor, value: Tensor) -> None:
-    if tensor.shape != value.shape or not torch.equal(tensor, value):
+    if tensor.shape != value.shape or not (tensor.is_meta or torch.equal(tensor, value)):
         with torch.no_grad():
             tensor.copy_(value)
 
 
 @contextmanager
-def untouched(dag: Dag) -> Iterator[None]:
-    """The model as it was when the block ends, however it ends: buffers, flags, counters, and the random state.
+def untouched(*owners: Any) -> Iterator[None]:
+    """The model as it was when the block ends, however it ends: buffers, attributes, flags, and the random state.
 
-    Tensors that functions hold in closures are watched like buffers when they need no gradient.
+    owners: graphs, modules, losses. Tensors that functions hold in closures are watched like buffers when they need no
+    gradient.
     """
     kept: dict[int, _Kept] = {}
-    found = reachable(dag)
+    found = reachable(*owners)
     loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
     kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
 
+    @watching
     def watch(module: nn.Module, _: Any) -> None:
         if id(module) not in kept:
             kept[id(module)] = _Kept.of(module)
@@ -165,17 +189,33 @@ def untouched(dag: Dag) -> Iterator[None]:
 # ------------------------------------------------------------------ the state that derivatives need
 
 
-@contextmanager
-def measuring(dag: Dag) -> Iterator[None]:
+def measuring(dag: Dag) -> AbstractContextManager[None]:
     """Gradients on, inference mode off, autocast refused, the model untouched: whatever the caller's state is.
 
     Raises MeasurementError when `dag` is no Dag or autocast is on (the numbers would be those of another precision).
     """
     require_dag(dag)
-    devices = sorted({"cpu", *(t.device.type for _, m in reachable(dag).modules.values() for t in m.parameters(False))})
-    refuse_autocast(devices)
-    with torch.inference_mode(False), torch.enable_grad(), untouched(dag):
+    return measuring_module(dag)
+
+
+@contextmanager
+def measuring_module(*owners: Any) -> Iterator[None]:
+    """The same of a module and a loss that are no graph yet."""
+    refuse_autocast(devices_of(reachable(*owners)))
+    with torch.inference_mode(False), torch.enable_grad(), untouched(*owners):
         yield
+
+
+def devices_of(found: Reachable) -> list[str]:
+    """Types of the devices that parameters lie on, the processor's always. Raises MeasurementError for weights without
+    values."""
+    held = {"cpu": ""} | {p.device.type: where for where, m in found.modules.values() for p in m.parameters(False)}
+    if "meta" in held:
+        raise MeasurementError(
+            f"module {held['meta']!r} has weights on the meta device, which have no values: load them (to_empty and "
+            "load_state_dict) before measuring"
+        )
+    return sorted(held)
 
 
 def refuse_autocast(devices: Iterable[str]) -> None:
@@ -195,6 +235,13 @@ def require_dag(dag: object) -> None:
             f"expected a Dag, found {type(dag).__name__}: use Dag.from_sequential(model) for an nn.Sequential, "
             "trace_module(model, loss, (x, y)) for another module, or Dag([Node(...), ...])"
         )
+
+
+def require_tensors(**given: object) -> None:
+    """Raises MeasurementError, with the name, for what is no tensor: a list of labels, an array."""
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise MeasurementError(f"expected a tensor for {name}, found {describe(value)}: torch.as_tensor({name})")
 
 
 def differentiable_copy(tensor: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from runner.curvature.graph.state import (
     differentiable_copy,
     measuring,
     refuse_autocast,
+    require_tensors,
     untouched,
 )
 from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
@@ -88,6 +89,7 @@ class CurvatureOperator(SymmetricOperator):
         if part not in ("total", "gauss_newton", "tensor"):
             raise ValueError(f'part must be "total", "gauss_newton" or "tensor", got {part!r}')
         with measuring(dag):
+            require_tensors(x=x, y=y)
             self.dag, self.x, self.y = dag, differentiable_copy(x), differentiable_copy(y)
             self.part, self.check = part, check
             self.nodes = dag.select(nodes)
@@ -197,7 +199,7 @@ class CurvatureOperator(SymmetricOperator):
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
-        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.view(copies, len(self.x), -1)) / len(self.x)
+        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
     def _pull(self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from runner.curvature.graph.tracing.calls import Call, submodules
 from runner.curvature.graph.tracing.points import Nodes, chosen
 from runner.curvature.graph.tracing.record import Leaf, Point, Traced, point_of
 from runner.curvature.graph.tracing.segment import Plan, Replay, Segment, plan_of
+from runner.curvature.graph.written import hooked
 
 _SPECIAL = (
     nn.MultiheadAttention,
@@ -90,6 +91,6 @@ def _direct(module: nn.Module) -> bool:
         and not isinstance(m, _SPECIAL)
         and not getattr(m, "inplace", False)
         and getattr(m, "_compiled_call_impl", None) is None
-        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
+        and "forward" not in vars(m)
         for m in module.modules()
-    )
+    ) and not hooked(module)

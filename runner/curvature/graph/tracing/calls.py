@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as room
 
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.written import watches
 
 Call = tuple[str, int]
 Handler = Callable[[Call, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -70,10 +72,10 @@ def check_evaluation(root: nn.Module) -> None:
 
 @contextmanager
 def intercepted(root: nn.Module, handler: Handler, counts: Counter[str] | None = None) -> Iterator[None]:
-    """While inside, every call of a submodule goes through `handler`. counts: calls by name, which a handler that
-    leaves calls out has to raise by those."""
+    """While inside, every call of a submodule goes through `handler`, its own hooks inside of it. counts: calls by
+    name, which a handler that leaves calls out has to raise by those."""
     counts = Counter() if counts is None else counts
-    changed: list[tuple[nn.Module, Any]] = []
+    changed: list[tuple[nn.Module, str, Any]] = []
 
     def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -84,15 +86,22 @@ def intercepted(root: nn.Module, handler: Handler, counts: Counter[str] | None =
 
     try:
         for name, module in submodules(root).items():
-            changed.append((module, module.__dict__.get("forward")))
-            module.__dict__["forward"] = wrap(name, module.forward)
+            entry = _entry(module)
+            changed.append((module, entry, module.__dict__.get(entry)))
+            module.__dict__[entry] = wrap(name, getattr(module, entry))
         yield
     finally:
-        for module, own in changed:
+        for module, entry, own in changed:
             if own is None:
-                module.__dict__.pop("forward", None)
+                module.__dict__.pop(entry, None)
             else:
-                module.__dict__["forward"] = own
+                module.__dict__[entry] = own
+
+
+def _entry(module: nn.Module) -> str:
+    """The method that gives a module's output: hooks may change what `forward` returns."""
+    changed = module._forward_hooks or any(not watches(hook) for hook in room._global_forward_hooks.values())
+    return "_call_impl" if changed and getattr(module, "_compiled_call_impl", None) is None else "forward"
 
 
 @contextmanager

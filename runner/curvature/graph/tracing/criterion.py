@@ -16,6 +16,7 @@ from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
 from runner.curvature.graph.tracing.segment import Replay
+from runner.curvature.graph.written import as_written
 
 TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
 """The named losses as functions of the module's own output and target."""
@@ -27,7 +28,7 @@ def criterion(
     """The loss as a name where it has a closed form, else loss(tensor, y) of one tensor of the output; and which."""
     simple = len(shape.leaves) == 1 or output is not None or not callable(loss) or hasattr(loss, "per_example")
     if simple:
-        named = _named(loss, shape)
+        named = _named(loss, shape, targets)
         if _plain_target(targets):
             return named, output
         return _unpacked(
@@ -65,21 +66,24 @@ def _plain_target(targets: Examples) -> bool:
     )
 
 
-def _named(loss: LossSpec, shape: Shape) -> LossSpec:
-    """The name of torch's plain cross-entropy of (B, K) or mean squared error, else the loss itself."""
+def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:
+    """The name of torch's plain cross-entropy of (B, K) or mean squared error, else the loss itself: one that is
+    derived from torch's, has a hook, or spreads targets of another shape over the outputs."""
     first = shape.first_tensor()
     layout = None if first is None else shape.leaves[first].layout
-    if layout is None or not layout.plain:
+    if first is None or layout is None or not layout.plain:
         return TORCH[loss] if isinstance(loss, str) else loss
     two = layout.ndim == 2
+    fits = tuple(shape.leaves[first].shape[1:]) == targets.parts[0].shape
     if isinstance(loss, nn.CrossEntropyLoss):
         plain = loss.weight is None and loss.label_smoothing == 0 and loss.ignore_index == -100
+        plain = plain and as_written(loss, nn.CrossEntropyLoss)
         return "cross_entropy" if plain and two and loss.reduction == "mean" else loss
     if isinstance(loss, nn.MSELoss):
-        return "mse" if loss.reduction == "mean" else loss
+        return "mse" if loss.reduction == "mean" and fits and as_written(loss, nn.MSELoss) else loss
     if loss is F.cross_entropy and two:
         return "cross_entropy"
-    return "mse" if loss is F.mse_loss else loss
+    return "mse" if loss is F.mse_loss and fits else loss
 
 
 def _unpacked(loss: Any, targets: Examples, shape: Shape | None, place: int) -> Callable[[Tensor, Tensor], Tensor]:
