@@ -78,10 +78,13 @@ class Problem:
         """The graph between the named outputs, of the first batch. Raises ValueError where there is none."""
         nodes = list(self.options.nodes) or None
         options = self.options
-        return trace_module(
+        dag = trace_module(
             self.module, self.snapshot.loss, self.batches[0], nodes,
             output=options.output or None, batch_dim=options.batch_dim, shared=options.shared,
         )  # fmt: skip
+        if dag.no_graph:
+            raise ValueError(dag.no_graph)
+        return dag
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ from runner.curvature.certificate.certify import certify
 from runner.curvature.certificate.plain import PlainOperator
 from runner.curvature.certificate.result import Certificate
 from runner.curvature.exact.blocks import exact_blocks
-from runner.curvature.graph.checks import check_before_measuring
+from runner.curvature.graph.checks import check_before_measuring, check_without_graph
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.state import require_dag
@@ -98,7 +98,7 @@ def verify(
     reasons: list[str] = []
     if blocks is None:
         try:
-            check_before_measuring(target, x, y)
+            (check_without_graph if target.no_graph else check_before_measuring)(target, x, y)
         except MeasurementError as error:
             reasons.append(f"refused by a guard: {error}")
     try:
@@ -108,7 +108,7 @@ def verify(
     methods: list[tuple[str, Any]] = [("products", operator)]
     if blocks is not None:
         methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif sum(operator.sizes.values()) <= EXACT_SIZE and part == "total":
+    elif sum(operator.sizes.values()) <= EXACT_SIZE and part == "total" and not target.no_graph:
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
         methods.append(("exact blocks", _Blocks(operator, of_dag)))
     return certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)

@@ -25,6 +25,9 @@ from runner.curvature.graph.errors import MeasurementError, describe
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
+UNWATCHED = "support saved tensor hooks"
+"""torch's words where a network takes derivatives of its own with torch.func: nothing that is saved can be counted."""
+
 
 @dataclass
 class Derivatives:
@@ -88,7 +91,7 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 
 def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor]) -> None:
     """Raises ValueError for the first node that has no second derivative, found by differentiating each alone."""
-    for name in dag.order:
+    for name in () if dag.no_graph else dag.order:
         require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
 
 
@@ -115,6 +118,8 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not batched over
     examples."""
+    if dag.no_graph:
+        dag.nodes[dag.output](x)  # says why
     values, structures, in_place = {INPUT: x}, {}, set()
     with torch.no_grad():
         for name in dag.order:
@@ -278,13 +283,19 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
         saved += t.numel()
         return t
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-        leaves = [evaluation.values[p][:1].detach().clone() for p in node.parents]
-        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-        output = node(*(t.clone() for t in leaves))
-        if second and floating and output.requires_grad:
-            torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
-    return max(1, 2 * saved + 6 * inputs + 6 * output.numel())
+    outputs = evaluation.size(node.name)
+    try:
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+            leaves = [evaluation.values[p][:1].detach().clone() for p in node.parents]
+            floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+            output = node(*(t.clone() for t in leaves))
+            if second and floating and output.requires_grad:
+                torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
+    except MeasurementError as error:
+        if UNWATCHED not in str(error):
+            raise
+        saved = 8 * (inputs + outputs)  # a derivative taken inside hides what it saves
+    return max(1, 2 * saved + 6 * inputs + 6 * outputs)
 
 
 def not_differentiable(name: str, value: Tensor) -> MeasurementError:

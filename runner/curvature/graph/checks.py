@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.compare import alike, tolerance
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError, first_not_finite
+from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.graph.state import measuring, reachable, require_tensors
@@ -60,6 +60,28 @@ def check_modes(dag: Dag) -> None:
             raise MeasurementError(
                 f"{where}: {type(module).__name__} is in training mode: the loss is random. Call .eval()"
             )
+
+
+def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """The checks that one run of the whole batch allows, and its values: that examples are independent is not among
+    them. Raises ValueError."""
+    with measuring(dag), torch.no_grad():
+        require_tensors(x=x, y=y)
+        check_modes(dag)
+        try:
+            values, again = dag.forward(x), dag.forward(x)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            raise batch_failure([x], [y], error) from error
+        for name in dag.order:
+            if not alike(again[name], values[name]) and not first_not_finite(values):
+                raise MeasurementError(f"node {name!r} is not deterministic: two evaluations of the same input differ")
+        output = values[dag.output]
+        targets = dag.loss.targets(output, y)
+        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(values):
+            check_loss(dag, output, targets)
+    return values
 
 
 def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = True) -> Evaluation:

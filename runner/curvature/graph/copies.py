@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from runner.curvature.graph.errors import MeasurementError
+
 T = TypeVar("T")
 
 
@@ -28,6 +30,14 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
     >>> held = {"last": torch.ones(2, requires_grad=True) * 3}
     >>> deep_copy(held)["last"].requires_grad
     False
+
+    Raises MeasurementError for what refuses to be copied.
     """
-    with _WithoutGraphs():
-        return copy.deepcopy(value, memo)
+    try:
+        with _WithoutGraphs():
+            return copy.deepcopy(value, memo)
+    except Exception as error:
+        raise MeasurementError(
+            f"{type(value).__name__} cannot be copied, as another precision needs: {type(error).__name__}: {error}. Build "
+            "it in that precision"
+        ) from error

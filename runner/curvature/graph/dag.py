@@ -85,6 +85,9 @@ class Dag:
     packed = False
     """Whether a row of x is several inputs side by side (trace_module): its columns may be indices or masks."""
 
+    no_graph = ""
+    """Why the nodes have no functions (trace_module), else "": then `forward` alone can be called."""
+
     def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
         self.nodes: dict[str, Node] = {}
         for node in nodes:

@@ -14,20 +14,21 @@ from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe, first_not_finite
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module
-from runner.curvature.graph.tracing.assemble import nodes_of, points_of
-from runner.curvature.graph.tracing.batches import Examples, arguments_of, count_examples
-from runner.curvature.graph.tracing.calls import check_evaluation, submodules, unwrapped
-from runner.curvature.graph.tracing.criterion import criterion, of_layout
+from runner.curvature.graph.tracing.assemble import nodes_of
+from runner.curvature.graph.tracing.batches import Examples, arguments_of
+from runner.curvature.graph.tracing.calls import check_evaluation, unwrapped
+from runner.curvature.graph.tracing.hooked import NoGraph, described, without_functions
 from runner.curvature.graph.tracing.points import Nodes, Pick
-from runner.curvature.graph.tracing.record import Point, Shapes, follow, point_of, shapes
+from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, prepared, replay_of
+from runner.curvature.graph.tracing.record import Point
 from runner.curvature.graph.tracing.segment import Replay
-
-ATTENTION_NOTE = "attention is measured with the math kernel in place of fused ones, which have no second derivative"
 
 
 class TracedDag(Dag):
     """The graph of a module. x, y: its traced batch as the engine takes it, row b for example b; `pack` and
     `pack_target` make the same of another batch. notes: what was decided while tracing, in plain words.
+
+    no_graph: why the nodes have no functions of their own, else "".
 
     `forward` runs the module once, with the perturbations added where the outputs are made.
     """
@@ -39,6 +40,7 @@ class TracedDag(Dag):
         self.replay, self.point, self.y, self.targets = replay, point, y, targets
         self.packed = len(replay.inputs.parts) > 1
         self.notes: tuple[str, ...] = ()
+        self.no_graph = ""
 
     @property
     def x(self) -> Tensor:
@@ -110,61 +112,72 @@ def trace_module(
     >>> dag.order, dag.nodes["2"].parents
     (('0', '2'), ('0',))
 
-    Raises ValueError for unknown names, submodules that are not called or have no row per example, training modes that
-    make the loss random, and modules that mix examples, draw at random or do not run with another number of examples.
+    Where no graph can be had (a module that runs on one number of examples alone, a submodule that sees some rows of
+    the batch) the Dag says why in `no_graph`: the matrix-free operators work all the same, on the whole batch at once,
+    with the perturbations added as hooks would; everything exact refuses with the reason.
+
+    Raises ValueError for unknown names, submodules that are not called, training modes that make the loss random,
+    modules that mix examples or draw at random, autocast, weights without values, and a batch that is no pair.
     """
     root = unwrapped(module)
     check_evaluation(root)
     given, target = _pair(batch)
     with measuring_module(root, loss):
-        return _traced(root, loss, given, target, nodes, output, batch_dim, list(shared))
+        return _traced(Task(root, loss, arguments_of(given), target, nodes, output, batch_dim, tuple(shared)))
 
 
 def _pair(batch: object) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         found = f"{len(batch)} of them" if isinstance(batch, tuple | list) else describe(batch)
-        raise MeasurementError(f"expected batch = (input, target), found {found}; several inputs are a tuple of their own")
+        raise MeasurementError(
+            f"expected batch = (input, target), found {found}; several inputs are a tuple of their own"
+        )
     if batch[1] is None:
-        raise MeasurementError("the target is None: give loss(output, target) a tensor, the input itself if it needs none")
+        raise MeasurementError(
+            "the target is None: give loss(output, target) a tensor, the input itself if it needs none"
+        )
     return batch[0], batch[1]
 
 
-def _traced(
-    root: nn.Module,
-    loss: LossSpec,
-    given: Any,
-    target: Any,
-    nodes: Nodes,
-    output: Pick,
-    batch_dim: int,
-    shared: list[str],
-) -> TracedDag:
+def _traced(task: Task) -> TracedDag:
     notes: list[str] = []
-    replay, count = _replay(root, arguments_of(given), batch_dim, shared, notes)
-    assert replay.shapes is not None
-    targets = Examples(((target,), {}), count, batch_dim, several=True)
-    of_tensor, output = criterion(loss, replay, targets, replay.shapes.output, target, output)
-    last = point_of(None, _output_name(root), replay.shapes.output, output)
-    if last is None:
-        raise MeasurementError("the module's output has no tensor with one row per example: pick one with output=...")
-    points, asked = points_of(root, replay, nodes, notes)
-    traced = follow(root, replay.x, replay.run, points, last)
-    if traced.attention or any(isinstance(m, nn.MultiheadAttention) for m in root.modules()):
-        notes.append(ATTENTION_NOTE)
-    replay.points = points
-    _check_rows(replay, last)
-    final = next((p for p in points.values() if p.name == traced.output), last)
-    fitting: LossSpec = of_tensor if isinstance(of_tensor, str) else of_layout(of_tensor, final)  # type: ignore[assignment]
-    y = targets.pack(((target,), {}))
+    try:
+        replay, count = replay_of(task, notes)
+        return _with_notes(_graph(prepared(task, replay, count, notes), notes), notes)
+    except NoGraph as error:
+        why = str(error)
+    notes = [f"no graph, and no exact blocks: {why}"]
+    replay, count = hooked_replay(task)
+    return _with_notes(_hooked(prepared(task, replay, count, notes), why, notes), notes)
+
+
+def _graph(made: Prepared, notes: list[str]) -> TracedDag:
+    """Raises ValueError when the module is no function of one example, or its parts are none of one another."""
+    _check_rows(made.replay, made.last)
     for whole in (False, True):
-        dag = TracedDag(nodes_of(replay, traced, final, asked, whole), fitting, replay, final, y, targets)
-        if _agrees(dag):
-            return _with_notes(dag, notes)
-        notes.append("the data flow could not be followed: every node depends on all nodes before it")
+        if made.traced.followed or whole:
+            dag = _dag(made, nodes_of(made.replay, made.traced, made.final, made.asked, whole))
+            if _agrees(dag):
+                return dag
+            notes.append("the data flow could not be followed: every node depends on all nodes before it")
     raise MeasurementError(
         "the module is no function of its inputs and of the outputs of its submodules (it keeps values from one "
         "call to the next, or draws at random): blocks between its nodes do not exist"
     )
+
+
+def _hooked(made: Prepared, why: str, notes: list[str]) -> TracedDag:
+    nodes = nodes_of(made.replay, made.traced, made.final, made.asked, not made.traced.followed)
+    dag = _dag(made, without_functions(nodes, made.replay, why))
+    dag.no_graph = why
+    with torch.no_grad():
+        values = dag.forward(dag.x)
+    notes.append(described({name: values[name] for name in dag.order}))
+    return dag
+
+
+def _dag(made: Prepared, nodes: list[Node]) -> TracedDag:
+    return TracedDag(nodes, made.loss, made.replay, made.final, made.y, made.targets)
 
 
 def _with_notes(dag: TracedDag, notes: list[str]) -> TracedDag:
@@ -173,52 +186,6 @@ def _with_notes(dag: TracedDag, notes: list[str]) -> TracedDag:
         notes.append(f"left out, since the output does not depend on them: {', '.join(dropped)}")
     dag.notes = tuple(notes)
     return dag
-
-
-def _replay(root: nn.Module, tree: Any, batch_dim: int, shared: list[str], notes: list[str]) -> tuple[Replay, int]:
-    """The module with its batch, run with two numbers of examples, and the number of examples.
-
-    A square matrix with as many rows as there are examples may be a mask for all of them: tried where the module does
-    not run otherwise.
-    """
-    count = count_examples(tree, batch_dim, shared)
-    if count == 0:
-        raise MeasurementError("the batch is empty: expected at least one example")
-    inputs = Examples(tree, count, batch_dim, shared)
-    replay = Replay(root, inputs, inputs.pack(tree))
-    try:
-        replay.shapes = _shapes(replay)
-    except ValueError:
-        square = inputs.ambiguous()
-        if not square:
-            raise
-        inputs = Examples(tree, count, batch_dim, [*shared, *square])
-        replay = Replay(root, inputs, inputs.pack(tree))
-        replay.shapes = _shapes(replay)
-    notes += [f"input {name!r} is the same for all examples" for name in inputs.shared_names.values()]
-    return replay, count
-
-
-def _shapes(replay: Replay) -> Shapes:
-    """Two runs, with the traced batch and with one example more. Raises ValueError where the module does not run."""
-    n = len(replay.x)
-
-    def run(count: int) -> tuple[Callable[[], Any], int]:
-        rows = replay.rows(count)
-        return lambda: replay.run(rows), count
-
-    try:
-        return shapes(replay.root, (run(n), run(n + 1)))
-    except (RuntimeError, IndexError, TypeError, AssertionError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MeasurementError(
-            f"the module cannot be run on {n} and on {n + 1} examples of the batch ({line}). Inputs that belong to no "
-            "example are named by shared=[...]; the dimension of the examples is batch_dim=..."
-        ) from error
-
-
-def _output_name(root: nn.Module) -> str:
-    return "output" if "output" not in submodules(root) else "output()"
 
 
 def _check_rows(replay: Replay, output: Point) -> None:
@@ -244,9 +211,7 @@ def _agrees(dag: TracedDag) -> bool:
         values = dag.forward(dag.x)
         shift = {v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order}
         moved = dag.forward(dag.x, shift)
-        return all(
-            alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items()
-        )
+        return all(alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items())
 
 
 def _noise(t: Tensor, g: torch.Generator) -> Tensor:

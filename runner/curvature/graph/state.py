@@ -111,6 +111,8 @@ class _Kept:
 
     module: nn.Module
     buffers: dict[str, tuple[Tensor, Tensor]]
+    rescaled: list[tuple[Tensor, Tensor]]
+    """Weights that a call rescales in place: embeddings with a largest norm."""
     attributes: dict[str, Any]
     containers: list[tuple[Any, Any]]
     requires_grad: list[tuple[nn.Parameter, bool]]
@@ -121,12 +123,16 @@ class _Kept:
         attributes = {k: v for k, v in vars(module).items() if k not in _ENTRIES}
         own = [v for k, v in attributes.items() if not k.startswith("_") and type(v) in (list, dict, set)]
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
-        return cls(module, buffers, attributes, [(v, v.copy()) for v in own], parameters)
+        rescales = getattr(module, "max_norm", None) is not None
+        rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
+        return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], parameters)
 
     def restore(self) -> None:
         for key, (buffer, value) in self.buffers.items():
             self.module._buffers[key] = buffer
             _copy_back(buffer, value)
+        for weight, value in self.rescaled:
+            _copy_back(weight, value)
         now = vars(self.module)
         for key in now.keys() - self.attributes.keys() - _ENTRIES:
             del now[key]

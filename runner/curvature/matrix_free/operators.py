@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from runner.curvature.exact.derivatives import (
+    UNWATCHED,
     evaluate,
     name_missing_second_derivative,
     not_differentiable,
     refuse_cut_backwards,
     second_derivatives,
 )
-from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring
+from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
 from runner.curvature.graph.compare import alike
 from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.graph.dag import INPUT, Dag
@@ -37,7 +38,7 @@ from runner.curvature.graph.state import (
 )
 from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import peak_bytes
-from runner.curvature.matrix_free.reference import FiniteDifferences
+from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch
 
 __all__ = ["BlockOperator", "CurvatureOperator", "Part", "Products"]
 
@@ -65,7 +66,8 @@ class CurvatureOperator(SymmetricOperator):
     `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that all simultaneous
     directions may take, what is under way included. `products` counts the directions applied so far (a tensor product
     counts once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
-    every estimate NaN. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
+    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes one run of the whole
+    batch, and that its examples are independent is not checked. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
     weights or data have changed since: what is kept here belongs to the old ones.
 
     >>> from runner.curvature import Dag
@@ -93,10 +95,16 @@ class CurvatureOperator(SymmetricOperator):
             self.dag, self.x, self.y = dag, differentiable_copy(x), differentiable_copy(y)
             self.part, self.check = part, check
             self.nodes = dag.select(nodes)
-            evaluation = check_before_measuring(dag, self.x, self.y, finite=False) if check else evaluate(dag, self.x)
-            self._in_place = evaluation.in_place
-            with torch.no_grad():
-                self._values = dag.forward(self.x)
+            self._in_place: frozenset[str] = frozenset()
+            if dag.no_graph:
+                self._values = check_without_graph(dag, self.x, self.y)
+            else:
+                evaluation = (
+                    check_before_measuring(dag, self.x, self.y, finite=False) if check else evaluate(dag, self.x)
+                )
+                self._in_place = evaluation.in_place
+                with torch.no_grad():
+                    self._values = dag.forward(self.x)
             output = self._values[dag.output]
             self.y = dag.loss.targets(output, self.y)
             self.reason = first_not_finite(self._values)
@@ -104,13 +112,15 @@ class CurvatureOperator(SymmetricOperator):
                 if not self._values[name].is_floating_point():
                     raise not_differentiable(name, self._values[name])
             self._moving = self._perturbed_nodes()
-            self.sizes = {v: self._values[v][0].numel() for v in self.nodes}
+            self.sizes = {v: self._values[v].shape[1:].numel() for v in self.nodes}
             self.dtype, self.device = output.dtype, output.device
             self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
         self._graph: _Graph | None = None
         self._differentiable = False
         self._fingerprint = Fingerprint(dag, x=x, y=y)
-        self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes(), int(UNSEEN * self._peak_bytes())))
+        self.simultaneous = 1
+        if not dag.no_graph:
+            self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes(), int(UNSEEN * self._peak_bytes())))
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
@@ -134,13 +144,16 @@ class CurvatureOperator(SymmetricOperator):
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
     def single(self, example: int) -> CurvatureOperator:
-        """The operator of one example alone."""
+        """The operator of one example alone; of the batch where there is no graph, whose one piece it is."""
+        if self.dag.no_graph:
+            return self
         part = slice(example, example + 1)
         return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
 
     def reference(self) -> FiniteDifferences:
         """What the products must agree with: differences of gradients, in a float64 copy."""
-        return FiniteDifferences(self.dag, self.x, self.y, self.nodes, self.part)
+        kind = WholeBatch if self.dag.no_graph else FiniteDifferences
+        return kind(self.dag, self.x, self.y, self.nodes, self.part)
 
     def in_float64(self) -> CurvatureOperator:
         """The operator of a float64 copy of the network."""
@@ -199,7 +212,9 @@ class CurvatureOperator(SymmetricOperator):
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
-        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)) / len(self.x)
+        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)) / len(
+            self.x
+        )
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
     def _pull(self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph) -> dict[str, Tensor]:
@@ -269,7 +284,9 @@ class CurvatureOperator(SymmetricOperator):
 
         with torch.enable_grad():
             values: dict[str, Tensor] = {}
-            for name in (INPUT, *self.dag.order):
+            if self.dag.no_graph:
+                values = self.dag.forward(self.x, {v: leaf[0] for v, leaf in leaves.items()})
+            for name in () if values else (INPUT, *self.dag.order):
                 if name in self._moving:
                     node = self.dag.nodes[name]
                     parents = [values[p].clone() if name in self._in_place else values[p] for p in node.parents]
@@ -297,8 +314,12 @@ class CurvatureOperator(SymmetricOperator):
             total += t.numel() * t.element_size()
             return t
 
-        with measuring(self.dag), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            self._build(1)
+        try:
+            with measuring(self.dag), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                self._build(1)
+        except MeasurementError as error:
+            if UNWATCHED not in str(error):
+                raise
         self._fingerprint.renew()
         return total
 

@@ -207,6 +207,25 @@ class FiniteDifferences:
         )
 
 
+class WholeBatch(FiniteDifferences):
+    """The same of a network that runs on its batch alone: one piece, the mean over the batch."""
+
+    def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total") -> None:
+        super().__init__(dag, x, y, nodes, part)
+        self.examples = 1
+
+    def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
+        shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
+        return self.dag.forward(self.x, shaped)[self.dag.output]
+
+    def loss(self, output: Tensor, example: int) -> Tensor:
+        return self.dag.loss.per_example(output, self.y).mean()
+
+    def wrong_node(self, example: int, tolerance: float) -> str:
+        """None: the nodes have no functions of their own."""
+        return ""
+
+
 def central(
     field: Callable[[Vectors], Vectors], direction: Mapping[str, Tensor], step: float, centre: float = 0.0
 ) -> Vectors:

@@ -7,6 +7,7 @@ from torch import nn
 from runner.curvature.graph.dag import INPUT, Node
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.calls import Call, submodules
+from runner.curvature.graph.tracing.hooked import NoGraph
 from runner.curvature.graph.tracing.points import Nodes, chosen
 from runner.curvature.graph.tracing.record import Leaf, Point, Traced, point_of
 from runner.curvature.graph.tracing.segment import Plan, Replay, Segment, plan_of
@@ -22,13 +23,15 @@ _SPECIAL = (
     nn.TransformerDecoderLayer,
 )
 
+UNCALLED = "is never called"
+
 
 def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -> tuple[dict[Call, Point], set[str]]:
     """The measured calls in the order of their beginning, and the names asked for one by one."""
     assert replay.shapes is not None
     picks, asked = chosen(root, nodes)
     found: dict[Call, Point] = {}
-    unfit: dict[str, str] = {name: "is never called" for name in picks}
+    unfit: dict[str, str] = dict.fromkeys(picks, UNCALLED)
     for call, shape in replay.shapes.calls.items():
         if call[0] not in picks:
             continue
@@ -43,12 +46,18 @@ def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -
             notes.append(f"node {point.name!r} is tensor {point.leaf} of the {tensors} of its output")
     for name, why in unfit.items():
         if name in asked:
-            raise MeasurementError(
-                f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it"
-            )
+            kind = MeasurementError if why == UNCALLED or not _floating(replay, name) else NoGraph
+            raise kind(f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it")
     if unfit:
         notes.append("left out: " + ", ".join(f"{name} ({why})" for name, why in unfit.items()))
     return found, asked
+
+
+def _floating(replay: Replay, name: str) -> bool:
+    """Whether a call of the submodule gives a floating tensor."""
+    assert replay.shapes is not None
+    leaves = [leaf for call, shape in replay.shapes.calls.items() if call[0] == name for leaf in shape.leaves]
+    return any(isinstance(leaf, Leaf) and leaf.dtype.is_floating_point and leaf.shape for leaf in leaves)
 
 
 def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whole: bool) -> list[Node]:

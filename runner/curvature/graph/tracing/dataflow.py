@@ -105,6 +105,19 @@ class Flow(TorchDispatchMode):
             self.control.add(index)
 
 
+class Unfollowed(Flow):
+    """Stands for the flow of operations that cannot be followed: nothing is known of where a value comes from."""
+
+    def key(self, t: Tensor) -> int:
+        return 0
+
+    def sources(self, tensors: Iterable[Tensor]) -> frozenset[Source]:
+        return frozenset()
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        pass
+
+
 class Departures(TorchFunctionMode):
     """Reports to a `Flow` the values that leave the tensors unseen by it, and whether fused attention is asked for."""
 

@@ -6,7 +6,7 @@ third follows the data from the measured outputs to one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from runner.curvature.graph.dag import INPUT
 from runner.curvature.graph.tracing.batches import Layout
 from runner.curvature.graph.tracing.calls import Call, intercepted, label, measurable
-from runner.curvature.graph.tracing.dataflow import Departures, Flow, Needs
+from runner.curvature.graph.tracing.dataflow import Departures, Flow, Needs, Unfollowed
 from runner.curvature.graph.tracing.points import Pick, picked
 
 Run = Callable[[], Any]
@@ -70,11 +70,11 @@ class Shapes:
     """All calls made inside a call."""
 
 
-def shapes(root: nn.Module, runs: tuple[tuple[Run, int], tuple[Run, int]]) -> Shapes:
-    """From two runs with different numbers of examples. Raises ValueError when they make different calls."""
-    found = [_outputs(root, run) for run, _ in runs]
-    (calls, nested, output), (others, _, other) = found
-    n, m = (count for _, count in runs)
+def shapes(root: nn.Module, runs: Sequence[tuple[Run, int]]) -> Shapes:
+    """From two runs with different numbers of examples; from a single one nothing is known of the layouts."""
+    calls, nested, output = _outputs(root, runs[0][0])
+    others, _, other = _outputs(root, runs[1][0]) if len(runs) > 1 else ({}, {}, None)
+    n, m = runs[0][1], runs[-1][1]
     common = {call: _shape(calls[call], others.get(call), n, m) for call in calls}
     return Shapes(common, _shape(output, other, n, m), nested)
 
@@ -165,13 +165,26 @@ class Traced:
     """Memory of each parameter by name."""
     output: str = ""
     attention: bool = False
+    followed: bool = True
+    """Whether the operations could be followed; if not, `needs` has only the names."""
 
 
 def follow(
     root: nn.Module, x: Tensor, run: Callable[[Tensor], Any], points: Mapping[Call, Point], output: Point
 ) -> Traced:
     """The data flow between the measured outputs. output: the module's own one, measured unless a point is it."""
-    flow, found = Flow(), Traced()
+    try:
+        return _followed(Flow(), root, x, run, points, output)
+    except NotImplementedError:  # tensors without a memory of their own, as those of torch.vmap
+        traced = _followed(Unfollowed(), root, x, run, points, output)
+        traced.followed = False
+        return traced
+
+
+def _followed(
+    flow: Flow, root: nn.Module, x: Tensor, run: Callable[[Tensor], Any], points: Mapping[Call, Point], output: Point
+) -> Traced:
+    found = Traced()
     passed: dict[int, str] = {}
     alive: list[Tensor] = []
     ended: list[Call] = []

@@ -1,0 +1,156 @@
+"""What tracing a module begins with: its runs, the loss of one tensor, and the measured outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
+from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graph.tracing.assemble import points_of
+from runner.curvature.graph.tracing.batches import Examples, count_examples
+from runner.curvature.graph.tracing.calls import submodules
+from runner.curvature.graph.tracing.criterion import criterion, of_layout
+from runner.curvature.graph.tracing.hooked import NoGraph, guessed
+from runner.curvature.graph.tracing.points import Nodes, Pick
+from runner.curvature.graph.tracing.record import Point, Shape, Shapes, Traced, follow, point_of, shapes
+from runner.curvature.graph.tracing.segment import Replay
+
+ATTENTION_NOTE = "attention is measured with the math kernel in place of fused ones, which have no second derivative"
+
+
+@dataclass(frozen=True)
+class Task:
+    """The arguments of trace_module; tree: the (args, kwargs) of the module."""
+
+    root: nn.Module
+    loss: LossSpec
+    tree: Any
+    target: Any
+    nodes: Nodes
+    output: Pick
+    batch_dim: int
+    shared: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A followed module. last: its own output; final: the node that is the output; asked: nodes named one by one."""
+
+    replay: Replay
+    traced: Traced
+    last: Point
+    final: Point
+    asked: set[str]
+    loss: LossSpec
+    y: Tensor
+    targets: Examples
+
+
+def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepared:
+    """The loss, the measured outputs and the data flow between them."""
+    assert replay.shapes is not None
+    targets = Examples(((task.target,), {}), count, task.batch_dim, several=True)
+    of_tensor, pick = criterion(task.loss, replay, targets, replay.shapes.output, task.target, task.output)
+    name = "output" if "output" not in submodules(task.root) else "output()"
+    last = point_of(None, name, replay.shapes.output, pick)
+    if last is None:
+        raise MeasurementError(_no_output(replay.shapes.output))
+    replay.points, asked = points_of(task.root, replay, task.nodes, notes)
+    traced = follow(task.root, replay.x, replay.run, replay.points, last)
+    if not traced.followed:
+        notes.append("the data flow could not be followed: every node depends on all nodes before it")
+    if traced.attention or any(isinstance(m, nn.MultiheadAttention) for m in task.root.modules()):
+        notes.append(ATTENTION_NOTE)
+    final = next((p for p in replay.points.values() if p.name == traced.output), last)
+    fitting: LossSpec = of_tensor if isinstance(of_tensor, str) else of_layout(of_tensor, final)  # type: ignore[assignment]
+    return Prepared(replay, traced, last, final, asked, fitting, targets.pack(((task.target,), {})), targets)
+
+
+def _no_output(shape: Shape) -> str:
+    kinds = sorted({type(leaf).__name__ for leaf in tree_leaves(shape.example())})
+    return (
+        f"the module's output ({', '.join(kinds)}) has no tensor with one row per example: expected the tensor that the "
+        "loss takes, alone or in tuples and dicts; pick it with output=..., return its tensors in a dict where it is an "
+        "object of another kind, and leave the loss to loss(output, target) where the module returns its loss"
+    )
+
+
+def replay_of(task: Task, notes: list[str]) -> tuple[Replay, int]:
+    """The module with its batch, run with two numbers of examples, and the number of examples.
+
+    A square matrix with as many rows as there are examples may be a mask for all of them: tried where the module does
+    not run otherwise. Raises NoGraph where it runs with one number of examples alone.
+    """
+    count = count_examples(task.tree, task.batch_dim, task.shared)
+    if count == 0:
+        raise MeasurementError("the batch is empty: expected at least one example")
+    inputs = Examples(task.tree, count, task.batch_dim, task.shared)
+    replay = Replay(task.root, inputs, inputs.pack(task.tree))
+    try:
+        replay.shapes = _shapes(replay, count, count + 1)
+    except NoGraph:
+        square = inputs.ambiguous()
+        if not square:
+            raise
+        inputs = Examples(task.tree, count, task.batch_dim, [*task.shared, *square])
+        replay = Replay(task.root, inputs, inputs.pack(task.tree))
+        replay.shapes = _shapes(replay, count, count + 1)
+    notes += [f"input {name!r} is the same for all examples" for name in inputs.shared_names.values()]
+    return replay, count
+
+
+def hooked_replay(task: Task) -> tuple[Replay, int]:
+    """The same where there is no graph: layouts are taken from one run where the module does not run otherwise."""
+    try:
+        replay, count = replay_of(task, [])
+    except NoGraph:
+        count = count_examples(task.tree, task.batch_dim, task.shared)
+        inputs = Examples(task.tree, count, task.batch_dim, task.shared)
+        replay = Replay(task.root, inputs, inputs.pack(task.tree))
+        replay.shapes = _shapes(replay, count)
+    assert replay.shapes is not None
+    replay.shapes = guessed(replay.shapes, count, task.batch_dim)
+    return replay, count
+
+
+def _shapes(replay: Replay, *counts: int) -> Shapes:
+    """Runs with these numbers of examples. Raises ValueError where the module does not run on its batch, NoGraph where
+    it does not on another number of its examples."""
+    done: list[int] = []
+
+    def run(count: int) -> tuple[Callable[[], Any], int]:
+        def call() -> Any:
+            out = replay.run(replay.rows(count))
+            done.append(count)
+            return out
+
+        return call, count
+
+    try:
+        return shapes(replay.root, tuple(run(count) for count in counts))
+    except Exception as error:
+        if isinstance(error, MeasurementError) or is_out_of_memory(error):
+            raise
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if done:
+            raise NoGraph(
+                f"the module cannot be run on {counts[1]} examples as on the {counts[0]} of the batch ({line}). Inputs "
+                "that belong to no example are named by shared=[...]; the dimension of the examples is batch_dim=..."
+            ) from error
+        args, kwargs = replay.inputs.unpack(replay.x)
+        given = ", ".join(describe(t) for t in tree_leaves((args, kwargs)))
+        raise MeasurementError(
+            f"the module failed on its batch, {given}: {type(error).__name__}: {line}. Check the shapes and dtypes of "
+            f"the data{_gradient_inside(line)}"
+        ) from error
+
+
+def _gradient_inside(line: str) -> str:
+    if "does not require grad" not in line:
+        return ""
+    return "; a gradient that the module takes itself needs torch.enable_grad() around it, on a tensor that requires it"
