@@ -1,4 +1,4 @@
-"""Modules, losses and batches that are not what their class or shape says: measured as what they compute, or refused."""
+"""Modules, losses and batches that are not what their class says: measured as what they compute, or refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_newton_blocks, trace_module, verify
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    Node,
+    exact_blocks,
+    gauss_newton_blocks,
+    inter_layer_metrics,
+    split_blocks,
+    trace_module,
+    verify,
+)
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
+from runner.curvature.metrics import measure
 from tests.curvature.cases import Case, dense_gauss_newton, dense_hessian, relative_error
 from tests.curvature.module_cases import (
     CausalAttention,
@@ -22,7 +33,7 @@ from tests.curvature.module_cases import (
     ready,
     x,
 )
-from tests.curvature.test_silent_errors import X, Y, chain, seeded
+from tests.curvature.test_silent_errors import Swish, X, Y, chain, seeded
 
 
 def net() -> nn.Sequential:
@@ -245,9 +256,9 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
         assert found.ok and not found.reasons, str(found)
     assert verify(dag, dag.x, dag.y, generator=seeded()).ok
     why = "cannot be run on 5 examples" if name == "fixed batch" else r"experts\.0.*no output with one row per example"
-    for measure in (exact_blocks, gauss_newton_blocks):
+    for exact in (exact_blocks, gauss_newton_blocks):
         with pytest.raises(ValueError, match=rf"no exact blocks without a graph.*{why}.*CurvatureOperator"):
-            measure(dag, dag.x, dag.y)
+            exact(dag, dag.x, dag.y)
     with pytest.raises(ValueError, match="failed on input"):
         CurvatureOperator(dag, dag.x[:, :2], dag.y)
     with torch.no_grad():
@@ -294,7 +305,7 @@ def test_tracing_and_measuring_leave_the_module_as_it_was(how):
     weights, state = {k: v.clone() for k, v in module.state_dict().items()}, torch.get_rng_state()
     given, target = classes(8, 7).view(4, 2), classes(4, 2)
     if how:
-        with pytest.raises(ValueError, match="random|mixes|nearest"):
+        with pytest.raises(ValueError, match=r"random|mixes|nearest"):
             trace_module(module, "cross_entropy", (given, target), ["hed"] if how == "name" else None)
     else:
         dag = trace_module(module, "cross_entropy", (given, target))
@@ -363,7 +374,7 @@ REFUSED = {
     "no pair": (lambda: trace_module(net(), "cross_entropy", X), r"expected batch = \(input, target\), found \(4, 6\)"),
     "no target": (lambda: trace_module(net(), lambda f, y: f.sum(), (X, None)), "target is None"),
     "empty": (lambda: trace_module(net(), "cross_entropy", (X[:0], Y[:0])), "batch is empty"),
-    "nan": (lambda: trace_module(net(), "cross_entropy", (X / 0, Y)), "'input' is not finite.*example 0"),
+    "nan": (lambda: trace_module(net(), "cross_entropy", (X / 0, Y)), r"'input' is not finite.*example 0"),
     "width": (lambda: trace_module(net(), "cross_entropy", (X[:, :2], Y)), r"failed on its batch, \(4, 2\) float64"),
     "meta": (lambda: trace_module(net().to("meta"), "cross_entropy", (X, Y)), "meta device"),
     "meta node": (lambda: exact_blocks(chain(nn.Linear(5, 5, device="meta")), X, Y), "'a' has weights on the meta"),
@@ -421,3 +432,38 @@ def test_the_kernel_of_attention_is_said(attention, said):
     dag = trace_module(module, "cross_entropy", (x(2, 2, 6), classes(2)))
     assert (ATTENTION_NOTE in dag.notes) is said
     assert ATTENTION_NOTE not in trace_module(ready(Recurrent()), "cross_entropy", (x(3, 2, 2), classes(3, 2))).notes
+
+
+# ------------------------------------------------------------------ R, C, D and gap of the same networks
+
+
+CHANGED_IN_PLACE = {
+    "rectified": [Node("b", ("a",), nn.ReLU(inplace=True)), Node("c", ("a", "b"), lambda a, b: a + b)],
+    "smooth": [Node("b", ("a",), nn.SiLU(inplace=True)), Node("c", ("b", "a"), lambda b, a: b * a)],
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_IN_PLACE)
+@pytest.mark.parametrize("way", ["factors", "cheapest"])
+def test_metrics_of_nodes_that_work_in_place(name, way, monkeypatch):
+    """A parent that a node overwrites keeps its value for its other children."""
+    if way == "factors":
+        monkeypatch.setattr(measure, "_exact_price", lambda *_: float("inf"))
+    torch.manual_seed(0)
+    dag = Dag(
+        [Node("a", ("input",), torch.sin), *CHANGED_IN_PLACE[name], Node("out", ("c",), nn.Linear(6, 3).double())]
+    )
+    split = split_blocks(dag, X, Y)
+    for (v, w), found in inter_layer_metrics(dag, X, Y, ["a", "b", "c"], generator=seeded()).items():
+        norm, rest = float(split.total[v, w].norm()), float(split.tensor[v, w].norm())
+        assert abs(found.R.value - norm) <= 4 * found.R.error + 1e-10 * norm
+        gap = rest / float(split.gauss_newton[v, w].norm())
+        assert abs(found.gap.value - gap) <= 4 * found.gap.error + 1e-10
+
+
+@pytest.mark.parametrize("way", ["factors", "cheapest"])
+def test_metrics_of_a_backward_that_is_differentiable_once_are_refused(way, monkeypatch):
+    if way == "factors":
+        monkeypatch.setattr(measure, "_exact_price", lambda *_: float("inf"))
+    with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
+        inter_layer_metrics(chain(Swish.apply), X, Y, ["h"])

@@ -7,7 +7,7 @@ differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,9 +89,10 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
                 waiting.append(following)
 
 
-def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor]) -> None:
-    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone."""
-    for name in () if dag.no_graph else dag.order:
+def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> None:
+    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone, but for
+    the `known` ones."""
+    for name in () if dag.no_graph else (v for v in dag.order if v not in known):
         require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
 
 

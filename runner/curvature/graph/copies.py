@@ -38,6 +38,6 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
             return copy.deepcopy(value, memo)
     except Exception as error:
         raise MeasurementError(
-            f"{type(value).__name__} cannot be copied, as another precision needs: {type(error).__name__}: {error}. Build "
-            "it in that precision"
+            f"{type(value).__name__} cannot be copied, as another precision needs: {type(error).__name__}: {error}. "
+            "Build it in that precision"
         ) from error

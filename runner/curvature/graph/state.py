@@ -111,7 +111,7 @@ class _Kept:
 
     module: nn.Module
     buffers: dict[str, tuple[Tensor, Tensor]]
-    rescaled: list[tuple[Tensor, Tensor]]
+    rescaled: list[tuple[nn.Parameter, Tensor]]
     """Weights that a call rescales in place: embeddings with a largest norm."""
     attributes: dict[str, Any]
     containers: list[tuple[Any, Any]]

@@ -66,9 +66,11 @@ class CurvatureOperator(SymmetricOperator):
     `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that all simultaneous
     directions may take, what is under way included. `products` counts the directions applied so far (a tensor product
     counts once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
-    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes one run of the whole
-    batch, and that its examples are independent is not checked. Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
-    weights or data have changed since: what is kept here belongs to the old ones.
+    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes one run of the
+    whole batch, and that its examples are independent is not checked.
+
+    Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when weights or data have
+    changed since: what is kept here belongs to the old ones.
 
     >>> from runner.curvature import Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])

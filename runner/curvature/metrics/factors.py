@@ -29,7 +29,7 @@ class Perturbed:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
 
     operations, moving: of the forward pass, and of the part of it that the perturbations go through. still: values of
-    the nodes before that part.
+    the nodes before that part. in_place: nodes that would overwrite their parents' outputs.
     """
 
     leaves: dict[str, Tensor]
@@ -37,15 +37,23 @@ class Perturbed:
     operations: float = 0.0
     moving: float = 0.0
     still: dict[str, Tensor] = field(default_factory=dict)
+    in_place: frozenset[str] = frozenset()
 
     def copies(self, dag: Dag, count: int) -> Perturbed:
         """The same for `count` copies of the batch; what no perturbation moves is not computed again."""
         nodes = tuple(self.leaves)
         repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
-        return Perturbed.of(dag, repeated[INPUT], nodes, repeated)
+        return Perturbed.of(dag, repeated[INPUT], nodes, self.in_place, repeated)
 
     @classmethod
-    def of(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...], still: Mapping[str, Tensor] | None = None) -> Perturbed:
+    def of(
+        cls,
+        dag: Dag,
+        x: Tensor,
+        nodes: tuple[str, ...],
+        in_place: frozenset[str] = frozenset(),
+        still: Mapping[str, Tensor] | None = None,
+    ) -> Perturbed:
         leaves: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}
         behind: set[str] = set()  # nodes with a perturbation before them
@@ -56,8 +64,9 @@ class Perturbed:
             if node is None or (still is not None and name in still):
                 value = x if node is None or still is None else still[name]
             else:
+                parents = [values[p].clone() if name in in_place else values[p] for p in node.parents]
                 with Operations() as counted, FixedConvolutions():
-                    value = node(*(values[p] for p in node.parents))
+                    value = node(*parents)
                 if any(p in behind or p in leaves for p in node.parents):
                     behind.add(name)
                 counts[name in behind] += counted.total
@@ -67,7 +76,9 @@ class Perturbed:
                 leaves[name] = torch.zeros_like(value).requires_grad_()
                 value = value + leaves[name]
             values[name] = value
-        return cls({v: leaves[v] for v in nodes}, values[dag.output], sum(counts.values()), counts[True], kept)
+        return cls(
+            {v: leaves[v] for v in nodes}, values[dag.output], sum(counts.values()), counts[True], kept, in_place
+        )
 
 
 class OutputFactors:

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import Evaluation, evaluate
+from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.matrix_free.operators import CurvatureOperator
@@ -87,11 +87,13 @@ def inter_layer_metrics(
         raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
     names, asked = _asked(dag, nodes, pairs)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    if check:  # a backward that cannot be differentiated looks like a tensor part of zero
+        name_missing_second_derivative(dag, evaluation.values, evaluation.structures)
     price = _exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     few = PROBES[estimator]
     probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
-    network = Perturbed.of(dag, x, names)
+    network = Perturbed.of(dag, x, names, evaluation.in_place)
     if estimator == 1:
         operations, more = network.operations, 3 * len(asked)
     else:

@@ -74,9 +74,9 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
 def _no_output(shape: Shape) -> str:
     kinds = sorted({type(leaf).__name__ for leaf in tree_leaves(shape.example())})
     return (
-        f"the module's output ({', '.join(kinds)}) has no tensor with one row per example: expected the tensor that the "
-        "loss takes, alone or in tuples and dicts; pick it with output=..., return its tensors in a dict where it is an "
-        "object of another kind, and leave the loss to loss(output, target) where the module returns its loss"
+        f"the module's output ({', '.join(kinds)}) has no tensor with one row per example: expected the tensor that "
+        "the loss takes, alone or in tuples and dicts; pick it with output=..., return its tensors in a dict where it "
+        "is an object of another kind, and leave the loss to loss(output, target) where the module returns its loss"
     )
 
 
