@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from runner.curvature import CurvatureOperator, couplings, gn_gaps, resonance, split_blocks, stable_rank, stable_ranks
+from runner.curvature import (
+    CurvatureOperator,
+    couplings,
+    gn_gaps,
+    lanczos_extremes,
+    resonance,
+    split_blocks,
+    stable_rank,
+    stable_ranks,
+)
 from tests.curvature.cases import make
 
 REPEATS, PROBES = 250, 30
@@ -72,6 +81,21 @@ def test_the_error_of_a_stable_rank_covers_a_power_iteration_cut_short(dense, ex
     truth = stable_rank(exact.total[pair])
     assert sum(abs(f.value - truth) <= 2 * f.error for f in found) >= 36
     assert min(f.error for f in found) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_an_eigenvalue_lies_within_the_error_of_lanczos(dtype):
+    """In float32 the residual alone is too small by the rounding of the products."""
+    for graph in ("chain", "residual"):
+        case = make(graph)
+        truth = torch.linalg.eigvalsh(CurvatureOperator(case.dag, case.x, case.y).dense())
+        dag = case.dag if dtype == torch.float64 else case.dag.to(dtype)
+        operator = CurvatureOperator(dag, case.x.to(dtype), case.y)
+        for steps in (1, 5, 40):
+            for seed in range(6):
+                found = lanczos_extremes(operator, None, steps, torch.Generator().manual_seed(seed))
+                for end in (found.largest, found.smallest):
+                    assert float((truth - end.value).abs().min()) <= end.error, (graph, steps, seed)
 
 
 def test_the_error_of_a_gap_is_calibrated(case, exact):

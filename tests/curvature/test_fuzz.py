@@ -48,6 +48,8 @@ class Step:
     fn: Callable[..., Tensor]
     oracle: Callable[..., Tensor]
     width: int
+    kind: str = ""
+    """How several parents are merged, "" for one."""
 
 
 @dataclass
@@ -99,14 +101,14 @@ def one_parent(rng: random.Random, i: int, dtype: torch.dtype) -> tuple[Callable
     return nn.Sequential(weights, module()), lambda h: act(F.linear(h, w, b)), o
 
 
-def merge(rng: random.Random, widths: list[int], dtype: torch.dtype) -> tuple[Callable, Callable, int]:
-    """The same for several parents."""
+def merge(rng: random.Random, widths: list[int], dtype: torch.dtype) -> tuple[Callable, Callable, int, str]:
+    """The same for several parents, and the kind."""
     kind = rng.choice(["cat", "varargs", "axis", "product", "sum"])
     if kind == "sum" and len(set(widths)) == 1:
         weights = [rng.uniform(-1, 1) for _ in widths]
-        return WeightedSum(*weights), lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)), widths[0]
+        return WeightedSum(*weights), lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)), widths[0], kind
     if kind == "product" and len(set(widths)) == 1:
-        return lambda a, *rest: a * torch.tanh(sum(rest)), lambda a, *rest: a * torch.tanh(sum(rest)), widths[0]
+        return lambda a, *rest: a * torch.tanh(sum(rest)), lambda a, *rest: a * torch.tanh(sum(rest)), widths[0], kind
     o = rng.randint(1, 3)
     head = linear(rng, sum(widths), o, dtype)
     module, act = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
@@ -116,10 +118,10 @@ def merge(rng: random.Random, widths: list[int], dtype: torch.dtype) -> tuple[Ca
         return act(F.linear(torch.cat(h, 1), w, b))
 
     if kind == "varargs":
-        return lambda *h: act(head(torch.cat(h, 1))), oracle, o
+        return lambda *h: act(head(torch.cat(h, 1))), oracle, o, kind
     if kind == "axis":
-        return lambda *h: act(head(torch.cat(list(h), axis=1))), oracle, o
-    return Concatenated(nn.Sequential(head, module())), oracle, o
+        return lambda *h: act(head(torch.cat(list(h), axis=1))), oracle, o, kind
+    return Concatenated(nn.Sequential(head, module())), oracle, o, "cat"
 
 
 def draw(seed: int) -> Graph:
@@ -131,6 +133,7 @@ def draw(seed: int) -> Graph:
     widths = {"input": width}
     shared: dict[int, tuple[Callable, Callable]] = {}
     for i in range(rng.randint(1, 4)):
+        kind = ""
         known = list(widths)
         if len(known) > 2 and rng.random() < 0.5:
             parents = tuple(rng.sample(known, rng.randint(2, min(3, len(known)))))
@@ -145,8 +148,8 @@ def draw(seed: int) -> Graph:
             if o == widths[parents[0]]:
                 shared[o] = fn, oracle
         else:
-            fn, oracle, o = merge(rng, [widths[p] for p in parents], dtype)
-        steps.append(Step(f"n{i}", parents, fn, oracle, o))
+            fn, oracle, o, kind = merge(rng, [widths[p] for p in parents], dtype)
+        steps.append(Step(f"n{i}", parents, fn, oracle, o, kind))
         widths[f"n{i}"] = o
     loose = [s.name for s in steps[:-1] if not any(s.name in t.parents for t in steps)]
     kind = rng.choice(["cross_entropy", "mse", "mean", "none", "bce"])
@@ -232,6 +235,11 @@ def test_the_graphs_cover_what_they_should():
     assert {len(g.x) for g in graphs} == {1, 2, 3}
     assert sum(any(len(s.parents) > 1 for s in g.steps) for g in graphs) > 60
     assert sum(len({id(s.fn) for s in g.steps}) < len(g.steps) for g in graphs) > 10, "shared modules"
+    kinds = {
+        kind: sum(s.kind == kind for g in graphs for s in g.steps)
+        for kind in ("cat", "varargs", "axis", "product", "sum")
+    }
+    assert min(kinds.values()) > 5, kinds
     in_place = [s for g in graphs for s in g.steps if getattr(s.fn, "inplace", False)]
     assert len(in_place) > 10
     assert {type(g.loss).__name__ for g in graphs} >= {"str", "function", "BCEWithLogitsLoss", "CrossEntropyLoss"}

@@ -27,7 +27,8 @@ MAX_PATH_PAIRS = 10_000
 
 @dataclass(frozen=True)
 class Contribution:
-    """One term: mean over the batch of D_a^T S D_b, (d_v, d_w).
+    """One term: mean over the batch of D_a^T S D_b, (d_v, d_w), D_a the product of the Jacobians along path_v and D_b
+    along path_w (DAG paper, Theorem 33).
 
     source: node whose curvature S it carries; the output stands for the loss when `from_loss`.
     """
@@ -66,9 +67,10 @@ def paths(dag: Dag, start: str, end: str) -> list[tuple[str, ...]]:
 def path_decomposition(
     dag: Dag, x: Tensor, y: Tensor, v: str, w: str, *, max_pairs: int = MAX_PATH_PAIRS, check: bool = True
 ) -> list[Contribution]:
-    """The terms of H[v,w], one per source and pair of paths; they add up to the exact block.
+    """The terms of H[v,w], (d_v, d_w) each, one per source and pair of paths; they add up to the exact block (DAG paper,
+    Theorem 33, with its sources counted once).
 
-    Raises ValueError for unknown nodes, when there are more than max_pairs terms, and as the guards of checks.py do.
+    x: (B, ...), y: (B, ...); max_pairs: terms at most. Raises ValueError for unknown nodes, when there are more than max_pairs terms, and as the guards of checks.py do.
     """
     dag.select([v, w])
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)

@@ -63,7 +63,8 @@ def split_blocks(
     """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and tensor part, in one
     pass.
 
-    Arguments, shapes and errors as in exact_blocks. A structural zero of the tensor part (linear head, piecewise-linear
+    Arguments, shapes and errors as in exact_blocks: ValueError when a guard finds that the numbers would be wrong or
+    memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the tensor part (linear head, piecewise-linear
     network) is exactly zero, not a difference of two rounded blocks.
 
     >>> from runner.curvature import Node

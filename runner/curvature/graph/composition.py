@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 
 class Composition(nn.Module):
-    """f(x) = parts[-1](... parts[0](x)), for parts that are modules or plain functions."""
+    """f(x) = parts[-1](... parts[0](x)), for parts that are modules or plain functions, (B, ...) -> (B, ...).
+
+    Whatever a part raises is raised.
+    """
 
     def __init__(self, parts: Sequence[Callable[..., Tensor]]) -> None:
         super().__init__()
@@ -28,7 +31,10 @@ class Composition(nn.Module):
 
 
 class Residual(nn.Module):
-    """h + scale * branch(h): a residual block as one node."""
+    """h + scale * branch(h), (B, d) -> (B, d): a residual block as one node.
+
+    Raises torch's RuntimeError where the branch changes the width.
+    """
 
     def __init__(self, branch: nn.Module, scale: float = 1.0) -> None:
         super().__init__()
@@ -40,7 +46,10 @@ class Residual(nn.Module):
 
 
 class WeightedSum(nn.Module):
-    """sum_k weights[k] * parents[k]: a linear merge, e.g. WeightedSum(2 ** -0.5, 2 ** -0.5)."""
+    """sum_k weights[k] * parents[k], parents (B, d) each: a linear merge, e.g. WeightedSum(2 ** -0.5, 2 ** -0.5).
+
+    Raises ValueError for another number of parents than weights.
+    """
 
     def __init__(self, *weights: float) -> None:
         super().__init__()
@@ -56,7 +65,10 @@ class WeightedSum(nn.Module):
 
 
 class Concatenated(nn.Module):
-    """body(cat(parents)): a merge by concatenation along dimension 1, followed by `body`."""
+    """body(cat(parents)), parents (B, d_p) to (B, sum d_p) for `body`: a merge by concatenation along dimension 1.
+
+    Whatever the body raises is raised.
+    """
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()

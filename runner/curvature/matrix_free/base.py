@@ -85,7 +85,10 @@ class SymmetricOperator(ABC):
 
 @dataclass(frozen=True)
 class BlockOperator:
-    """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is dense().T."""
+    """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is dense().T.
+
+    Raises ValueError for a z of another size, and as the operator's `apply` does.
+    """
 
     operator: SymmetricOperator
     v: str

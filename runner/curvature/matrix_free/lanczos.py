@@ -19,6 +19,9 @@ from runner.curvature.matrix_free.probes import (
     unknown,
 )
 
+ROUNDINGS = 8
+"""Rounding of a product H z, in units of the last place of ||H||: what the residual cannot see."""
+
 
 @dataclass(frozen=True)
 class Extremes:
@@ -36,8 +39,8 @@ def lanczos_extremes(
 ) -> Extremes:
     """Extreme eigenvalues of the symmetric matrix [H[v,w]] over `nodes` by Lanczos with full reorthogonalisation.
 
-    error = beta_k |last component of the Ritz vector|, plus one rounding of the products: some eigenvalue lies within
-    it. Ritz values never leave the spectrum's interval but by rounding, so that the largest is a lower bound of
+    error = beta_k |last component of the Ritz vector|, plus ROUNDINGS of the products: some eigenvalue lies within it.
+    Ritz values never leave the spectrum's interval but by rounding, so that the largest is a lower bound of
     lambda_1 and the smallest an upper bound of lambda_n. Raises ValueError for unknown nodes and fewer than one step.
 
     >>> from runner.curvature import CurvatureOperator, Dag
@@ -59,7 +62,7 @@ def lanczos_extremes(
     if not (diagonal.isfinite().all() and off.isfinite().all()):
         return Extremes(unknown(k, NOT_FINITE), unknown(k, NOT_FINITE))
     values, vectors = torch.linalg.eigh(torch.diag(diagonal) + torch.diag(off, 1) + torch.diag(off, -1))
-    rounding = torch.finfo(operator.dtype).eps * float(values.abs().max())
+    rounding = ROUNDINGS * torch.finfo(operator.dtype).eps * float(values.abs().max())
     scale = 2.0**exponent
     ends = [
         Estimate(float(values[i]) * scale, (betas[-1] * abs(float(vectors[-1, i])) + rounding) * scale, k)

@@ -49,7 +49,8 @@ def stable_ranks(
 
     Zero is relative to the whole Hessian, the tensor part's operator included, so that it does not depend on the scale
     of the loss or on which pairs are asked for. error adds the standard error of ||H||_F^2 and the residual of
-    sigma_1 in quadrature. As an estimate, D may fall below 1.
+    sigma_1 in quadrature. As an estimate, D may fall below 1. Raises ValueError for fewer than two probes or one
+    iteration, and for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
@@ -84,7 +85,8 @@ def couplings(
     """C = R(v,w) / sqrt(R(v,v) R(w,w)) from Hutchinson norms; not clipped at 1. NaN when a diagonal block is
     numerically zero.
 
-    error: jackknife over the probes of w, which R(v,w) and R(w,w) share, and over those of v.
+    error: jackknife over the probes of w, which R(v,w) and R(w,w) share, and over those of v. DAG paper, Definition 23.
+    Raises ValueError for fewer than two probes and for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
@@ -167,6 +169,8 @@ def gn_gaps(
     gn_gaps(dag, x, y, nodes, pairs), or gn_gaps(operator, pairs) with an operator of part="tensor". Common probes make
     the ratio far less noisy than its parts. Gap NaN with a reason where H^GN is numerically zero beside H. stream:
     "node" gives the probes of a node whatever else is asked for; "shared" draws them all in order from the generator.
+    DAG paper, Eq. 4. Raises ValueError as CurvatureOperator does, for fewer than two probes, unknown nodes, a Dag
+    without its batch, and an operator of another part.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
     >>> found = gn_gaps(dag, torch.ones(2, 3), torch.zeros(2, 3), None, [("h", "h")])["h", "h"]

@@ -21,7 +21,10 @@ Pair = tuple[str, str]
 
 
 def resonance(block: Tensor) -> float:
-    """R = ||H[v,w]||_F (Definition 23), at every scale; NaN when an entry is."""
+    """R = ||H[v,w]||_F of a block (d_v, d_w) (DAG paper, Definition 23), at every scale; NaN when an entry is.
+
+    In the units of the loss over those of both nodes. Never raises for a matrix; torch's error for another shape.
+    """
     found = float(torch.linalg.matrix_norm(block.double()))
     return found if _in_range(found) else _norm(block.double())
 
@@ -41,26 +44,36 @@ def _norm(values: Tensor) -> float:
 
 
 def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:
-    """C = R(v,w) / sqrt(R(v,v) R(w,w)) (Definition 23); at most 1 when H is positive semi-definite. NaN when a
-    diagonal norm is 0."""
+    """C = R(v,w) / sqrt(R(v,v) R(w,w)) (DAG paper, Definition 23); at most 1 when H is positive semi-definite.
+
+    Of three norms, as `resonance` gives them; without units. NaN when a diagonal norm is 0. Raises ValueError for a
+    negative one.
+    """
     scale = math.sqrt(r_vv) * math.sqrt(r_ww)
     return r_vw / scale if scale > 0 else math.nan
 
 
 def stable_rank(block: Tensor) -> float:
-    """D = ||H||_F^2 / ||H||_2^2 (Eq. 7), between 1 and the rank; NaN for a zero block and one that is not finite."""
+    """D = ||H||_F^2 / ||H||_2^2 of a block (d_v, d_w) (DAG paper, Eq. 7), between 1 and the rank; without units.
+
+    NaN for a zero block and one that is not finite: nothing is raised for numbers.
+    """
     s = _svdvals(block.double())
     return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
 
 
 def effective_dimension(block: Tensor) -> float:
-    """d_eff = ||H||_* / ||H||_2 (Definition 57), D <= d_eff <= sqrt(rank D); NaN as for D."""
+    """d_eff = ||H||_* / ||H||_2 of a block (d_v, d_w) (DAG paper, Definition 57), D <= d_eff <= sqrt(rank D).
+
+    Without units; NaN as for `stable_rank`.
+    """
     s = _svdvals(block.double())
     return float((s / s[0]).sum()) if s[0] > 0 else math.nan
 
 
 def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
-    """||H^T||_F / (||H^GN||_F + epsilon) of one pair (Eq. 4); NaN when the denominator is 0.
+    """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4); NaN when the
+    denominator is 0.
 
     The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides the gap of a network
     whose loss is small.
@@ -70,13 +83,17 @@ def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
 
 
 def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
-    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the paper report. NaN when the denominator is 0."""
+    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from norms as `resonance`
+    gives them. NaN when the denominator is 0; nothing is raised."""
     total = math.fsum(gauss_newton_norms)
     return math.fsum(tensor_norms) / total if total > 0 else math.nan
 
 
 def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
-    """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v)."""
+    """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v), from blocks (d_v, d_w) of all ordered pairs.
+
+    Raises KeyError for a pair that has no block.
+    """
     return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes], 0)
 
 
@@ -99,7 +116,8 @@ def block_metrics(
     blocks: a BlockSplit, or blocks with gn_blocks (without them, frob_gn, frob_tensor and gap are NaN). order: nodes
     from first to last (default: those of the split, or the blocks' own order); rows run over i <= j. distance: of a
     pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair; see gap_by_distance for the tables' ratio.
-    status is "" or the reason for the NaN in the row.
+    status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of
+    the blocks, ratios without. Raises ValueError for nodes in `order` that have no blocks.
     """
     total, gauss_newton, tensor = _parts(blocks, gn_blocks)
     nodes = _order(blocks, order)
@@ -126,7 +144,10 @@ COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "sigma1", "frob_gn", "f
 
 
 def gap_by_distance(columns: Columns) -> dict[int, float]:
-    """The tables' GN-gap at each distance: ratio of the sums of frob_tensor and frob_gn over the pairs."""
+    """The tables' GN-gap at each distance: ratio of the sums of frob_tensor and frob_gn over the pairs.
+
+    columns: as `block_metrics` gives them. NaN where the sum of frob_gn is 0. Raises KeyError for other columns.
+    """
     rows: dict[int, list[int]] = {}
     for i, d in enumerate(columns["distance"]):
         rows.setdefault(d, []).append(i)

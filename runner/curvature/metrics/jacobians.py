@@ -34,7 +34,8 @@ def block_jacobians(dag: Dag, x: Tensor, nodes: Iterable[str] | None = None) -> 
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
     """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
 
-    jacobians: D_up of each edge, (B, d_u, d_p), any floating dtype; taken in float64. NaN where an entry is.
+    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
+    Raises torch.linalg.LinAlgError for an entry that is not finite.
     """
     return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
 
@@ -42,7 +43,8 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
 def spectral_radius(jacobians: dict[tuple[str, str], Tensor]) -> float:
     """rho of the DAG paper's Table 2: the batch mean of sigma_max(D_up), maximised over the edges given.
 
-    As published, the edges are those into the blocks (projection and head left out).
+    jacobians: (B, d_u, d_p) of each edge. As published, the edges are those into the blocks (projection and head left
+    out). Raises ValueError when there are none.
     """
     if not jacobians:
         raise ValueError("rho needs at least one Jacobian")
@@ -54,7 +56,8 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     float64.
 
     jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l Q_{l-1}. A direction
-    that some block annihilates has exponent -inf. The number of exponents is the smallest width.
+    that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
+    no Jacobians and for consecutive ones that do not fit.
     """
     steps = _chain(jacobians)
     width = min(min(j.shape[1:]) for j in steps)
@@ -68,7 +71,10 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
 
 
 def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
-    """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2."""
+    """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
+
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents` does.
+    """
     steps = _chain(jacobians)
     logs = torch.zeros(steps[0].shape[0], dtype=torch.float64, device=steps[0].device)
     product = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device).expand(

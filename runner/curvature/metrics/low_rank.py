@@ -17,7 +17,7 @@ from runner.curvature.graph.dag import Dag
 
 @dataclass(frozen=True)
 class LowRank:
-    """left diag(values) right^T: left (d_v, r), values (r,), right (d_w, r) (Eq. K.1)."""
+    """left diag(values) right^T: left (d_v, r), values (r,), right (d_w, r) (DAG paper, Eq. K.1)."""
 
     left: Tensor
     values: Tensor
@@ -50,13 +50,24 @@ def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
 
 
 def truncation_bound(values: Tensor, rank: int) -> float:
-    """sqrt(d_min - r) sigma_{r+1}, the bound of Theorem 93 on that error; values: all singular values, descending."""
+    """sqrt(d_min - r) sigma_{r+1}, the bound of the DAG paper's Theorem 93 on the error of `truncate`.
+
+    values: all singular values (d_min,), descending; 0 for a rank that drops none. Raises ValueError for a negative rank.
+    """
+    if rank < 0:
+        raise ValueError(f"rank must be at least 0, got {rank}")
     return math.sqrt(len(values) - rank) * float(values[rank]) if rank < len(values) else 0.0
 
 
 def rank_for_accuracy(values: Tensor, epsilon: float) -> int:
-    """The smallest rank k with sqrt(d_min - k) sigma_{k+1} <= epsilon sigma_1 (Corollary 94): error <= epsilon
-    sigma_1."""
+    """The smallest rank k with sqrt(d_min - k) sigma_{k+1} <= epsilon sigma_1 (DAG paper, Corollary 94): then the error
+    of `truncate` is at most epsilon sigma_1.
+
+    values: all singular values (d_min,), descending; epsilon relative. Raises ValueError for epsilon < 0 and when there
+    are no values.
+    """
+    if epsilon < 0 or not len(values):
+        raise ValueError(f"expected singular values and epsilon >= 0, got {len(values)} values and {epsilon=}")
     first = float(values[0])
     return next(k for k in range(len(values) + 1) if truncation_bound(values, k) <= epsilon * first)
 
@@ -67,7 +78,8 @@ def pull_back(
     """Factors of sum_{u1,u2} D_{u1,v}^T H[u1,u2] D_{u2,w} from those of H[u1,u2], cut to `rank` (Proposition 92).
 
     left[u1] = D_{u1,v}, right[u2] = D_{u2,w} of one example. The SVD is of the small core of stacked factors: cost
-    O((d_v + d_w) (k r)^2) for k stacked factors, never O(d_v d_w min(d_v, d_w)).
+    O((d_v + d_w) (k r)^2) for k stacked factors, never O(d_v d_w min(d_v, d_w)). Raises ValueError for a negative rank
+    and KeyError for a factor without its Jacobians.
     """
     lefts = torch.cat([left[a].mT @ f.left for (a, _), f in factors.items()], 1)
     rights = torch.cat([right[b].mT @ f.right for (_, b), f in factors.items()], 1)
@@ -81,7 +93,7 @@ def pull_back(
 @dataclass(frozen=True)
 class GaussNewtonFactors:
     """F_v, (r, d_v), with GN[v,w] = F_v^T F_w; error: Frobenius norm of what truncation dropped from the matrix
-    [GN[v,w]]."""
+    [GN[v,w]], in its units. `block` raises KeyError for a node without a factor."""
 
     factors: dict[str, Tensor]
     error: float
