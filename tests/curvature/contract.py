@@ -4,7 +4,7 @@
         def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False): ...
         def dense(self): ...
 
-and inherits: dense truth, symmetry and adjoint, linearity, dtypes, scales of the loss, chunks, the caller's gradient
+and inherits: dense truth, symmetry and adjoint, linearity, dtypes, devices, scales of the loss, chunks, gradient
 mode, counts of products, refusals, and NaN with a reason.
 """
 
@@ -18,8 +18,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from runner.curvature import frobenius_norms, lanczos_extremes, stable_ranks
+from runner.curvature import couplings, frobenius_norms, lanczos_extremes, stable_ranks, verify
 
+ESTIMATORS = (frobenius_norms, stable_ranks, couplings)
 DTYPES = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 
@@ -150,6 +151,22 @@ class OperatorContract(ABC):
         values = torch.linalg.eigvalsh(truth)
         for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
             assert abs(end.value - float(value)) <= end.error + 1e-8 * float(values.abs().max())
+
+    def test_its_device_is_that_of_the_network(self):
+        """Whatever the default device is: one without values stands for another."""
+        operator = self.build()
+        r, pair = self.directions(operator), (operator.nodes[0], operator.nodes[-1])
+
+        def estimates():
+            found = [f(operator, [pair], generator=torch.Generator().manual_seed(0))[pair] for f in ESTIMATORS]
+            return [*found, lanczos_extremes(operator, steps=5, generator=torch.Generator().manual_seed(0)).largest]
+
+        products, expected = operator.apply(r), estimates()
+        with torch.device("meta"):
+            inside, again = operator.apply(r), estimates()
+            certificate = verify(operator, generator=torch.Generator().manual_seed(0))
+        assert all(p.device == operator.device and torch.equal(p, products[v]) for v, p in inside.items())
+        assert again == expected and certificate.ok
 
     def test_mistakes_are_refused(self):
         operator = self.build()

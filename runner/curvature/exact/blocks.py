@@ -66,8 +66,8 @@ def gauss_newton_blocks(
 ) -> Blocks:
     """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w (DAG paper, Theorem 7).
 
-    Arguments and shapes as in exact_blocks, and errors: ValueError when a guard finds that the numbers would be wrong or
-    memory is short.
+    Arguments and shapes as in exact_blocks, and errors: ValueError when a guard finds that the numbers would be wrong
+    or memory is short.
 
     >>> from runner.curvature import Node
     >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")

@@ -181,7 +181,7 @@ def _agrees(structure: Structure, saved: Any, found: Tensor, value: Tensor, leav
     """
     if found.shape != value.shape or not value.requires_grad or not alike(found, value.detach()):
         return False
-    g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value)
+    g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0), device="cpu").to(value)
     grads = torch.autograd.grad(value, leaves, g, allow_unused=True, retain_graph=True)
     pulled = structure.pullback(saved, g, [leaf.shape[1] for leaf in leaves])
     return all(exact is not None and alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True))

@@ -67,10 +67,11 @@ def paths(dag: Dag, start: str, end: str) -> list[tuple[str, ...]]:
 def path_decomposition(
     dag: Dag, x: Tensor, y: Tensor, v: str, w: str, *, max_pairs: int = MAX_PATH_PAIRS, check: bool = True
 ) -> list[Contribution]:
-    """The terms of H[v,w], (d_v, d_w) each, one per source and pair of paths; they add up to the exact block (DAG paper,
-    Theorem 33, with its sources counted once).
+    """The terms of H[v,w], (d_v, d_w) each, one per source and pair of paths; they add up to the exact block (DAG
+    paper, Theorem 33, with its sources counted once).
 
-    x: (B, ...), y: (B, ...); max_pairs: terms at most. Raises ValueError for unknown nodes, when there are more than max_pairs terms, and as the guards of checks.py do.
+    x: (B, ...), y: (B, ...); max_pairs: terms at most. Raises ValueError for unknown nodes, when there are more than
+    max_pairs terms, and as the guards of checks.py do.
     """
     dag.select([v, w])
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)

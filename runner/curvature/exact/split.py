@@ -64,8 +64,8 @@ def split_blocks(
     pass.
 
     Arguments, shapes and errors as in exact_blocks: ValueError when a guard finds that the numbers would be wrong or
-    memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the tensor part (linear head, piecewise-linear
-    network) is exactly zero, not a difference of two rounded blocks.
+    memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the tensor part (linear head,
+    piecewise-linear network) is exactly zero, not a difference of two rounded blocks.
 
     >>> from runner.curvature import Node
     >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")

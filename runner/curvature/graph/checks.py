@@ -198,7 +198,7 @@ def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     count = len(x)
     rows = torch.arange(count, device=x.device)
     half = (count + 1) // 2
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(x.device)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x.device)
     mixed = torch.cat([order, rows.flip(0)])
     yield _Trial(x[mixed], torch.arange(2 * count, device=x.device), mixed)
     if count == 1:
@@ -208,7 +208,7 @@ def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     odd = rows % 2 == 1
     others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
     if x.is_floating_point() and not packed:
-        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
         others = others * (1 + 0.1 * noise).to(x)
     for changed in (odd, ~odd):
         beside = torch.where(changed.view(-1, *(1,) * (x.dim() - 1)), others, x)

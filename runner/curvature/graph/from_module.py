@@ -215,4 +215,4 @@ def _agrees(dag: TracedDag) -> bool:
 
 
 def _noise(t: Tensor, g: torch.Generator) -> Tensor:
-    return torch.randn(t.shape, generator=g, dtype=torch.float32).to(t)
+    return torch.randn(t.shape, generator=g, dtype=torch.float32, device="cpu").to(t)

@@ -58,7 +58,7 @@ def lanczos_extremes(
         return Extremes(unknown(0, reason), unknown(0, reason))
     alphas, betas, exponent = _tridiagonal(operator, names, steps, generator)
     k = len(alphas)
-    diagonal, off = torch.tensor(alphas, dtype=torch.float64), torch.tensor(betas[: k - 1], dtype=torch.float64)
+    diagonal, off = (torch.tensor(t, dtype=torch.float64, device="cpu") for t in (alphas, betas[: k - 1]))
     if not (diagonal.isfinite().all() and off.isfinite().all()):
         return Extremes(unknown(k, NOT_FINITE), unknown(k, NOT_FINITE))
     values, vectors = torch.linalg.eigh(torch.diag(diagonal) + torch.diag(off, 1) + torch.diag(off, -1))

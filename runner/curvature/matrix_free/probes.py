@@ -42,7 +42,7 @@ def finished(value: float, error: float, products: int) -> Estimate:
 
 def rademacher(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
     """Independent signs."""
-    return torch.randint(0, 2, shape, generator=generator).to(dtype) * 2 - 1
+    return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
 
 
 class Streams:
@@ -51,7 +51,7 @@ class Streams:
 
     def __init__(self, generator: torch.Generator | None, kind: Stream = "node") -> None:
         self.generator, self.kind = generator, kind
-        self.seed = int(torch.randint(0, 2**62, (), generator=generator)) if kind == "node" else 0
+        self.seed = int(torch.randint(0, 2**62, (), generator=generator, device="cpu")) if kind == "node" else 0
 
     def of(self, name: str) -> torch.Generator | None:
         if self.kind == "shared":
@@ -72,7 +72,7 @@ class Squares(NamedTuple):
 
     def plain(self) -> Tensor:
         """The squares themselves; 0 or infinity where they leave the range of float64."""
-        return torch.ldexp(self.values, torch.tensor(2 * self.exponent))
+        return torch.ldexp(self.values, torch.tensor(2 * self.exponent, device="cpu"))
 
 
 def squares_of(images: Tensor) -> Squares:
@@ -112,7 +112,7 @@ def unit(vector: Tensor) -> Tensor:
 
 def gaussian(operator: SymmetricOperator, size: int, generator: torch.Generator | None) -> Tensor:
     """Drawn on the CPU, so that the numbers do not depend on the device."""
-    return torch.randn(size, generator=generator).to(operator.device, operator.dtype)
+    return torch.randn(size, generator=generator, device="cpu").to(operator.device, operator.dtype)
 
 
 def checked_pairs(operator: SymmetricOperator, pairs: Iterable[Pair]) -> list[Pair]:

@@ -173,9 +173,12 @@ class FiniteDifferences:
         if not parents or not values[name].is_floating_point():  # tokens, or indices: no derivative on either side
             return False
         generator = torch.Generator().manual_seed(0)
-        weights = torch.randn(values[name].shape, generator=generator, dtype=torch.float64).to(values[name])
+        weights = torch.randn(values[name].shape, generator=generator, dtype=torch.float64, device="cpu").to(
+            values[name]
+        )
         direction = {
-            p: torch.randn(values[p].shape, generator=generator, dtype=torch.float64).to(values[p]) for p in parents
+            p: torch.randn(values[p].shape, generator=generator, dtype=torch.float64, device="cpu").to(values[p])
+            for p in parents
         }
 
         def slope(shift: Vectors, twice: bool = False) -> tuple[Vectors, Vectors]:

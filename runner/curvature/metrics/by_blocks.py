@@ -76,7 +76,9 @@ def metrics_from_products(
             found |= {pair: images[v][k] for k, (pair, _, _, v) in enumerate(here)}
         return found
 
-    starts = {p: torch.randn(operator.sizes[p[1]], generator=generator).to(operator.device) for p in pairs}
+    starts = {
+        p: torch.randn(operator.sizes[p[1]], generator=generator, device="cpu").to(operator.device) for p in pairs
+    }
     leading = leading_singular_values(products, starts, tolerance, 40)
     found = {
         p: Measured(*squares[p], leading[p].value, leading[p].error, 2 * probes + 2 * leading[p].steps) for p in pairs

@@ -57,7 +57,7 @@ class FactorMetrics:
 
     def measure(self) -> dict[Pair, PairMetrics]:
         """All of it: probes, then sigma_1 from the spaces they span, then more probes until the errors are as asked."""
-        nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0), 0)
+        nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
         plain = self._gauss_newton_values() if self.ranks else dict.fromkeys(self.pairs, nothing)
         bent = [pair for pair in self.pairs if self._bent(pair)]
         leading = dict(plain)
@@ -96,7 +96,10 @@ class FactorMetrics:
     def _gauss_newton_values(self) -> dict[Pair, Leading]:
         """sigma_1 and the right singular vector of every Gauss-Newton block."""
         if self.factors.zero:
-            return {(v, w): Leading(0.0, 0.0, 0.0, torch.zeros(self.tensor.sizes[w]), 0) for v, w in self.pairs}
+            return {
+                (v, w): Leading(0.0, 0.0, 0.0, torch.zeros(self.tensor.sizes[w], device="cpu"), 0)
+                for v, w in self.pairs
+            }
         starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
         return leading_singular_values(self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS)
 
@@ -197,7 +200,7 @@ def _with_diagonals(pairs: Sequence[Pair]) -> list[Pair]:
 def _start(rows: Tensor) -> Tensor:
     """A direction in the row space of the factors that favours their large rows: their sum weighted by their size."""
     generator = torch.Generator().manual_seed(0)
-    mix = torch.randn(len(rows), generator=generator, dtype=torch.float64).to(rows)
+    mix = torch.randn(len(rows), generator=generator, dtype=torch.float64, device="cpu").to(rows)
     start = (mix @ rows).double()
     return start if float(start.norm()) > 0 else torch.ones_like(start)
 

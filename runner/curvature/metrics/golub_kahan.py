@@ -56,9 +56,9 @@ class _Bidiagonal:
     def leading(self) -> Leading:
         """Ritz values of B, with the error that the residual leaves."""
         k = len(self.alphas)
-        b = torch.diag(torch.tensor(self.alphas, dtype=torch.float64))
+        b = torch.diag(torch.tensor(self.alphas, dtype=torch.float64, device="cpu"))
         if k > 1:
-            b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64), 1)
+            b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu"), 1)
         u, s, vh = torch.linalg.svd(b)
         residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
         second = max(self.second, float(s[1]) if k > 1 else 0.0)

@@ -40,7 +40,7 @@ def _norm(values: Tensor) -> float:
     if not math.isfinite(largest) or largest == 0:
         return float(values.norm())
     exponent = math.frexp(largest)[1]
-    return math.ldexp(float(torch.ldexp(values, torch.tensor(-exponent)).norm()), exponent)
+    return math.ldexp(float(torch.ldexp(values, torch.tensor(-exponent, device="cpu")).norm()), exponent)
 
 
 def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:

@@ -73,7 +73,8 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
 def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
 
-    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents` does.
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
+    does.
     """
     steps = _chain(jacobians)
     logs = torch.zeros(steps[0].shape[0], dtype=torch.float64, device=steps[0].device)

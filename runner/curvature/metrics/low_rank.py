@@ -52,7 +52,8 @@ def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
 def truncation_bound(values: Tensor, rank: int) -> float:
     """sqrt(d_min - r) sigma_{r+1}, the bound of the DAG paper's Theorem 93 on the error of `truncate`.
 
-    values: all singular values (d_min,), descending; 0 for a rank that drops none. Raises ValueError for a negative rank.
+    values: all singular values (d_min,), descending; 0 for a rank that drops none. Raises ValueError for a negative
+    rank.
     """
     if rank < 0:
         raise ValueError(f"rank must be at least 0, got {rank}")

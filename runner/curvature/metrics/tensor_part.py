@@ -89,7 +89,8 @@ class TensorPart:
         A row that is not zero gives zero for almost no direction; rounding only hides a row below the smallest number.
         """
         direction = {
-            w: torch.randn(1, d, generator=generator).to(self.device, self.dtype) for w, d in self.sizes.items()
+            w: torch.randn(1, d, generator=generator, device="cpu").to(self.device, self.dtype)
+            for w, d in self.sizes.items()
         }
         return {v for v, image in self.apply(direction).items() if bool((image != 0).any())}
 

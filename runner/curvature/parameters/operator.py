@@ -259,7 +259,9 @@ class ParameterOperator(SymmetricOperator):
     def _agreeing_mode(self, batch: Batch) -> Mode:
         """Forward differentiation where there is one and it sees the same function: it does not stop where
         torch.no_grad does."""
-        v = torch.randn(self.shape[0], generator=torch.Generator().manual_seed(0)).to(self.device, self.dtype)
+        v = torch.randn(self.shape[0], generator=torch.Generator().manual_seed(0), device="cpu").to(
+            self.device, self.dtype
+        )
         modes: tuple[Mode, Mode] = ("forward over reverse", "double backward")
         found = []
         for mode in modes:
@@ -348,7 +350,7 @@ class ParameterOperator(SymmetricOperator):
         sample = self._checked(batch)
         check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise)
         generator = torch.Generator().manual_seed(0)
-        v = torch.randn(self.shape[0], generator=generator).to(self.device, self.dtype)
+        v = torch.randn(self.shape[0], generator=generator, device="cpu").to(self.device, self.dtype)
         one, two = self.matvec(v), self.matvec(v)
         self.products = 0
         if not torch.isfinite(one).all():
@@ -358,7 +360,7 @@ class ParameterOperator(SymmetricOperator):
                 "two products with the same vector differ: the data or the module are random. Give a list of batches "
                 "or a DataLoader without augmentation, and put the module in evaluation mode"
             )
-        w = torch.randn(self.shape[0], generator=generator).to(self.device, self.dtype)
+        w = torch.randn(self.shape[0], generator=generator, device="cpu").to(self.device, self.dtype)
         skew = abs(float(w.double() @ one.double()) - float(v.double() @ self.matvec(w).double()))
         self.products = 0
         if skew > (1e-6 if self.dtype == torch.float64 else 1e-2) * float(one.double().norm()):

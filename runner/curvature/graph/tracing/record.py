@@ -47,7 +47,7 @@ class Shape:
 
     def example(self) -> Any:
         """An output of this structure with tensors of no particular numbers."""
-        leaves = [torch.empty(x.shape, dtype=x.dtype) if isinstance(x, Leaf) else x for x in self.leaves]
+        leaves = [torch.empty(x.shape, dtype=x.dtype, device="cpu") if isinstance(x, Leaf) else x for x in self.leaves]
         return tree_unflatten(leaves, self.spec)
 
     @property
