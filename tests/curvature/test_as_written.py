@@ -144,7 +144,7 @@ def test_squares_that_spread_over_outputs_of_another_shape_are_refused():
     module = ready(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, of the shapes
-        with pytest.raises(ValueError, match="not the mean|broadcasts"):
+        with pytest.raises(ValueError, match=r"not the mean|broadcasts"):
             dag = trace_module(module, nn.MSELoss(), (X, x(4)))
             exact_blocks(dag, dag.x, dag.y)
 
@@ -193,6 +193,31 @@ def test_complex_numbers_between_nodes_are_refused_with_the_way_out():
     parts = [Node("f", ("input",), torch.fft.rfft), Node("out", ("f",), lambda t: torch.fft.irfft(t * t.abs()))]
     with pytest.raises(ValueError, match=r"'f' holds .* complex128.*comes back to real numbers"):
         exact_blocks(Dag(parts, "mse"), X, X)
+
+
+def test_a_module_that_changes_its_input_in_place_leaves_the_batch_as_it_was():
+    torch.manual_seed(0)
+    plain = ready(Own(lambda s, t: s.c(torch.tanh(s.b(s.a(torch.relu(t) - 0.5))))))
+    changing = ready(Own(lambda s, t: s.c(torch.tanh(s.b(s.a(t.relu_().sub_(0.5)))))))
+    changing.load_state_dict(plain.state_dict())
+    given = X.clone()
+    dag, expected = (trace_module(m, "cross_entropy", (given, Y)) for m in (changing, plain))
+    assert relative_error(exact_blocks(dag, dag.x, dag.y), exact_blocks(expected, X, Y)) < 1e-12
+    operator = CurvatureOperator(dag, dag.x, dag.y)
+    assert torch.allclose(operator.block("a", "b").dense(), exact_blocks(expected, X, Y)["a", "b"])
+    assert verify(dag, dag.x, dag.y, generator=seeded()).ok
+    assert torch.equal(given, X) and torch.equal(dag.x, X)
+
+
+def test_a_hook_of_a_compiled_submodule_is_part_of_it():
+    module = net()
+    module[0].compile(backend="eager")
+    module[0].register_forward_hook(lambda m, _, out: 2 * out.sin())
+    dag = trace_module(module, "cross_entropy", (X, Y), ["0"])
+    h = (2 * F.linear(X, module[0].weight, module[0].bias).sin()).detach()
+    loss = lambda e: F.cross_entropy(module[2](torch.tanh(h + e)), Y)  # noqa: E731
+    expected = torch.autograd.functional.hessian(loss, torch.zeros(5, dtype=torch.float64))
+    assert torch.allclose(exact_blocks(dag, dag.x, dag.y)["0", "0"], expected, rtol=1e-10)
 
 
 # ------------------------------------------------------------------ where no graph can be had
@@ -293,6 +318,7 @@ class Restless(nn.Module):
 
     def forward(self, t):
         self.calls += 1
+        self.head.bias.requires_grad_(True)
         self.seen += len(t)
         self.last = h = self.embed(t).mean(1)
         self.log.append(h)
@@ -375,6 +401,10 @@ def test_an_input_that_belongs_to_no_example_is_named_by_shared():
 
 REFUSED = {
     "no pair": (lambda: trace_module(net(), "cross_entropy", X), r"expected batch = \(input, target\), found \(4, 6\)"),
+    "no module": (lambda: trace_module(torch.tanh, "cross_entropy", (X, Y)), "expected an nn.Module, found builtin"),
+    "no names": (lambda: trace_module(net(), "cross_entropy", (X, Y), 3), "names or patterns of submodules, found 3"),
+    "lazy": (lambda: trace_module(nn.Sequential(nn.LazyLinear(3)), "mse", (X, X)), "has no weights yet"),
+    "short target": (lambda: trace_module(net(), "mse", (X, X[:3])), r"target \(\(3, 6\) float64\) does not fit 4"),
     "no target": (lambda: trace_module(net(), lambda f, y: f.sum(), (X, None)), "target is None"),
     "empty": (lambda: trace_module(net(), "cross_entropy", (X[:0], Y[:0])), "batch is empty"),
     "nan": (lambda: trace_module(net(), "cross_entropy", (X / 0, Y)), r"'input' is not finite.*example 0"),

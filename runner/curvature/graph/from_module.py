@@ -119,6 +119,10 @@ def trace_module(
     Raises ValueError for unknown names, submodules that are not called, training modes that make the loss random,
     modules that mix examples or draw at random, autocast, weights without values, and a batch that is no pair.
     """
+    if not isinstance(module, nn.Module):
+        raise MeasurementError(
+            f"expected an nn.Module, found {type(module).__name__}: Dag([Node(...), ...]) takes functions"
+        )
     root = unwrapped(module)
     check_evaluation(root)
     given, target = _pair(batch)

@@ -101,7 +101,7 @@ def reachable(*owners: Any) -> Reachable:
 # ------------------------------------------------------------------ left as it was
 
 
-_ENTRIES = {"forward", "_call_impl"}  # replaced while calls are intercepted, and put back there
+_ENTRIES = {"forward", "_call_impl", "_compiled_call_impl"}  # replaced while calls are intercepted, and put back there
 
 
 @dataclass
@@ -213,8 +213,13 @@ def measuring_module(*owners: Any) -> Iterator[None]:
 
 
 def devices_of(found: Reachable) -> list[str]:
-    """Types of the devices that parameters lie on, the processor's always. Raises MeasurementError for weights without
-    values."""
+    """Types of the devices that parameters lie on, the processor's always. Raises MeasurementError for weights that are
+    not there."""
+    for where, module in found.modules.values():
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters(False)):
+            raise MeasurementError(
+                f"module {where!r} has no weights yet (a lazy module): call the network once on data"
+            )
     held = {"cpu": ""} | {p.device.type: where for where, m in found.modules.values() for p in m.parameters(False)}
     if "meta" in held:
         raise MeasurementError(

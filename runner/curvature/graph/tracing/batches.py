@@ -149,7 +149,7 @@ class Examples(nn.Module):
     def unpack(self, x: Tensor) -> Any:
         """The tree with the examples of x, in x's precision."""
         leaves: dict[int, Any] = dict(self.constants)
-        leaves |= {i: getattr(self, f"shared{i}") for i in self.shared_names}
+        leaves |= {i: getattr(self, f"shared{i}").clone() for i in self.shared_names}
         for part in self.parts:
             t = x if len(self.parts) == 1 else x[:, part.columns].unflatten(1, part.shape or (1,))
             if len(self.parts) > 1:

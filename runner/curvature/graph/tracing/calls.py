@@ -100,8 +100,9 @@ def intercepted(root: nn.Module, handler: Handler, counts: Counter[str] | None =
 
 def _entry(module: nn.Module) -> str:
     """The method that gives a module's output: hooks may change what `forward` returns."""
-    changed = module._forward_hooks or any(not watches(hook) for hook in room._global_forward_hooks.values())
-    return "_call_impl" if changed and getattr(module, "_compiled_call_impl", None) is None else "forward"
+    if not (module._forward_hooks or any(not watches(hook) for hook in room._global_forward_hooks.values())):
+        return "forward"
+    return "_call_impl" if getattr(module, "_compiled_call_impl", None) is None else "_compiled_call_impl"
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def criterion(
             F.cross_entropy if named == "cross_entropy" else F.mse_loss if named == "mse" else named, targets, None, 0
         ), output
     with torch.no_grad():
-        leaves, spec = tree_flatten(replay.run(replay.x))
+        leaves, spec = tree_flatten(replay.run(replay.x.clone()))
     tensors = [t.detach().requires_grad_() if _floating(t) else t for t in leaves]
     with torch.enable_grad():
         value = loss(tree_unflatten(tensors, spec), target).mean()  # type: ignore[operator]

@@ -50,6 +50,8 @@ def chosen(root: nn.Module, nodes: Nodes) -> tuple[dict[str, Pick], set[str]]:
     known = submodules(root)
     if nodes is None:
         return {name: None for name in default_names(root) if name in known}, set()
+    if not isinstance(nodes, str | Iterable):
+        raise MeasurementError(f"expected names or patterns of submodules, found {nodes!r}")
     asked = {nodes: None} if isinstance(nodes, str) else nodes
     patterns: dict[str, Pick] = dict(asked) if isinstance(asked, Mapping) else dict.fromkeys(asked)
     if not patterns:

@@ -54,7 +54,13 @@ class Prepared:
 def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepared:
     """The loss, the measured outputs and the data flow between them."""
     assert replay.shapes is not None
-    targets = Examples(((task.target,), {}), count, task.batch_dim, several=True)
+    try:
+        targets = Examples(((task.target,), {}), count, task.batch_dim, several=True)
+    except MeasurementError as error:
+        kinds = ", ".join(describe(leaf) for leaf in tree_leaves(task.target))
+        raise MeasurementError(
+            f"the target ({kinds}) does not fit {count} examples: expected a tensor with a row for each"
+        ) from error
     of_tensor, pick = criterion(task.loss, replay, targets, replay.shapes.output, task.target, task.output)
     name = "output" if "output" not in submodules(task.root) else "output()"
     last = point_of(None, name, replay.shapes.output, pick)

@@ -77,7 +77,7 @@ class Replay(nn.Module):
             return point.put(out, found[point.name].clone())
 
         with measurable(self.root), intercepted(self.root, handler):
-            result = self.run(found[INPUT])
+            result = self.run(found[INPUT].clone())  # a module that works in place would change the batch
         if output.call is None:
             value = output.take(result)
             found[output.name] = value + shift[output.name] if output.name in shift else value
@@ -109,7 +109,7 @@ class Replay(nn.Module):
 
         try:
             with measurable(self.root), intercepted(self.root, handler, counts):
-                result = self.run(values[INPUT] if INPUT in values else self.rows(n))
+                result = self.run(values[INPUT].clone() if INPUT in values else self.rows(n))
         except _Reached as reached:
             if not waiting:
                 return reached.value
