@@ -15,9 +15,15 @@ from runner.curvature import (
     CurvatureOperator,
     Dag,
     Node,
+    block_jacobians,
     exact_blocks,
     gauss_newton_blocks,
+    gauss_newton_factors,
     inter_layer_metrics,
+    parameter_hessian,
+    parametric_blocks,
+    parametric_terms,
+    path_decomposition,
     split_blocks,
     trace_module,
     verify,
@@ -500,3 +506,66 @@ def test_metrics_of_a_backward_that_is_differentiable_once_are_refused(way, monk
         monkeypatch.setattr(measure, "_exact_price", lambda *_: float("inf"))
     with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
         inter_layer_metrics(chain(Swish.apply), X, Y, ["h"])
+
+
+# ------------------------------------------------------------------ every function of a graph
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer and in a number, and keeps its last input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+        self.layer, self.calls = nn.Linear(5, 5).double(), 0
+
+    def forward(self, h):
+        self.seen += 1
+        self.calls += 1
+        self.last = h
+        return torch.tanh(self.layer(h)) * h
+
+
+EVERYWHERE = {
+    "inter_layer_metrics": lambda dag, x: inter_layer_metrics(dag, x, Y, generator=seeded()),
+    "block_jacobians": block_jacobians,
+    "gauss_newton_factors": lambda dag, x: gauss_newton_factors(dag, x, Y),
+    "path_decomposition": lambda dag, x: path_decomposition(dag, x, Y, "h", "out"),
+    "parametric_blocks": lambda dag, x: parametric_blocks(dag, x, Y),
+    "parametric_terms": lambda dag, x: parametric_terms(dag, x, Y),
+    "parameter_hessian": lambda dag, x: parameter_hessian(dag, x, Y),
+    "split_blocks": lambda dag, x: split_blocks(dag, x, Y),
+}
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_every_measurement_is_guarded_and_leaves_the_model_as_it_was(name):
+    measured = EVERYWHERE[name]
+    module = Counting()
+    dag = chain(module)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            assert measured(dag, X.clone())
+    assert float(module.seen) == 0 and module.calls == 0 and not hasattr(module, "last")
+    norm = nn.BatchNorm1d(5).double()
+    for refused in (norm, lambda t: norm(t), lambda t: t.cumsum(0).sin(), lambda t: F.dropout(t, 0.5)):
+        with pytest.raises(ValueError, match="'a'"):
+            measured(chain(refused), X)
+    with pytest.raises(ValueError, match="not finite"):
+        measured(chain(torch.tanh), X / 0)
+    with pytest.raises(ValueError, match="expected a tensor for x"):
+        measured(chain(torch.tanh), X.tolist())
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="autocast"):
+        measured(chain(torch.tanh), X)
+    assert int(norm.num_batches_tracked) == 0 and not norm.running_mean.any()
+
+
+def test_a_callable_picks_a_tensor_of_an_output():
+    case = make_module("lstm hidden state")
+    by_path = trace_module(case.module, case.loss, case.batch, case.nodes)
+    by_call = trace_module(case.module, case.loss, case.batch, {"embed": None, "lstm": lambda out: out[1][0]})
+    found, expected = (exact_blocks(dag, dag.x, dag.y) for dag in (by_call, by_path))
+    assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
+    picks = ("logits", lambda out: out["logits"])
+    one, other = (trace_module(ready(Labelled()), "cross_entropy", (X, Y), output=pick) for pick in picks)
+    assert one.order == other.order == ("body", "head")

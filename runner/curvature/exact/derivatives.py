@@ -22,6 +22,7 @@ from runner.curvature.exact.trace import structure_from_trace
 from runner.curvature.graph.compare import alike
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe
+from runner.curvature.graph.state import differentiable_copy
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -121,6 +122,7 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     examples."""
     if dag.no_graph:
         dag.nodes[dag.output](x)  # says why
+    x = differentiable_copy(x)
     values, structures, in_place = {INPUT: x}, {}, set()
     with torch.no_grad():
         for name in dag.order:

@@ -21,6 +21,7 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.exact.routing import Reach, Router
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.state import undisturbed
 
 MAX_PATH_PAIRS = 10_000
 
@@ -64,6 +65,7 @@ def paths(dag: Dag, start: str, end: str) -> list[tuple[str, ...]]:
     return list(extend((start,)))
 
 
+@undisturbed
 def path_decomposition(
     dag: Dag, x: Tensor, y: Tensor, v: str, w: str, *, max_pairs: int = MAX_PATH_PAIRS, check: bool = True
 ) -> list[Contribution]:

@@ -91,24 +91,32 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
     """
     with measuring(dag):
         require_tensors(x=x, y=y)
-        if len(x) == 0:
-            raise MeasurementError("the batch is empty: expected at least one example")
         if len(x) != len(y):
             raise MeasurementError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
-        check_modes(dag)
-        evaluation = evaluate(dag, x)
-        output = evaluation.values[dag.output]
-        bad = first_not_finite(evaluation.values)
-        if bad:
-            if finite:
-                raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+        evaluation = check_network(dag, x, finite=finite)
+        if not finite and first_not_finite(evaluation.values):
             return evaluation
-        if set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw random numbers
-            check_examples(dag, x)
+        output = evaluation.values[dag.output]
         dag.loss.targets(output, y)
         if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
             with torch.no_grad():
                 check_loss(dag, output, y)
+    return evaluation
+
+
+def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
+    """The checks that need no loss: modes, values, examples that mix. Raises ValueError."""
+    with measuring(dag):
+        require_tensors(x=x)
+        if len(x) == 0:
+            raise MeasurementError("the batch is empty: expected at least one example")
+        check_modes(dag)
+        evaluation = evaluate(dag, x)
+        bad = first_not_finite(evaluation.values)
+        if bad and finite:
+            raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+        if not bad and set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw
+            check_examples(dag, x)
     return evaluation
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import random
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -202,6 +202,21 @@ def measuring(dag: Dag) -> AbstractContextManager[None]:
     """
     require_dag(dag)
     return measuring_module(dag)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatenate[Dag, P], R]:
+    """A function of a graph that runs in `measuring`."""
+
+    @functools.wraps(measure)
+    def measured(dag: Dag, *args: P.args, **kwargs: P.kwargs) -> R:
+        with measuring(dag):
+            return measure(dag, *args, **kwargs)
+
+    return measured
 
 
 @contextmanager

@@ -10,18 +10,24 @@ import torch
 from torch import Tensor
 
 from runner.curvature.exact.derivatives import evaluate, node_derivatives
+from runner.curvature.graph.checks import check_network
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.state import undisturbed
 
 
-def block_jacobians(dag: Dag, x: Tensor, nodes: Iterable[str] | None = None) -> dict[tuple[str, str], Tensor]:
+@undisturbed
+def block_jacobians(
+    dag: Dag, x: Tensor, nodes: Iterable[str] | None = None, *, check: bool = True
+) -> dict[tuple[str, str], Tensor]:
     """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B, d_u, d_p).
 
-    Raises ValueError for unknown nodes.
+    Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix, training modes and
+    values that are not finite (check=False skips them).
     """
     names = [u for u in dag.select(nodes) if u in dag.nodes]
     found = {}
     with torch.no_grad():
-        evaluation = evaluate(dag, x)
+        evaluation = check_network(dag, x) if check else evaluate(dag, x)
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0

@@ -13,6 +13,7 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.exact.routing import Blocks, Reach, Router
 from runner.curvature.graph.checks import check_before_measuring
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.state import undisturbed
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class GaussNewtonFactors:
         return {(v, w): self.block(v, w) for v in self.factors for w in self.factors}
 
 
+@undisturbed
 def gauss_newton_factors(
     dag: Dag,
     x: Tensor,

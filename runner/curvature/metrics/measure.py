@@ -31,6 +31,7 @@ from torch import Tensor
 from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
 from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
@@ -43,8 +44,7 @@ SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+@undisturbed
 def inter_layer_metrics(
     dag: Dag,
     x: Tensor,
@@ -86,6 +86,8 @@ def inter_layer_metrics(
     if estimator not in PROBES:
         raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
     names, asked = _asked(dag, nodes, pairs)
+    require_tensors(x=x, y=y)
+    x, y = differentiable_copy(x), differentiable_copy(y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     if check:  # a backward that cannot be differentiated looks like a tensor part of zero
         name_missing_second_derivative(dag, evaluation.values, evaluation.structures)

@@ -24,6 +24,7 @@ from runner.curvature.exact.derivatives import evaluate, second_derivatives
 from runner.curvature.exact.routing import Blocks, Reach, Router
 from runner.curvature.graph.checks import MEMORY_BUDGET
 from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.graph.state import undisturbed
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class NodeParameters:
     own: Tensor
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+@undisturbed
 def parametric_terms(
     dag: Dag,
     x: Tensor,
