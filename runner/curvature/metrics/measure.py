@@ -31,6 +31,7 @@ from torch import Tensor
 from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
@@ -89,8 +90,6 @@ def inter_layer_metrics(
     require_tensors(x=x, y=y)
     x, y = differentiable_copy(x), differentiable_copy(y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
-    if check:  # a backward that cannot be differentiated looks like a tensor part of zero
-        name_missing_second_derivative(dag, evaluation.values, evaluation.structures)
     price = _exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     few = PROBES[estimator]
@@ -102,7 +101,11 @@ def inter_layer_metrics(
         operations, more = network.moving, SWEPT * len(names)
     by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
     tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
-    curved = tensor.curved_nodes(generator)
+    try:
+        curved = tensor.curved_nodes(generator)
+    except MeasurementError:
+        name_missing_second_derivative(dag, evaluation.values, evaluation.structures)
+        raise
     bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
     by_factors = 2 * outputs * operations + (by_probes if curved else 0)
     if curved and price <= by_factors:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import second_derivatives
+from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
 from runner.curvature.graph.dag import Dag
 from runner.curvature.metrics.factors import Perturbed
 
@@ -123,6 +123,7 @@ class TensorPart:
         leaves, output = network.leaves, network.output
         cotangent = self._delta.repeat(copies, 1).view(output.shape)
         pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
+        refuse_cut_backwards(pulled, "the network")  # it would look like a tensor part of zero
         gradients = {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}
         return _Pulled(copies, leaves, gradients)
 
