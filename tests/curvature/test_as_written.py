@@ -226,6 +226,16 @@ def test_a_hook_of_a_compiled_submodule_is_part_of_it():
     assert torch.allclose(exact_blocks(dag, dag.x, dag.y)["0", "0"], expected, rtol=1e-10)
 
 
+def test_a_compiled_submodule_without_second_derivative_is_run_in_python():
+    module = net()
+    inside = ready(nn.Sequential(torch.compile(module[:2], backend="aot_eager"), module[2]))
+    dag, plain = (trace_module(m, "cross_entropy", (X, Y), [n]) for m, n in ((inside, "0"), (module, "1")))
+    found, expected = (exact_blocks(d, d.x, d.y) for d in (dag, plain))
+    assert torch.allclose(found["0", "0"], expected["1", "1"], rtol=1e-12)
+    operator = CurvatureOperator(dag, dag.x, dag.y)
+    assert torch.allclose(operator.block("0", "0").dense(), expected["1", "1"], rtol=1e-10)
+
+
 # ------------------------------------------------------------------ where no graph can be had
 
 

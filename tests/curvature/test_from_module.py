@@ -216,14 +216,18 @@ def test_parts_left_out_are_said():
     assert parents(dag)["head"] == ("stem", "gate")
 
 
-def test_control_flow_by_values_makes_edges():
+SEEN = {"item": lambda t: t.item(), "tolist": lambda t: t.tolist(), "numpy": lambda t: float(t.detach().numpy())}
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_control_flow_by_values_makes_edges(seen):
     class Branch(nn.Module):
         def __init__(self):
             super().__init__()
             self.gate, self.layer, self.head = nn.Linear(3, 1), nn.Linear(3, 4), nn.Linear(4, 2)
 
         def forward(self, t):
-            scale = 2.0 if self.gate(t).sum().item() > 0 else -3.0
+            scale = 2.0 if SEEN[seen](self.gate(t).sum()) > 0 else -3.0
             return self.head(torch.tanh(scale * self.layer(t)))
 
     module = ready(Branch())
