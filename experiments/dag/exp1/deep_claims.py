@@ -172,8 +172,8 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         moved = 100 * (start["R_estimate"] / start["R"] - 1).abs().mean()
         found.append(
             "R and C of Table N.3 are estimates from 100 probes, and its probes are not published. Ours are others: at "
-            f"init, where networks and images are the paper's, they alone move R(d) by {moved:.1f} % on average, so that "
-            "ρ can be the printed number to the digit, R and C cannot be expected to."
+            f"init, where networks and images are the paper's, they alone move R(d) by {moved:.1f} % on average, so "
+            "that ρ can be the printed number to the digit, R and C cannot be expected to."
         )
     for (depth, arch, checkpoint), part in groups(both, VARIANT):
         if checkpoint in ENDS:
