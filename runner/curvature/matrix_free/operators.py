@@ -28,8 +28,8 @@ from runner.curvature.graph.compare import alike
 from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
+from runner.curvature.graph.fingerprint import Fingerprint
 from runner.curvature.graph.state import (
-    Fingerprint,
     differentiable_copy,
     measuring,
     refuse_autocast,
