@@ -24,8 +24,8 @@ LEADS = {
     "layers": "R = ‖H[v,w]‖_F of the mean over the examples, C = R(v,w)/√(R(v,v) R(w,w)), D = ‖H‖_F²/‖H‖₂², "
     "gap = ‖T‖/‖GN‖, for the outputs named; exact values have error 0.",
     "groups": "The same between groups of parameters; share: of ‖H‖², where K-FAC and every block-diagonal method "
-    "keep the rows with v = w alone; where it is estimated, D is of these rows. The group called module holds the "
-    "parameters that belong to the module itself.",
+    "keep the rows with v = w alone; where it is estimated, D is of these rows. The group called module (or "
+    "module(), where a submodule has that name) holds the parameters that belong to the module itself.",
     "eigenvalues": "Of the Hessian in the parameters; residual = |Hu − λu|.",
     "cost": "Price foretold before the start and taken in the end, in gradients of all batches.",
     "nodes": "Where perturbations are added, and what each is computed from.",

@@ -97,10 +97,13 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
         return
     if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
         raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
-    items = iter(found)
+    items, seen = iter(found), set()
     while (item := _run(lambda: next(items, None))) is not None:
         if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
             raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
+        if item[0] in seen:
+            raise SettingError(f"target: step {item[0]} was given twice; number the snapshots of a training differently")
+        seen.add(item[0])
         yield _snapshot(item, limit, device)
 
 
@@ -124,6 +127,15 @@ def _shape(value: Any) -> str:
     return type(value).__name__
 
 
+def _remedy(batch: Any) -> str:
+    """How the parts of another kind of batch are given."""
+    if isinstance(batch, dict):
+        return ": give ({name: input, ...}, target), whose names become keyword arguments of the module"
+    if isinstance(batch, tuple | list) and len(batch) > 2:
+        return ": give ((input, input, ...), target), whose inputs become the arguments of the module"
+    return ""
+
+
 def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snapshot:
     from torch import nn
 
@@ -139,7 +151,7 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     batches = list(islice(iter(source), limit + 1))
     wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
     if not batches or wrong is not None:
-        found = "nothing" if wrong is None else _shape(wrong)
+        found = "nothing" if wrong is None else _shape(wrong) + _remedy(wrong)
         raise SettingError(f"target: expected batches (input, target), found {found}")
     placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
     return Snapshot(step, module.to(device), loss, placed, not single, len(batches) > limit)
