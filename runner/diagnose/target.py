@@ -102,7 +102,7 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
         if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
             raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
         if item[0] in seen:
-            raise SettingError(f"target: step {item[0]} was given twice; number the snapshots of a training differently")
+            raise SettingError(f"target: step {item[0]} was given twice: every snapshot of a training needs its own")
         seen.add(item[0])
         yield _snapshot(item, limit, device)
 
