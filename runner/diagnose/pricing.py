@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def product_gradients(problem: Problem) -> tuple[float, float]:
         for operator in (problem.operator, _smooth(problem)):
             v = torch.ones(operator.shape[0], dtype=operator.dtype, device=operator.device)
             operator.matvec(v)
-            found.append(problem.seconds(lambda o=operator, v=v: o.matvec(v)) / problem.gradient.seconds)
+            found.append(problem.seconds(partial(operator.matvec, v)) / problem.gradient.seconds)
             operator.products = 0
         problem.told["products"] = (found[0], found[1])
     one, two = problem.told["products"]

@@ -165,10 +165,12 @@ class Problem:
     def first_gradients(self) -> FirstGradients:
         """Of all batches, once."""
         total = sum(self.examples)
-        values, norms, mean = [], [], None
+        values: list[float] = []
+        norms: list[float] = []
+        mean: Tensor | None = None
         for batch, count in zip(self.batches, self.examples, strict=True):
-            value, gradient = self.batch_gradient(batch)
-            values.append(float(value))
+            found, gradient = self.batch_gradient(batch)
+            values.append(float(found))
             norms.append(float(gradient.double().norm()))
             part = gradient.double() * (count / total)
             mean = part if mean is None else mean.add_(part)

@@ -62,7 +62,7 @@ def measure_eigenvalues(problem: Problem) -> dict[str, Table]:
         found = [(i, *row) for i, row in enumerate(each)]
         for name, one in (("lambda_1", pairs), ("lambda_n", end)):
             method = f"{one.products} products, error: residual"
-            status = "ok" if bool(one.converged[0]) else "has not converged"
+            status = "ok" if bool(one.converged[0]) else one.reason or "has not converged"
             rows.add(name, float(one.values[0]), float(one.residuals[0]), method, status)
     tables: dict[str, Table] = {
         "eigenvalues": columns(("index", "value", "residual", "converged"), found),

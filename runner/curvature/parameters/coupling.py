@@ -64,8 +64,9 @@ def discarded_coupling(
     off = {g: float(s.mean()) for g, s in outside.items()}
     a, b = math.fsum(diagonal.values()), math.fsum(off.values())
     used = operator.products - before
-    if not a + b > 0:
-        return DiscardedCoupling(math.nan, math.nan, math.nan, used, "the matrix is zero", diagonal, off)
+    if not (math.isfinite(a) and math.isfinite(b) and a + b > 0):
+        reason = "the matrix is zero" if a + b == 0 else "a product is not finite"
+        return DiscardedCoupling(math.nan, math.nan, math.nan, used, reason, diagonal, off)
     value = b / (a + b)
     if exact or a == 0 or b == 0:
         return DiscardedCoupling(value, value, value, used, "", diagonal, off)
