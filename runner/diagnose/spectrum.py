@@ -26,7 +26,7 @@ from runner.diagnose.pricing import (
 )
 from runner.diagnose.problem import Problem
 
-PAIRS = ("v", "w", "R", "R_error", "C", "share", "D", "D_error", "gap", "gap_error", "method", "status")
+PAIRS = ("v", "w", "R", "R_error", "C", "C_error", "share", "D", "D_error", "gap", "gap_error", "method", "status")
 
 
 def scalar_failure(quantity: str, error: Exception) -> dict[str, Table]:
@@ -185,7 +185,7 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
         status = "ok" if sigma and gn else "block is numerically zero"
         share = norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item() if whole.any() else math.nan
         coupling = _coupling(norms, v, w)
-        found.append((v, w, norms[v, w], 0.0, coupling, share, rank, 0.0, gap, 0.0, "whole matrix", status))
+        found.append((v, w, norms[v, w], 0.0, coupling, 0.0, share, rank, 0.0, gap, 0.0, "whole matrix", status))
     return found
 
 
@@ -202,7 +202,7 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
         share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
         asked = (("C", m.C), *((("D", m.D),) if v == w else ()), ("gap", m.gap))
         reasons = [f"{n}: {e.reason}" for n, e in asked if e.reason]
-        numbers = (m.R.value, m.R.error, m.C.value, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
+        numbers = (m.R.value, m.R.error, m.C.value, m.C.error, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
         rows.append((v, w, *numbers, f"{PAIR_PROBES} probes a group", "; ".join(reasons) or "ok"))
     return rows
 

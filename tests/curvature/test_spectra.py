@@ -225,6 +225,21 @@ def test_density_against_the_eigenvalues():
     assert found.products == 12 * 60
 
 
+@pytest.mark.parametrize(("name", "least"), [("even", 0.92), ("decaying", 0.82), ("indefinite", 0.85)])
+@pytest.mark.parametrize("probes", [4, 10])
+def test_the_band_of_the_density_covers(name, least, probes):
+    """Point by point, where there is any density, on average over many estimates."""
+    values = SPECTRA[name]
+    matrix, covered = symmetric(values), []
+    for seed in range(12):
+        found = spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
+        bells = torch.exp(-(((found.grid[:, None] - values) / found.bandwidth) ** 2) / 2)
+        expected = bells.mean(1) / (found.bandwidth * math.sqrt(2 * math.pi))
+        inside = (found.density - expected).abs() <= 1.96 * found.error + 1e-6 * expected.max()
+        covered.append(float(inside[expected > 1e-3 * expected.max()].double().mean()))
+    assert least <= sum(covered) / len(covered) <= 0.995
+
+
 def test_density_of_a_multiple_of_the_identity():
     found = spectral_density(3 * torch.eye(20, dtype=torch.float64), 2, 5, generator=seeded(0))
     assert torch.allclose(found.nodes, torch.full_like(found.nodes, 3.0))

@@ -19,14 +19,20 @@ from torch import Tensor
 from runner.curvature.metrics.samples import student
 from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
 
+SKEWED = 1.3
+"""Where few eigenvalues make the density, a probe's weight is the square of a normal number and rarely large: few
+probes then spread too little. Widened by this, +-1.96 errors cover 84 to 98 % of the points (3 to 20 probes; Hessian
+and Gauss-Newton matrix of an MLP, even, decaying and indefinite spectra; more than 90 % from 10 probes on); without it
+5 % fewer."""
+
 
 @dataclass(frozen=True)
 class SpectralDensity:
     """grid (g,): eigenvalues t; density (g,): share of eigenvalues per unit of t, smoothed by a normal of standard
-    deviation `bandwidth`; error (g,): standard error over the probes, widened for their number. outliers: converged
-    eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes, weights
-    (probes, steps): the quadrature, weights of a probe adding up to 1. products used. reason why all of it is NaN, else
-    ""."""
+    deviation `bandwidth`; error (g,): standard error over the probes, widened for their number and skewness. outliers:
+    converged eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes,
+    weights (probes, steps): the quadrature, weights of a probe adding up to 1. products used. reason why all of it is
+    NaN, else ""."""
 
     grid: Tensor
     density: Tensor
@@ -76,7 +82,7 @@ def spectral_density(
     grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64)
     normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
     each = (normal * weights).sum(2)
-    error = each.std(1) / math.sqrt(probes) * student(probes - 1)
+    error = SKEWED * each.std(1) / math.sqrt(probes) * student(probes - 1)
     return SpectralDensity(
         grid, each.mean(1), error, width, _outliers(runs[0], width), nodes, weights, symmetric.products
     )
