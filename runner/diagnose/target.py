@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -92,14 +93,14 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
     if isinstance(found, tuple) and len(found) == 3:
         yield _snapshot((0, *found), limit, device)
         return
-    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], int):
+    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], Integral):
         yield _snapshot(found, limit, device)
         return
     if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
         raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
     items, seen = iter(found), set()
     while (item := _run(lambda: next(items, None))) is not None:
-        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
+        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], Integral)):
             raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
         if item[0] in seen:
             raise SettingError(f"target: step {item[0]} was given twice: every snapshot of a training needs its own")
@@ -154,7 +155,7 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
         found = "nothing" if wrong is None else _shape(wrong) + _remedy(wrong)
         raise SettingError(f"target: expected batches (input, target), found {found}")
     placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
-    return Snapshot(step, module.to(device), loss, placed, not single, len(batches) > limit)
+    return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
 
 
 def _to(value: Any, device: str) -> Any:
