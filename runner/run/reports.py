@@ -57,7 +57,9 @@ def report_jobs(jobs: Sequence[Job], figure: str = "", pdf: bool = False, any_se
         print("\n".join(lines))
         for cell in collection.failures:
             print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
-        stored = {cell.id for cell in collection.cells}
+        # A companion's cells stand beside the report's own, and are as much there.
+        shown = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
+        stored = {cell.id for cell in shown}
         complete = complete and all(cell_id in stored for job in members for cell_id, _ in job.cells())
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():

@@ -5,10 +5,10 @@ hessian/exact.py, stochastic.py and gn_decomposition.py). Every pair (v, w) has 
 without derivatives, f_v of the whole batch as a leaf, the rest with derivatives, and the gradient at w differentiable.
 A product is one backward pass through that graph, one direction at a time; 30 signs give R, 20 steps of power iteration
 on H^T H and one product more give D. For the gap, K backward passes give the Jacobian at w, and each of the 30 signs
-takes one product and one backward pass of the outputs. Exact blocks: a backward pass for every unit of w, and 2 K for
-the Jacobians of the pair.
+takes one product and one backward pass of the outputs. Exact blocks: a backward pass for every unit of w, and from a
+forward pass of its own 2 K for the Jacobians of the pair; compute_all_blocks takes ordered pairs, (w, v) anew.
 
-One thing is in its favour: weights have no gradients, so that no graph reaches them.
+Where the caller's weights have no gradients, no graph reaches them, which is in its favour.
 """
 
 from __future__ import annotations
@@ -32,16 +32,7 @@ class PublishedPair:
     """Products of one pair, v at or before w, of the mean over the batch. adjoint: H^T u too."""
 
     def __init__(self, dag: Dag, x: Tensor, y: Tensor, pair: Pair, adjoint: bool = False) -> None:
-        v, w = pair
-        values, reached = {"input": x}, False
-        for name in dag.order:
-            with torch.set_grad_enabled(reached):
-                node = dag.nodes[name]
-                values[name] = node(*(values[p] for p in node.parents))
-            if name == v:
-                reached = True
-                values[v] = values[v].detach().requires_grad_()
-        self.first, self.last, self.output = values[v], values[w], values[dag.output]
+        self.first, self.last, self.output = _forward(dag, x, pair)
         self.loss_hessian = dag.loss.hessian(self.output.detach(), y)
         loss = dag.loss.per_example(self.output, y).mean()
         (self.gradient_last,) = torch.autograd.grad(loss, self.last, create_graph=True)
@@ -57,12 +48,8 @@ class PublishedPair:
         return self._backward((self.gradient_first * u.view(1, *self.first.shape[1:])).sum(), self.last)
 
     def jacobian(self, at: Tensor) -> Tensor:
-        """d output / d `at` of each example, (B, K, d), one backward pass for each output."""
-        rows = [
-            torch.autograd.grad(self.output[:, k].sum(), at, retain_graph=True)[0].flatten(1)
-            for k in range(self.output.shape[1])
-        ]
-        return torch.stack(rows, 1)
+        """d output / d `at` of each example, (B, K, d)."""
+        return _jacobian(self.output, at)
 
     def gauss_newton(self, jacobian: Tensor, z: Tensor) -> Tensor:
         """H^GN[v, w] z, from the Jacobian at w."""
@@ -75,6 +62,28 @@ class PublishedPair:
 
     def _backward(self, scalar: Tensor, at: Tensor) -> Tensor:
         return torch.autograd.grad(scalar, at, retain_graph=True)[0].sum(0).flatten()
+
+
+def _forward(dag: Dag, x: Tensor, pair: Pair) -> tuple[Tensor, Tensor, Tensor]:
+    """Values at v, w and the output: without derivatives to v, which is a leaf, with them from there."""
+    v, w = pair
+    values, reached = {"input": x}, False
+    for name in dag.order:
+        with torch.set_grad_enabled(reached):
+            node = dag.nodes[name]
+            values[name] = node(*(values[p] for p in node.parents))
+        if name == v:
+            reached = True
+            values[v] = values[v].detach().requires_grad_()
+    return values[v], values[w], values[dag.output]
+
+
+def _jacobian(output: Tensor, at: Tensor) -> Tensor:
+    """d output / d `at` of each example, (B, K, d), one backward pass for each output."""
+    columns = range(output.shape[1])
+    return torch.stack(
+        [torch.autograd.grad(output[:, k].sum(), at, retain_graph=True)[0].flatten(1) for k in columns], 1
+    )
 
 
 @dataclass(frozen=True)
@@ -105,19 +114,31 @@ def published_seconds(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], timed: 
     return Seconds(resonance, ranks, gap)
 
 
-def published_blocks(dag: Dag, x: Tensor, y: Tensor, nodes: list[str]) -> dict[Pair, tuple[Tensor, Tensor]]:
-    """(H, H^GN) of every pair, v at or before w, averaged over the batch."""
+def published_blocks(
+    dag: Dag, x: Tensor, y: Tensor, nodes: list[str], ordered: bool = True
+) -> dict[Pair, tuple[Tensor, Tensor]]:
+    """(H, H^GN) of every pair, averaged over the batch. ordered: of (w, v) too, computed anew as (v, w) and turned."""
     found = {}
     for i, v in enumerate(nodes):
-        for w in nodes[i:]:
-            graph = PublishedPair(dag, x, y, (v, w))
-            gradient = graph.gradient_last.flatten(1)
-            columns = [graph._backward(gradient[:, j].sum(), graph.first) for j in range(gradient.shape[1])]
-            left = graph.jacobian(graph.first)
-            right = left if v == w else graph.jacobian(graph.last)
-            gauss_newton = torch.einsum("bkv,bkl,blw->vw", left, graph.loss_hessian, right) / len(x)
-            found[v, w] = torch.stack(columns, 1), gauss_newton
+        for j, w in enumerate(nodes):
+            if j >= i:
+                found[v, w] = _published_block(dag, x, y, (v, w))
+            elif ordered:
+                hessian, gauss_newton = _published_block(dag, x, y, (w, v))
+                found[v, w] = hessian.t(), gauss_newton.t()
     return found
+
+
+def _published_block(dag: Dag, x: Tensor, y: Tensor, pair: Pair) -> tuple[Tensor, Tensor]:
+    """H and H^GN of one pair, v at or before w."""
+    graph = PublishedPair(dag, x, y, pair)
+    gradient = graph.gradient_last.flatten(1)
+    columns = [graph._backward(gradient[:, j].sum(), graph.first) for j in range(gradient.shape[1])]
+    first, last, output = _forward(dag, x, pair)
+    left = _jacobian(output, first)
+    right = left if pair[0] == pair[1] else _jacobian(output, last)
+    gauss_newton = torch.einsum("bkv,bkl,blw->vw", left, graph.loss_hessian, right) / len(x)
+    return torch.stack(columns, 1), gauss_newton
 
 
 def published_operations(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair]) -> tuple[float, float, float]:

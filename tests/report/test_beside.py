@@ -7,6 +7,7 @@ import pytest
 
 from runner.contract.experiment import Analysis, Companion, Experiment, grid
 from runner.report.collect import collect, report
+from runner.run import reports
 from runner.run.execute import run
 from runner.store.job import Job
 
@@ -76,3 +77,10 @@ def test_a_report_reads_them_and_is_made_anew_when_one_appears(outputs):
     run(job(outputs, 2, 100.0))
     assert "unchanged" not in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
     assert "102.2" in (outputs / "shifted" / "findings.md").read_text()
+
+
+def test_a_run_of_a_companions_seeds_is_complete_once_they_are_stored(outputs, monkeypatch):
+    monkeypatch.setattr(reports.config, "protocol", protocol)
+    assert reports.report_jobs([job(outputs, 1), job(outputs, 5)])
+    assert reports.report_jobs([job(outputs, 6)])
+    assert not reports.report_jobs([job(outputs, 1), job(outputs, 7)])

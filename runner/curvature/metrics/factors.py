@@ -94,6 +94,8 @@ class OutputFactors:
             v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
         }
         self._grams: dict[str, Tensor] = {}
+        self._turned: dict[str, Tensor] = {}
+        self._squares: dict[frozenset[str], float] = {}
 
     @property
     def zero(self) -> bool:
@@ -107,8 +109,14 @@ class OutputFactors:
 
     def square(self, v: str, w: str) -> float:
         """||F_v^T S F_w||_F^2 / B^2."""
-        # With M_v = S G_v: the sum of S_i S_j G_v,ij G_w,ij is that of M_v,ij M_w,ji.
-        return max(0.0, float((self.gram(v) * self.gram(w).mT).sum()) / self.examples**2)
+        pair = frozenset((v, w))
+        if pair not in self._squares:
+            # With M_v = S G_v: the sum of S_i S_j G_v,ij G_w,ij is that of M_v,ij M_w,ji. Read in one order, both.
+            if w not in self._turned:
+                self._turned[w] = self.gram(w).mT.flatten()
+            total = float(self.gram(v).flatten() @ self._turned[w])
+            self._squares[pair] = max(0.0, total / self.examples**2)
+        return self._squares[pair]
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w F_v^T S F_w r_w / B for every v: (k, d_w) -> (k, d_v), without the scale."""
