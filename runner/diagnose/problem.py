@@ -208,7 +208,10 @@ class Problem:
             found = self.module(*args, **kwargs)
             if self.options.output:
                 found = tree_leaves(found)[picked(found, self.options.output, "output")]
-            value = self.loss(found, batch[1]).mean()
+            value = self.loss(found, batch[1])
+            if not isinstance(value, Tensor):
+                raise TypeError(f"the loss returned a {type(value).__name__}, expected a scalar tensor (no .item())")
+            value = value.mean()
             grads = torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
         flat = [
             torch.zeros_like(p).flatten() if g is None else g.flatten()

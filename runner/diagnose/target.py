@@ -145,6 +145,8 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
         raise SettingError(f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}")
     if not callable(loss) and loss not in ("cross_entropy", "mse"):
         raise SettingError(f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}")
+    if isinstance(loss, type):
+        raise SettingError(f"target: expected a loss, found the class {loss.__name__}; return {loss.__name__}()")
     single = isinstance(data, tuple) and len(data) == 2
     source = [data] if single else data
     if not hasattr(source, "__iter__"):

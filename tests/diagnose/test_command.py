@@ -77,6 +77,8 @@ MISTAKES = [
     (["target=tests.diagnose.targets:flat_regression"], "give the target the shape (6, 1)"),
     (["target=tests.diagnose.targets:of_dicts"], "found dict: give ({name: input, ...}, target)"),
     (["target=tests.diagnose.targets:of_three"], "found (Tensor, Tensor, Tensor): give ((input, input, ...), target)"),
+    (["target=tests.diagnose.targets:class_of_loss"], "found the class CrossEntropyLoss; return CrossEntropyLoss()"),
+    (["target=tests.diagnose.targets:number_of_loss"], "the loss returned a float, expected a scalar tensor"),
     (["nodes=0"], "target=package.module:function or target=file.py:function is missing"),
 ]
 
