@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 
 from runner.run.config import experiment_names, preview
-from runner.run.listing import duration
+from runner.run.listing import Costs, duration
+from runner.store.identity import Identity
+from runner.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
@@ -35,9 +37,10 @@ def row(name: str) -> str:
         for counts in (numbers, statements)
     ]
     held = "; ".join(f"{what}: {text}" for what, text in zip(("numbers", "statements"), parts, strict=True) if text)
-    seeds = max(1, len(record.get("seeds", [])))
-    cost = sum(cell.get("cpu_seconds", cell["wall_seconds"]) for cell in record.get("cells", [])) / seeds
-    measured = [cell["params"] for cell in record.get("cells", [])]
+    key = Identity.of(name, experiment).key
+    stored = [cell for cell in Store(ROOT / "outputs", name).all(tables=False) if cell.meta["settings_key"] == key]
+    costs, measured = Costs(stored), [cell.meta["params"] for cell in stored]
+    cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
     return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)}{more} |"

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.contract.schema import one_of
-from runner.diagnose import parts, spectrum
+from runner.diagnose import parts, pricing, spectrum
 from runner.diagnose.parts import Part
 
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (
-        Part("network", parts.price_of_network, parts.measure_network),
-        Part("certificate", parts.price_of_certificate, parts.measure_certificate),
-        Part("layers", parts.price_of_layers, parts.measure_layers),
-        Part("groups", spectrum.price_of("groups"), spectrum.measure_groups),
-        Part("eigenvalues", spectrum.price_of("eigenvalues"), spectrum.measure_eigenvalues),
-        Part("density", spectrum.price_of("density"), spectrum.measure_density),
-        Part("trace", spectrum.price_of("trace"), spectrum.measure_trace),
-        Part("noise", parts.price_of_noise, parts.measure_noise, lambda problem: problem.snapshot.loader),
+        Part("network", pricing.price_of_network, parts.measure_network),
+        Part("certificate", pricing.price_of_certificate, parts.measure_certificate),
+        Part("layers", pricing.price_of_layers, parts.measure_layers),
+        Part("groups", pricing.price_of("groups"), spectrum.measure_groups),
+        Part("eigenvalues", pricing.price_of("eigenvalues"), spectrum.measure_eigenvalues),
+        Part("density", pricing.price_of("density"), spectrum.measure_density),
+        Part("trace", pricing.price_of("trace"), spectrum.measure_trace),
+        Part("noise", pricing.price_of_noise, parts.measure_noise, lambda problem: problem.snapshot.loader),
     )
 }
 

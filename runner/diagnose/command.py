@@ -132,6 +132,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
         return 0
     request = parse(arguments)
     from runner.diagnose.all_parts import chosen
+    from runner.diagnose.checks import check
     from runner.diagnose.measure import diagnose
     from runner.diagnose.problem import Options, Problem
     from runner.diagnose.report import write
@@ -152,7 +153,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     first = next(found, None)
     if first is None:
         raise SettingError("target: the function yielded nothing")
-    _check_first(Problem(first, options))
+    check(Problem(first, options))
     claim_outputs(request.outputs)
     store = Store(request.outputs, name)
 
@@ -180,22 +181,3 @@ def _prepare(request: Request) -> None:
     torch.manual_seed(request.seed)
     numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use the global generator
     random.seed(request.seed)
-
-
-def _check_first(problem: Any) -> None:
-    """Raises SettingError for a module in training mode, names that no submodule has, and a loss without gradient,
-    before anything is written."""
-    from runner.curvature.graph.tracing.calls import unwrapped
-    from runner.curvature.graph.tracing.points import chosen
-    from runner.diagnose.measure import check
-
-    check(problem.snapshot)
-    try:
-        chosen(unwrapped(problem.module), list(problem.options.nodes) or None)
-    except ValueError as error:
-        raise SettingError(f"nodes: {error}") from error
-    try:
-        problem.batch_gradient(problem.batches[0])
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise SettingError(f"target: loss(module(input), target) has no gradient: {line}") from error

@@ -6,18 +6,22 @@ measures nothing, and a changed weight everything.
 
 from __future__ import annotations
 
+import random
 import re
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
+from runner.diagnose.checks import check
 from runner.diagnose.identity import content
-from runner.diagnose.parts import Part, Price, Table
+from runner.diagnose.parts import Part, Table
+from runner.diagnose.pricing import Price
 from runner.diagnose.problem import Options, Problem
 from runner.diagnose.target import Snapshot
 from runner.store.identity import Identity
@@ -26,7 +30,7 @@ from runner.store.tables import frame
 from runner.store.version import software
 
 _APART = ("seed", "device", "threads")
-VERSION = 2
+VERSION = 3
 """Raised when what a part measures changes."""
 
 
@@ -61,7 +65,8 @@ def diagnose(
         if steps and snapshot.step not in waiting:
             continue
         waiting.discard(snapshot.step)
-        _one(snapshot, parts, options, store, say, outcome, force)
+        with own_randomness():
+            _one(snapshot, parts, options, store, say, outcome, force)
         if steps and not waiting:
             break
     if waiting:
@@ -69,6 +74,22 @@ def diagnose(
     if not outcome.cells and not outcome.failed:
         raise SettingError("target: the function yielded nothing")
     return outcome
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Whatever is drawn inside, a training goes on with the numbers it would have drawn without a diagnosis: the
+    weights of its next step must not depend on which parts were stored."""
+    import numpy
+    import torch
+
+    states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])  # noqa: NPY002
 
 
 def _one(
@@ -80,8 +101,9 @@ def _one(
     outcome: Outcome,
     force: bool,
 ) -> None:
-    check(snapshot)
-    problem, key = Problem(snapshot, options), content(snapshot)
+    problem = Problem(snapshot, options)
+    check(problem)
+    key = content(snapshot, (*problem.first_gradients.values, *problem.first_gradients.norms))
     identity = identity_of(store.experiment, key, options)
     cells = {part.name: Cell({"part": part.name, "step": snapshot.step}) for part in parts}
     ids = {name: identity.cell_id(cell, options.seed) for name, cell in cells.items()}
@@ -97,29 +119,18 @@ def _one(
             outcome.cells.append(store.get(ids[part.name]))
 
 
-def check(snapshot: Snapshot) -> None:
-    """Raises SettingError for a module whose training mode makes its numbers wrong."""
-    from runner.curvature.graph.tracing.calls import check_evaluation
-
-    try:
-        check_evaluation(snapshot.module)
-    except ValueError as error:
-        raise SettingError(f"target: step {snapshot.step}: {error}") from error
-
-
 def foretell(
     problem: Problem, parts: Sequence[Part], say: Callable[[str], None], step: int, stored: int
 ) -> dict[str, Price]:
-    """The price of each part, announced."""
-    started = time.perf_counter()
+    """The price of each part, announced: that of the network's own part last, which is what telling them took."""
     one = problem.gradient
-    prices = {part.name: part.price(problem) for part in parts}
-    problem.pricing = time.perf_counter() - started
+    prices = {part.name: part.price(problem) for part in sorted(parts, key=lambda part: part.name == "network")}
+    problem.pricing = problem.clock() - problem.started
     total = sum(price.gradients for price in prices.values())
     memory = max(price.bytes for price in prices.values())
     say(
         f"step {step}: {problem.size} parameters, {sum(problem.examples)} examples; {len(parts)} parts to measure, "
-        f"{stored} stored; foretold {total:.4g} gradients of {one.seconds:.3g} s, about {_time(total * one.seconds)}, "
+        f"{stored} stored; foretold {total:.4g} gradients of {one.seconds:.3g} s, about {_time(total * one.wall)}, "
         f"{memory / 2**30:.2g} GiB beside the network"
     )
     return prices
@@ -144,7 +155,7 @@ def _measure(
             outcome.failed.append(f"{part.name}: another process is measuring it; run the same command again")
             return
         peak = Peak(problem.options.device)
-        started = time.perf_counter()
+        started, on_the_wall = problem.clock(), time.perf_counter()
         step = problem.snapshot.step
         try:
             tables = part.measure(problem)
@@ -153,7 +164,8 @@ def _measure(
             outcome.failed.append(f"step {step}, {part.name}: {line}")
             store.record_failure(cell_id, {"error": line, "part": part.name, "step": step})
             return
-        seconds = time.perf_counter() - started + (problem.pricing if part.name == "network" else 0.0)
+        seconds, wall = problem.clock() - started, time.perf_counter() - on_the_wall
+        seconds += problem.pricing if part.name == "network" else 0.0
         gradients = seconds / problem.gradient.seconds
         say(f"  {part.name}: took {gradients:.3g} gradients, {seconds:.3g} s")
         cost: Mapping[str, Table] = {
@@ -168,7 +180,7 @@ def _measure(
             }
         }
         frames = {name: frame(name, table, {"step": step}) for name, table in {**tables, **cost}.items()}
-        store.write(cell_id, frames, _meta(identity, part, problem, seconds))
+        store.write(cell_id, frames, _meta(identity, part, problem, wall))
 
 
 def identity_of(name: str, key: str, options: Options) -> Identity:

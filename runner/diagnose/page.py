@@ -19,15 +19,18 @@ FOLDED = 25
 
 LEADS = {
     "scalars": "error: standard error, residual or half interval, as the method says; NaN with the reason in status.",
-    "certificate": "Products against finite differences of gradients, in float64, example by example; a kink (a ReLU "
+    "certificate": "Products against finite differences of gradients, in float64, example by example of the first "
+    "batch between layers, batch by batch of all over the parameters; a kink (a ReLU "
     "at 0) that no step avoids is named with its examples, and the certificate is of the others.",
     "layers": "R = ‖H[v,w]‖_F of the mean over the examples, C = R(v,w)/√(R(v,v) R(w,w)), D = ‖H‖_F²/‖H‖₂², "
-    "gap = ‖T‖/‖GN‖, for the outputs named; exact values have error 0.",
+    "gap = ‖T‖/‖GN‖, for the outputs named, of the first batch; exact values have error 0.",
     "groups": "The same between groups of parameters; share: of ‖H‖², where K-FAC and every block-diagonal method "
-    "keep the rows with v = w alone; where it is estimated, D is of these rows. The group called module holds the "
-    "parameters that belong to the module itself.",
+    "keep the rows with v = w alone; where it is estimated, D is of these rows. The group called module (or "
+    "module(), where a submodule has that name) holds the parameters that belong to the module itself.",
     "eigenvalues": "Of the Hessian in the parameters; residual = |Hu − λu|.",
-    "cost": "Price foretold before the start and taken in the end, in gradients of all batches.",
+    "cost": "Price foretold before the start and taken in the end, in gradients of all batches (seconds of the "
+    "processor; network: the checks and what was run to tell the price). Parts of more than a second were foretold "
+    "within a factor of three on the networks that this was measured on; of shorter ones set-up costs decide.",
     "nodes": "Where perturbations are added, and what each is computed from.",
 }
 TITLES = {

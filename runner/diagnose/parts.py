@@ -1,4 +1,4 @@
-"""What one command measures, part by part: the price foretold in gradients, and the tables that come out.
+"""What one command measures, part by part: the tables that come out.
 
 A part that a network does not allow (no second derivative, no graph) is a row with the reason in `status`; the others
 are measured all the same.
@@ -12,19 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.contract.certificate import certificate_row
-from runner.curvature.graph.tracing.segment import Segment
+from runner.diagnose.pricing import Price
 from runner.diagnose.problem import Problem
 
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Price:
-    """What a part will cost: gradients of all batches, bytes at once, and how it will be done."""
-
-    gradients: float
-    bytes: float
-    how: str
 
 
 @dataclass(frozen=True)
@@ -59,15 +50,11 @@ def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 # ------------------------------------------------------------------ the network itself
 
 
-def price_of_network(problem: Problem) -> Price:
-    return Price(7, problem.gradient.bytes, "four gradients and the runs that trace the module, done to tell the price")
-
-
 def measure_network(problem: Problem) -> dict[str, Table]:
     """Loss, norm of its gradient, sizes; the nodes of the graph and what tracing decided."""
     rows = Rows()
-    rows.add("loss", problem.gradient.value, method="mean over all examples")
-    rows.add("gradient norm", problem.gradient.norm, method="all batches")
+    rows.add("loss", problem.first_gradients.value, method="mean over the batches, by their examples")
+    rows.add("gradient norm", problem.first_gradients.norm, method="all batches")
     rows.add("parameters", problem.size)
     rows.add("examples", sum(problem.examples))
     notes = ["the loader had more batches than were taken (batches=N)"] if problem.snapshot.more else []
@@ -93,50 +80,6 @@ def measure_network(problem: Problem) -> dict[str, Table]:
 LAYERS = ("v", "w", "distance", "R", "R_error", "C", "C_error", "D", "D_error", "gap", "gap_error", "method", "status")
 
 
-def price_of_layers(problem: Problem) -> Price:
-    """In gradients, the cheaper of curvature routing and of factors with probes, of the first batch.
-
-    Routing: a node without a closed form takes d_u + 3 sum d_p passes of its part of the network for its derivatives,
-    an edge 2 B d_u d_p sum d_w operations, where a gradient is three forward passes. Factors: a backward pass for each
-    output, 8 products a node and 3 a pair where the network is curved.
-    """
-    try:
-        sizes = problem.sizes
-    except ValueError as error:
-        return Price(0, 0, f"cannot be measured: {error}")
-    dag = problem.dag
-    share = problem.examples[0] / sum(problem.examples)
-    itemsize, count, outputs = dag.y.element_size(), len(dag.order), sizes[dag.output]
-    by_factors = (1 + 2 * outputs) / 3 + 8 * count + 1.5 * count * (count + 1)
-    held = len(dag.x) * outputs * sum(sizes.values()) * itemsize
-    exact = routing_gradients(problem)
-    if exact > by_factors:
-        return Price(by_factors * share, held, "Gauss-Newton factors, probes where the network is curved")
-    return Price(
-        exact * share, 3 * sum(sizes.values()) ** 2 * itemsize, "exact blocks, or factors where it is not curved"
-    )
-
-
-def routing_gradients(problem: Problem) -> float:
-    """Gradients of the first batch that exact blocks cost; infinite where they do not fit into the memory."""
-    from runner.curvature.graph.checks import plan_chunk
-
-    dag, sizes = problem.dag, problem.sizes
-    try:
-        plan_chunk(dag, sizes, dag.order, len(dag.x), 8, problem.options.memory)
-    except ValueError:
-        return math.inf
-    total = sum(sizes.values())
-    gradient = 3 * max(problem.operations, 1.0)
-    found = 0.0
-    for u in dag.order:
-        parents = [p for p in dict.fromkeys(dag.nodes[u].parents) if p in dag.nodes]
-        if isinstance(dag.nodes[u].fn, Segment):
-            found += (sizes[u] + 3 * sum(sizes[p] for p in parents)) / len(dag.order)
-        found += sum(2 * len(dag.x) * sizes[u] * sizes[p] * total for p in parents) / gradient
-    return found
-
-
 def measure_layers(problem: Problem) -> dict[str, Table]:
     """R, C, D and gap of every pair of named outputs, of the first batch (DAG paper, Definition 23)."""
     from runner.curvature import inter_layer_metrics
@@ -158,22 +101,6 @@ def measure_layers(problem: Problem) -> dict[str, Table]:
 # ------------------------------------------------------------------ certificate
 
 
-def price_of_certificate(problem: Problem) -> Price:
-    """Four gradients of each example of the first batch alone, ten of its first, in float64, and the exact blocks where
-    they are small (certificate.py)."""
-    from runner.curvature.certificate.verify import EXACT_SIZE
-
-    try:
-        sizes = problem.sizes
-    except ValueError as error:
-        return Price(0, 0, f"cannot be measured: {error}")
-    singles = (4 * problem.examples[0] + 10) * problem.single_seconds / problem.gradient.seconds
-    exact = routing_gradients(problem) if sum(sizes.values()) <= EXACT_SIZE else 0.0
-    blocks = exact * problem.examples[0] / sum(problem.examples)
-    how = "finite differences of gradients of each example"
-    return Price(singles + blocks, 3 * problem.gradient.bytes, how)
-
-
 def measure_certificate(problem: Problem) -> dict[str, Table]:
     """Products between layers against finite differences of gradients, of the first batch."""
     from runner.curvature import verify
@@ -193,11 +120,6 @@ def certificate_failure(what: str, error: Exception) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ gradient noise
-
-
-def price_of_noise(problem: Problem) -> Price:
-    size = len(problem.batches) * problem.size * 8
-    return Price(1, problem.gradient.bytes + size, "one gradient of each batch")
 
 
 def measure_noise(problem: Problem) -> dict[str, Table]:

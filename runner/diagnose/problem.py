@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from runner.contract import seeding
 from runner.curvature import TracedDag, trace_module
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples
 from runner.curvature.graph.tracing.points import picked
-from runner.curvature.metrics.operations import Operations
 from runner.diagnose.target import Snapshot
 
 NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
@@ -46,12 +44,22 @@ class Options:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The price of one gradient of all batches: seconds, and bytes kept between its passes."""
+    """The price of one gradient of all batches: seconds of the clock below and on the wall, bytes kept between its
+    passes."""
 
     seconds: float
+    wall: float
     bytes: int
+
+
+@dataclass(frozen=True)
+class FirstGradients:
+    """Mean loss over all examples, and the norm of its gradient; loss and norm of each batch."""
+
     value: float
     norm: float
+    values: tuple[float, ...]
+    norms: tuple[float, ...]
 
 
 class Problem:
@@ -61,13 +69,31 @@ class Problem:
         self.snapshot, self.options = snapshot, options
         self.module: nn.Module = snapshot.module
         self.batches = snapshot.batches
-        self.first_of_matrix = ""
-        """The part whose price holds that of the whole matrix."""
+        self.told: dict[str, Any] = {}
+        """What telling a price found out, for the next one (pricing.py)."""
+        self.building = 0.0
+        """Seconds that the operator over the parameters took to be built."""
+        self.started = self.clock()
         self.pricing = 0.0
-        """Seconds that telling the price took: part of what the network's own part costs."""
+        """Seconds that checks and telling the price took: part of what the network's own part costs."""
         self.loss: Callable[[Any, Any], Tensor] = (
             NAMED[snapshot.loss] if isinstance(snapshot.loss, str) else snapshot.loss
         )
+
+    def clock(self) -> float:
+        """Seconds of the processor, which other processes do not stretch; on the wall for other devices."""
+        if self.options.device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return time.process_time() if self.options.device == "cpu" else time.perf_counter()
+
+    def seconds(self, code: Callable[[], Any], times: int = 3) -> float:
+        """Of the fastest of several runs: what disturbs one only adds."""
+        found = []
+        for _ in range(times):
+            started = self.clock()
+            code()
+            found.append(self.clock() - started)
+        return max(min(found), 1e-6)
 
     def generator(self, role: str) -> torch.Generator:
         """The random stream of a part."""
@@ -93,39 +119,22 @@ class Problem:
             return {name: t[0].numel() for name, t in self.dag.forward(self.dag.x).items()}
 
     @cached_property
-    def operations(self) -> float:
-        """Of one forward pass of the first batch."""
-        with torch.no_grad(), Operations() as counted:
-            self.dag.forward(self.dag.x)
-        return counted.total
-
-    @cached_property
-    def single_seconds(self) -> float:
-        """Of a gradient of one example with respect to the nodes' outputs."""
-        x, y = self.dag.x[:1], self.dag.y[:1]
-        with torch.no_grad():
-            values = self.dag.forward(x)
-        leaves = {v: torch.zeros_like(values[v]).requires_grad_() for v in self.dag.order}
-        seconds = []
-        for _ in range(3):
-            started = time.perf_counter()
-            with torch.enable_grad():
-                value = self.dag.mean_loss(x, y, leaves)
-                torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-            _wait(self.options.device)
-            seconds.append(time.perf_counter() - started)
-        return median(seconds)
-
-    @cached_property
     def operator(self) -> Any:
         """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
         from runner.curvature import ParameterOperator
 
-        options = self.options
-        return ParameterOperator(
+        options, started = self.options, self.clock()
+        found = ParameterOperator(
             self.module, self.loss, self.batches, memory_budget=options.memory,
             output=options.output or None, batch_dim=options.batch_dim, shared=options.shared,
         )  # fmt: skip
+        self.building = self.clock() - started
+        return found
+
+    @cached_property
+    def smooth(self) -> Any:
+        """Its Gauss-Newton part. Raises ValueError where it does not exist."""
+        return self.operator.with_part("gauss_newton")
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -156,8 +165,25 @@ class Problem:
         return [count_examples(arguments_of(given), options.batch_dim, options.shared) for given, _ in self.batches]
 
     @cached_property
+    def first_gradients(self) -> FirstGradients:
+        """Of all batches, once."""
+        total = sum(self.examples)
+        values: list[float] = []
+        norms: list[float] = []
+        mean: Tensor | None = None
+        for batch, count in zip(self.batches, self.examples, strict=True):
+            found, gradient = self.batch_gradient(batch)
+            values.append(float(found))
+            norms.append(float(gradient.double().norm()))
+            part = gradient.double() * (count / total)
+            mean = part if mean is None else mean.add_(part)
+        assert mean is not None
+        value = sum(n * v for n, v in zip(self.examples, values, strict=True)) / total
+        return FirstGradients(value, float(mean.norm()), tuple(values), tuple(norms))
+
+    @cached_property
     def gradient(self) -> Gradient:
-        """Measured: the median of three after one that warms up."""
+        """Measured, after one that warms up."""
         kept = 0
 
         def pack(t: Tensor) -> Tensor:
@@ -166,19 +192,17 @@ class Problem:
             return t
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            first = self.batch_gradient(self.batches[0])
+            self.batch_gradient(self.batches[0])
         kept += 2 * sum(p.numel() * p.element_size() for p in self.parameters.values())
-        seconds = []
-        for _ in range(3):
+        walls = []
+
+        def all_of_them() -> None:
             started = time.perf_counter()
-            whole = [self.batch_gradient(batch) for batch in self.batches]
-            _wait(self.options.device)
-            seconds.append(time.perf_counter() - started)
-        total = sum(self.examples)
-        weights = [n / total for n in self.examples]
-        value = sum(w * float(v) for w, (v, _) in zip(weights, whole, strict=True))
-        mean = sum((w * g.double() for w, (_, g) in zip(weights, whole, strict=True)), torch.zeros_like(first[1]))
-        return Gradient(median(seconds), kept, value, float(mean.norm()))
+            for batch in self.batches:
+                self.batch_gradient(batch)
+            walls.append(time.perf_counter() - started)
+
+        return Gradient(self.seconds(all_of_them, 5), min(walls), kept)
 
     def batch_gradient(self, batch: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
         """(loss, flat gradient) of one batch."""
@@ -187,15 +211,13 @@ class Problem:
             found = self.module(*args, **kwargs)
             if self.options.output:
                 found = tree_leaves(found)[picked(found, self.options.output, "output")]
-            value = self.loss(found, batch[1]).mean()
+            value = self.loss(found, batch[1])
+            if not isinstance(value, Tensor):
+                raise TypeError(f"the loss returned a {type(value).__name__}, expected a scalar tensor (no .item())")
+            value = value.mean()
             grads = torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
         flat = [
             torch.zeros_like(p).flatten() if g is None else g.flatten()
             for g, p in zip(grads, self.parameters.values(), strict=True)
         ]
         return value.detach(), torch.cat(flat)
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()

@@ -7,66 +7,26 @@ otherwise by the estimators of `runner.curvature`, whose errors stand beside the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from runner.contract.certificate import certificate_row
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
-from runner.diagnose.parts import Price, Rows, Table, certificate_failure, columns
+from runner.diagnose.parts import Rows, Table, certificate_failure, columns
+from runner.diagnose.pricing import (
+    BOUND_PROBES,
+    COUPLING_PROBES,
+    DENSITY_PROBES,
+    DENSITY_STEPS,
+    PAIR_PROBES,
+    TRACE_PRODUCTS,
+    is_exact,
+)
 from runner.diagnose.problem import Problem
 
-PRODUCT, GAUSS_NEWTON_PRODUCT = 2.0, 1.8
-"""Gradients that a product with the Hessian, and with its Gauss-Newton part, is foretold to cost."""
-
-RANK_STEPS = 8
-"""Golub-Kahan steps that the largest singular value of a diagonal block is foretold to take."""
-
-DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 10, 30
-
-PAIRS = ("v", "w", "R", "R_error", "C", "share", "D", "D_error", "gap", "gap_error", "method", "status")
-
-
-def estimated_products(problem: Problem) -> dict[str, float]:
-    """Products that the estimators are foretold to take, by part. Lanczos: about five restarts for each end."""
-    k, groups = problem.options.eigenvalues, len(problem.operator.groups)
-    return {
-        "groups": (PAIR_PROBES * (1 + GAUSS_NEWTON_PRODUCT / PRODUCT) + COUPLING_PROBES + 2 * RANK_STEPS) * groups,
-        "eigenvalues": 5 * max(2 * k + 1, 20) + k + 5 * 20,
-        "density": DENSITY_PROBES * DENSITY_STEPS,
-        "trace": TRACE_PRODUCTS + BOUND_PROBES,
-    }
-
-
-def is_exact(problem: Problem) -> bool:
-    """Whether the whole matrix is cheaper than the estimates, and fits three times into the memory."""
-    n = problem.operator.shape[0]
-    fits = 3 * n * n * problem.operator.dtype.itemsize <= problem.options.memory
-    return fits and n <= sum(estimated_products(problem).values())
-
-
-def price_of(part: str) -> Callable[[Problem], Price]:
-    """The price of a part: of the whole matrix for the first that needs it."""
-
-    def price(problem: Problem) -> Price:
-        try:
-            n = problem.operator.shape[0]
-        except ValueError as error:
-            return Price(0, 0, f"cannot be measured: {error}")
-        itemsize = problem.operator.dtype.itemsize
-        if is_exact(problem):
-            first = problem.first_of_matrix in ("", part)
-            problem.first_of_matrix = problem.first_of_matrix or part
-            how = f"exact: the whole matrix from {n} products" if first else "exact, from the same matrix"
-            gradients = n * PRODUCT * first + n * GAUSS_NEWTON_PRODUCT * (part == "groups")
-            return Price(gradients, 3 * n * n * itemsize + 3 * problem.gradient.bytes, how)
-        products = estimated_products(problem)[part]
-        vectors = {"eigenvalues": 3 * problem.options.eigenvalues + 20, "density": 64}.get(part, 8)
-        held = vectors * n * itemsize + 3 * problem.gradient.bytes
-        return Price(products * PRODUCT, held, f"estimated: about {products:.0f} products")
-
-    return price
+PAIRS = ("v", "w", "R", "R_error", "C", "C_error", "share", "D", "D_error", "gap", "gap_error", "method", "status")
 
 
 def scalar_failure(quantity: str, error: Exception) -> dict[str, Table]:
@@ -102,7 +62,7 @@ def measure_eigenvalues(problem: Problem) -> dict[str, Table]:
         found = [(i, *row) for i, row in enumerate(each)]
         for name, one in (("lambda_1", pairs), ("lambda_n", end)):
             method = f"{one.products} products, error: residual"
-            status = "ok" if bool(one.converged[0]) else "has not converged"
+            status = "ok" if bool(one.converged[0]) else one.reason or "has not converged"
             rows.add(name, float(one.values[0]), float(one.residuals[0]), method, status)
     tables: dict[str, Table] = {
         "eigenvalues": columns(("index", "value", "residual", "converged"), found),
@@ -211,7 +171,7 @@ def measure_groups(problem: Problem) -> dict[str, Table]:
 def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
     """Rows of PAIRS from the whole matrix and its Gauss-Newton part."""
     whole, groups = problem.matrix, problem.operator.groups
-    smooth = problem.operator.with_part("gauss_newton").dense().double()
+    smooth = problem.smooth.dense().double()
     norms = {(v, w): float(whole[a, b].norm()) for v, a in groups.items() for w, b in groups.items()}
     rounding = 64 * torch.finfo(problem.operator.dtype).eps  # of two matrices that are equal
     found = []
@@ -225,7 +185,7 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
         status = "ok" if sigma and gn else "block is numerically zero"
         share = norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item() if whole.any() else math.nan
         coupling = _coupling(norms, v, w)
-        found.append((v, w, norms[v, w], 0.0, coupling, share, rank, 0.0, gap, 0.0, "whole matrix", status))
+        found.append((v, w, norms[v, w], 0.0, coupling, 0.0, share, rank, 0.0, gap, 0.0, "whole matrix", status))
     return found
 
 
@@ -242,7 +202,7 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
         share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
         asked = (("C", m.C), *((("D", m.D),) if v == w else ()), ("gap", m.gap))
         reasons = [f"{n}: {e.reason}" for n, e in asked if e.reason]
-        numbers = (m.R.value, m.R.error, m.C.value, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
+        numbers = (m.R.value, m.R.error, m.C.value, m.C.error, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
         rows.append((v, w, *numbers, f"{PAIR_PROBES} probes a group", "; ".join(reasons) or "ok"))
     return rows
 

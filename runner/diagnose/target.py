@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -92,15 +93,18 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
     if isinstance(found, tuple) and len(found) == 3:
         yield _snapshot((0, *found), limit, device)
         return
-    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], int):
+    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], Integral):
         yield _snapshot(found, limit, device)
         return
     if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
         raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
-    items = iter(found)
+    items, seen = iter(found), set()
     while (item := _run(lambda: next(items, None))) is not None:
-        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], int)):
+        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], Integral)):
             raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
+        if item[0] in seen:
+            raise SettingError(f"target: step {item[0]} was given twice: every snapshot of a training needs its own")
+        seen.add(item[0])
         yield _snapshot(item, limit, device)
 
 
@@ -124,6 +128,15 @@ def _shape(value: Any) -> str:
     return type(value).__name__
 
 
+def _remedy(batch: Any) -> str:
+    """How the parts of another kind of batch are given."""
+    if isinstance(batch, dict):
+        return ": give ({name: input, ...}, target), whose names become keyword arguments of the module"
+    if isinstance(batch, tuple | list) and len(batch) > 2:
+        return ": give ((input, input, ...), target), whose inputs become the arguments of the module"
+    return ""
+
+
 def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snapshot:
     from torch import nn
 
@@ -132,6 +145,8 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
         raise SettingError(f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}")
     if not callable(loss) and loss not in ("cross_entropy", "mse"):
         raise SettingError(f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}")
+    if isinstance(loss, type):
+        raise SettingError(f"target: expected a loss, found the class {loss.__name__}; return {loss.__name__}()")
     single = isinstance(data, tuple) and len(data) == 2
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
@@ -139,10 +154,10 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     batches = list(islice(iter(source), limit + 1))
     wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
     if not batches or wrong is not None:
-        found = "nothing" if wrong is None else _shape(wrong)
+        found = "nothing" if wrong is None else _shape(wrong) + _remedy(wrong)
         raise SettingError(f"target: expected batches (input, target), found {found}")
     placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
-    return Snapshot(step, module.to(device), loss, placed, not single, len(batches) > limit)
+    return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
 
 
 def _to(value: Any, device: str) -> Any:

@@ -4,10 +4,13 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from runner.curvature import (
     CurvatureOperator,
+    ParameterOperator,
     couplings,
+    discarded_coupling,
     gn_gaps,
     lanczos_extremes,
     resonance,
@@ -106,3 +109,32 @@ def test_the_error_of_a_gap_is_calibrated(case, exact):
     ]
     ratio, covered = calibration(found, resonance(exact.tensor[pair]) / resonance(exact.gauss_newton[pair]))
     assert 0.75 < ratio < 1.3 and covered > 0.87
+
+
+class DenseGroups:
+    """A matrix over groups of parameters as an operator."""
+
+    def __init__(self, matrix, operator):
+        self.matrix, self.groups, self.sizes, self.products = matrix, operator.groups, operator.sizes, 0
+
+    def column(self, group, z):
+        image = self.matrix[:, self.groups[group]] @ z.double()
+        return {g: image[rows] for g, rows in self.groups.items()}
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_the_interval_of_the_discarded_share_covers(part):
+    """As far as it is said to, with few probes and with many; in [0, 1) always."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3)]
+    data = [(torch.randn(40, 8, dtype=torch.float64), torch.randint(3, (40,)))]
+    operator = ParameterOperator(nn.Sequential(*layers).double(), nn.CrossEntropyLoss(), data, part=part)
+    matrix = operator.dense()
+    inside = sum(float(matrix[s, s].square().sum()) for s in operator.groups.values())
+    truth = 1 - inside / float(matrix.square().sum())
+    for probes, repeats in ((4, 300), (30, 150)):
+        dense = DenseGroups(matrix, operator)
+        found = [discarded_coupling(dense, probes, generator=torch.Generator().manual_seed(s)) for s in range(repeats)]
+        assert all(0 <= f.low <= f.value <= f.high < 1 for f in found)
+        covered = sum(f.low <= truth <= f.high for f in found) / repeats
+        assert 0.90 <= covered <= 0.995, (probes, covered)

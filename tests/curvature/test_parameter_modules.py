@@ -159,6 +159,17 @@ REFUSED = {
         ),
         "not the mean of its parts' losses",
     ),
+    "ignored tokens in a later batch": (
+        lambda: ParameterOperator(
+            ready(LanguageModel(flat=True)), nn.CrossEntropyLoss(),
+            [
+                (classes(12, 5).view(4, 3), torch.tensor([1] * 12)),
+                (classes(12, 5).view(4, 3), torch.tensor([1, -100, -100] + [1] * 9)),
+            ],
+            memory_budget=1,
+        ),
+        "not the mean of its parts' losses",
+    ),
     "fisher of rows in another order": (
         lambda: ParameterOperator(
             TimeFirst().double(), lambda f, t: F.cross_entropy(f, t.T.flatten()),

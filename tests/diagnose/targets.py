@@ -102,3 +102,75 @@ def time_first_masked():
     module, loss, (x, y) = time_first()
     mask = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64).reshape(3, 1, 1)
     return module, loss, ({"t": x, "mask": mask}, y)
+
+
+def empty_batch():
+    return network(), nn.CrossEntropyLoss(), (torch.zeros(0, 4, dtype=torch.float64), torch.arange(0))
+
+
+def empty_loader():
+    return network(), nn.CrossEntropyLoss(), []
+
+
+def frozen():
+    return network().requires_grad_(False), nn.CrossEntropyLoss(), data()
+
+
+def summed():
+    return network(), nn.CrossEntropyLoss(reduction="sum"), data()
+
+
+def one_each():
+    return network(), nn.CrossEntropyLoss(reduction="none"), data()
+
+
+def not_finite():
+    x, y = data()
+    return network(), nn.CrossEntropyLoss(), (x * torch.nan, y)
+
+
+def random_loss():
+    return network(), lambda o, t: nn.functional.cross_entropy(o, t) * torch.rand(()), data()
+
+
+def flat_regression():
+    """Outputs (B, 1), targets (B,): torch broadcasts to (B, B)."""
+    x, _ = data()
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double(), nn.MSELoss(), (x, x[:, 0])
+
+
+def of_dicts():
+    x, y = data()
+    return network(), nn.CrossEntropyLoss(), [{"x": x, "y": y}]
+
+
+def of_three():
+    x, y = data()
+    return network(), nn.CrossEntropyLoss(), [(x, y, torch.ones(len(x)))]
+
+
+def twice():
+    for _ in range(2):
+        yield 3, network(), nn.CrossEntropyLoss(), data()
+
+
+def drawing():
+    """A training whose second step draws from the global generator."""
+    module = network()
+    yield 0, module, nn.CrossEntropyLoss(), data()
+    with torch.no_grad():
+        module[0].weight.add_(torch.randn_like(module[0].weight))
+    yield 1, module, nn.CrossEntropyLoss(), data()
+
+
+def breaks_later():
+    yield 0, network(), nn.CrossEntropyLoss(), data()
+    yield 1, network(), nn.BCELoss(), data()
+
+
+def class_of_loss():
+    return network(), nn.CrossEntropyLoss, data()
+
+
+def number_of_loss():
+    return network(), lambda o, t: nn.functional.cross_entropy(o, t).item(), data()

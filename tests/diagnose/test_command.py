@@ -67,6 +67,18 @@ MISTAKES = [
     (["target=tests.diagnose.targets:two_things"], "it returned (Sequential, CrossEntropyLoss)"),
     (["target=tests.diagnose.targets:wrong_loss"], "loss(module(input), target) has no gradient"),
     (["target=tests.diagnose.targets:fails"], "KeyError"),
+    (["target=tests.diagnose.targets:empty_batch"], "batch 0 has no examples"),
+    (["target=tests.diagnose.targets:empty_loader"], "expected batches (input, target), found nothing"),
+    (["target=tests.diagnose.targets:frozen"], "no parameter of the module requires a gradient"),
+    (["target=tests.diagnose.targets:summed"], "the loss is a sum over the examples"),
+    (["target=tests.diagnose.targets:one_each"], "expected a scalar tensor, the mean of the batch"),
+    (["target=tests.diagnose.targets:not_finite"], "the loss of the first batch is not finite"),
+    (["target=tests.diagnose.targets:random_loss"], "the loss is random"),
+    (["target=tests.diagnose.targets:flat_regression"], "give the target the shape (6, 1)"),
+    (["target=tests.diagnose.targets:of_dicts"], "found dict: give ({name: input, ...}, target)"),
+    (["target=tests.diagnose.targets:of_three"], "found (Tensor, Tensor, Tensor): give ((input, input, ...), target)"),
+    (["target=tests.diagnose.targets:class_of_loss"], "found the class CrossEntropyLoss; return CrossEntropyLoss()"),
+    (["target=tests.diagnose.targets:number_of_loss"], "the loss returned a float, expected a scalar tensor"),
     (["nodes=0"], "target=package.module:function or target=file.py:function is missing"),
 ]
 
@@ -152,6 +164,23 @@ def test_steps_of_a_training(tmp_path):
     assert set(table(folder, "scalars")["step"]) == {0, 2} and not any("took" in line for line in said)
     with pytest.raises(ValueError, match=r"steps: the target never came to \[7\]"):
         diagnose("training", tmp_path, "parts=network", "steps=7")
+
+
+def test_a_training_draws_the_same_numbers_whatever_is_stored(tmp_path):
+    diagnose("drawing", tmp_path, "parts=network,layers")
+    _, again, _ = diagnose("drawing", tmp_path, "parts=network,layers")
+    assert not any("took" in line for line in again)
+    _, alone, _ = diagnose("drawing", tmp_path, "parts=network", "steps=1")
+    assert not any("took" in line for line in alone)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"), [("twice", "step 3 was given twice"), ("breaks_later", "step 1: .* has no gradient")]
+)
+def test_a_later_snapshot_that_is_a_mistake_is_one_line(function, message, tmp_path):
+    with pytest.raises(ValueError, match=message) as refused:
+        diagnose(function, tmp_path, "parts=network")
+    assert "\n" not in str(refused.value)
 
 
 def test_gradient_noise_of_a_loader(tmp_path):

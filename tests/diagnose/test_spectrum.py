@@ -83,7 +83,8 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
 
 
 def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
-    monkeypatch.setattr("runner.diagnose.spectrum.is_exact", lambda problem: False)
+    for where in ("spectrum", "pricing"):
+        monkeypatch.setattr(f"runner.diagnose.{where}.is_exact", lambda problem: False)
     tables, scalars = run(tmp_path)
     for name, value in truth(*dense).items():
         found, error = scalars["value"][name], scalars["error"][name]

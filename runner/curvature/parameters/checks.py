@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.calls import RANDOM_IN_TRAINING
+from runner.curvature.graph.tracing.criterion import refuse_broadcast
 from runner.curvature.parameters.batches import Batch, Rows
 from runner.curvature.parameters.model import Model, Named
 
@@ -49,6 +50,7 @@ def check_loss(
             )
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
+        refuse_broadcast(model.loss, model.call(parameters, batch[0]), batch[1])
         count = rows.count(batch)
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:

@@ -29,16 +29,18 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
 
     A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob of either
-    ("block*.weight"). None: one group for each module that has parameters of its own and trains them. Tied parameters
+    ("block*.weight", where * crosses dots). None: one group for each module that has parameters of its own and trains
+    them; that of the module itself is called "module", or "module()" where a submodule has that name. Tied parameters
     appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
     that matches nothing, a parameter in two groups, and a module without parameters.
     """
     known = dict(module.named_parameters())
     if groups is None:
         found: dict[str, list[str]] = {}
+        own = "module()" if any(name.rpartition(".")[0] == "module" for name in known) else "module"
         for name, parameter in known.items():
             if parameter.requires_grad:
-                found.setdefault(name.rpartition(".")[0] or "module", []).append(name)
+                found.setdefault(name.rpartition(".")[0] or own, []).append(name)
         if not found:
             raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
     else:
@@ -68,7 +70,8 @@ def _listed(groups: Sequence[str]) -> Sequence[str]:
 def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
     wanted: dict[str, None] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        names = [n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
+        names = [n for n in known if n == pattern or n.startswith(f"{pattern}.")]  # a name may hold brackets
+        names = names or [n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
         if not names:
             modules = {n.rpartition(".")[0] for n in known}
             near = difflib.get_close_matches(pattern, [*modules, *known], 1)

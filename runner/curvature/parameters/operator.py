@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -349,6 +350,10 @@ class ParameterOperator(SymmetricOperator):
             needs = "a Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
         sample = self._checked(batch)
         check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise)
+        if self.batches.chunk is not None:  # later batches are cut as well, and may hold tokens that the loss ignores
+            for later in itertools.islice(iter(self.data), 1, None):
+                cut = self._checked((later[0], later[1]))
+                check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(self.shape[0], generator=generator, device="cpu").to(self.device, self.dtype)
         one, two = self.matvec(v), self.matvec(v)

@@ -17,15 +17,22 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from runner.curvature.metrics.samples import student
-from runner.curvature.spectra.symmetric import Symmetric
+from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
+
+SKEWED = 1.3
+"""Where few eigenvalues make the density, a probe's weight is the square of a normal number and rarely large: few
+probes then spread too little. Widened by this, +-1.96 errors cover 84 to 98 % of the points (3 to 20 probes; Hessian
+and Gauss-Newton matrix of an MLP, even, decaying and indefinite spectra; more than 90 % from 10 probes on); without it
+5 % fewer."""
 
 
 @dataclass(frozen=True)
 class SpectralDensity:
     """grid (g,): eigenvalues t; density (g,): share of eigenvalues per unit of t, smoothed by a normal of standard
-    deviation `bandwidth`; error (g,): standard error over the probes, widened for their number. outliers: converged
-    eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes, weights
-    (probes, steps): the quadrature, weights of a probe adding up to 1. products used."""
+    deviation `bandwidth`; error (g,): standard error over the probes, widened for their number and skewness. outliers:
+    converged eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes,
+    weights (probes, steps): the quadrature, weights of a probe adding up to 1. products used. reason why all of it is
+    NaN, else ""."""
 
     grid: Tensor
     density: Tensor
@@ -35,6 +42,7 @@ class SpectralDensity:
     nodes: Tensor
     weights: Tensor
     products: int
+    reason: str = ""
 
 
 def spectral_density(
@@ -59,6 +67,11 @@ def spectral_density(
         raise ValueError(f"expected at least 2 probes and 1 step, got {probes} and {steps}")
     symmetric = Symmetric(operator)
     runs = [lanczos(symmetric, symmetric.gaussian(generator), steps) for _ in range(probes)]
+    if not all(bool(run.nodes.isfinite().all()) for run in runs):
+        nothing, none = torch.full((points,), torch.nan, dtype=torch.float64), torch.full((probes, 1), torch.nan)
+        return SpectralDensity(
+            nothing, nothing, nothing, math.nan, (), none, none, symmetric.products, reason=NOT_FINITE
+        )
     longest = max(len(run.nodes) for run in runs)
     nodes = torch.stack([_padded(run.nodes, longest, float(run.nodes[-1])) for run in runs])
     weights = torch.stack([_padded(run.weights, longest, 0.0) for run in runs])
@@ -69,7 +82,7 @@ def spectral_density(
     grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64)
     normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
     each = (normal * weights).sum(2)
-    error = each.std(1) / math.sqrt(probes) * student(probes - 1)
+    error = SKEWED * each.std(1) / math.sqrt(probes) * student(probes - 1)
     return SpectralDensity(
         grid, each.mean(1), error, width, _outliers(runs[0], width), nodes, weights, symmetric.products
     )
@@ -92,6 +105,9 @@ def lanczos(symmetric: Symmetric, start: Tensor, steps: int) -> Run:
     for _ in range(min(steps, symmetric.size)):
         product = symmetric.matvec(basis[-1])
         alphas.append(float(product @ basis[-1]))
+        if not math.isfinite(alphas[-1]):
+            nothing = torch.full((1,), torch.nan, dtype=torch.float64)
+            return Run(nothing, nothing, nothing)
         stacked = torch.stack(basis)
         for _ in range(2):  # once is not enough in floating point
             product = product - stacked.mT @ (stacked @ product)

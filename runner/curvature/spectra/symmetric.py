@@ -10,6 +10,9 @@ import torch
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
+NOT_FINITE = "a product is not finite"
+"""The reason of a NaN."""
+
 
 class Symmetric:
     """n, dtype, device and products of `operator`, counted in `products`.

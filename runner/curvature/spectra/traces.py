@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runner.curvature.metrics.samples import student
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
-from runner.curvature.spectra.symmetric import Symmetric
+from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
 
 Method = Literal["auto", "hutchinson", "hutch++", "xtrace"]
 PILOT = 6
@@ -47,6 +47,8 @@ def trace_estimate(
         raise ValueError(f'method must be "auto", "hutchinson", "hutch++" or "xtrace", got {method!r}')
     if products >= symmetric.size:
         value = float(symmetric.dense().trace())
+        if not math.isfinite(value):
+            return TraceEstimate(math.nan, math.nan, symmetric.products, NOT_FINITE, "exact")
         return TraceEstimate(value, 0.0, symmetric.products, "", "exact")
     least = 18 if method == "auto" else 6
     if products < least:
@@ -66,7 +68,7 @@ def trace_estimate(
         samples, offset = torch.stack([z @ symmetric.matvec(z) for z in signs]), 0.0
     value = offset + float(samples.mean())
     if not math.isfinite(value):
-        return TraceEstimate(math.nan, math.nan, symmetric.products, "a product is not finite", method)
+        return TraceEstimate(math.nan, math.nan, symmetric.products, NOT_FINITE, method)
     error = _error(samples) * (SHARED if method == "xtrace" else 1.0)
     return TraceEstimate(value, error, symmetric.products, "", method)
 
@@ -85,11 +87,12 @@ def _xtrace_samples(
     """
     tests = torch.stack([symmetric.gaussian(generator) for _ in range(count)])
     images = torch.stack([symmetric.matvec(z) for z in tests])
+    if not bool(images.isfinite().all()):
+        return torch.full((count,), torch.nan, dtype=torch.float64), tests, images
     q, r = torch.linalg.qr(images.mT)
     hq = torch.stack([symmetric.matvec(column) for column in q.mT], 1)
     core = q.mT @ hq
-    s = torch.linalg.pinv(r).mT
-    s = s / s.norm(dim=0).clamp_min(1e-300)
+    s = _left_out(r)
     inside = q.mT @ tests.mT
     crossed = hq.mT @ tests.mT
     samples = []
@@ -102,9 +105,23 @@ def _xtrace_samples(
     return torch.tensor(samples, dtype=torch.float64), tests, images
 
 
+def _left_out(r: Tensor) -> Tensor:
+    """Columns of R^-T, normalised. A matrix of lower rank than `count` leaves rows of rounding at the end of R, and the
+    whole range in Q: held above zero, they make every vector left out one of rounding, and every sample the trace."""
+    diagonal = r.diagonal()
+    floor = 1e-15 * float(diagonal.abs().max())
+    held = torch.where(diagonal.abs() <= floor, torch.full_like(diagonal, floor if floor > 0 else 1.0), diagonal)
+    units = torch.eye(len(r), dtype=r.dtype, device=r.device)
+    s = torch.linalg.solve_triangular(r - diagonal.diag() + held.diag(), units, upper=True).mT
+    s = s / s.abs().amax(0)  # before the squares of the norm, which could leave the range
+    return s / s.norm(dim=0)
+
+
 def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator | None) -> tuple[Tensor, float]:
     """Hutchinson's samples outside the range sketch, and the trace inside."""
     sketch = torch.stack([symmetric.matvec(symmetric.signs(generator)) for _ in range(count)], 1)
+    if not bool(sketch.isfinite().all()):
+        return torch.full((count,), torch.nan, dtype=torch.float64), math.nan
     q, _ = torch.linalg.qr(sketch)
     inside = math.fsum(float(column @ symmetric.matvec(column)) for column in q.mT)
     samples = []
@@ -118,7 +135,7 @@ def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator 
 @dataclass(frozen=True)
 class UpperBound:
     """value: lambda_sup; low, high: its 95 % interval from the probes (equal where exact); trace and trace_of_square
-    with standard errors; products used."""
+    with standard errors; products used; reason for a NaN, else ""."""
 
     value: float
     low: float
@@ -126,6 +143,7 @@ class UpperBound:
     trace: tuple[float, float]
     trace_of_square: tuple[float, float]
     products: int
+    reason: str = ""
 
 
 def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Generator | None = None) -> UpperBound:
@@ -143,6 +161,8 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         dense = symmetric.dense()
         first, second = float(dense.trace()), float(dense.square().sum())
         exact = float(_bound(n, torch.tensor(first, dtype=torch.float64), torch.tensor(second, dtype=torch.float64)))
+        if not math.isfinite(exact):
+            return _no_bound(symmetric)
         return UpperBound(exact, exact, exact, (first, 0.0), (second, 0.0), symmetric.products)
     rows = []
     for _ in range(probes):
@@ -151,6 +171,8 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         rows.append((float(z @ image), float(image @ image)))
     traces, squares = torch.tensor(rows, dtype=torch.float64).unbind(1)
     value = float(_bound(n, traces.mean(), squares.mean()))
+    if not math.isfinite(value):
+        return _no_bound(symmetric)
     left_out = _bound(n, (traces.sum() - traces) / (probes - 1), (squares.sum() - squares) / (probes - 1))
     # On the scale of logarithms, where the interval of a positive quantity is closer to symmetric.
     logs = left_out.clamp_min(1e-300).log()
@@ -164,6 +186,11 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         (float(squares.mean()), _error(squares)),
         symmetric.products,
     )
+
+
+def _no_bound(symmetric: Symmetric) -> UpperBound:
+    nothing = (math.nan, math.nan)
+    return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
 
 
 def _bound(n: int, trace: Tensor, square: Tensor) -> Tensor:

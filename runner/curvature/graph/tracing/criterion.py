@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ def criterion(
     """The loss as a name where it has a closed form, else loss(tensor, y) of one tensor of the output; and which."""
     simple = len(shape.leaves) == 1 or output is not None or not callable(loss) or hasattr(loss, "per_example")
     if simple:
+        if callable(loss) and len(shape.leaves) == 1:
+            with torch.no_grad():
+                refuse_broadcast(loss, replay.run(replay.x.clone()), target)
         named = _named(loss, shape, targets)
         if _plain_target(targets):
             return named, output
@@ -48,6 +52,34 @@ def criterion(
             "the module return them as one"
         )
     return _unpacked(loss, targets, shape, used[0]), lambda out: tree_flatten(out)[0][used[0]]
+
+
+def refuse_broadcast(loss: Callable[[Any, Any], Tensor], output: Any, target: Any) -> None:
+    """Raises MeasurementError for a loss that compares every output with every target: (B, 1) and (B,) are broadcast to
+    (B, B). Told by a loss that is the same for targets in another order, and another one for targets in the output's
+    own shape."""
+    if not (_floating(output) and _floating(target)) or output.shape == target.shape or len(output) != len(target):
+        return
+    if output.numel() != target.numel() or len(target) < 2 or torch.equal(target.roll(1, 0), target):
+        return
+    ramp = torch.linspace(0, 1, len(output)).to(output).view(-1, *(1,) * (output.dim() - 1))
+    apart = output + ramp * (output.abs().max() + target.abs().max())  # outputs that differ, as a new head's do not
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of the shapes
+            found, turned, alike = (
+                loss(apart, t).detach() for t in (target, target.roll(1, 0), target.reshape(output.shape))
+            )
+    except (RuntimeError, ValueError, TypeError, IndexError):  # one of the shapes is refused by the loss itself
+        return
+    if found.dim() or turned.dim() or alike.dim():
+        return
+    near = 1e-4 * abs(float(found))
+    if abs(float(turned - found)) <= near < abs(float(alike - found)):
+        raise MeasurementError(
+            f"the loss broadcasts the output {tuple(output.shape)} and the target {tuple(target.shape)} against each "
+            f"other, every output with every target: give the target the shape {tuple(output.shape)}"
+        )
 
 
 def _floating(t: Any) -> bool:
