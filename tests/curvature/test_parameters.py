@@ -413,3 +413,16 @@ def test_group_metrics_against_dense_blocks():
         for name in ("R", "C", "D", "gap"):
             estimate = getattr(rough[g, w], name)
             assert abs(estimate.value - getattr(m, name).value) <= 5 * estimate.error + 1e-6
+
+
+class Focal(nn.CrossEntropyLoss):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        each = F.cross_entropy(input, target, reduction="none")
+        return ((1 - torch.exp(-each)) ** 2 * each).mean()
+
+
+def test_a_loss_derived_from_torchs_has_no_known_distribution_of_targets():
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+    assert ParameterOperator(nn.Linear(3, 2), nn.CrossEntropyLoss(), [(x, y)], part="fisher").shape == (8, 8)
+    with pytest.raises(ValueError, match="Fisher matrix is known for"):
+        ParameterOperator(nn.Linear(3, 2), Focal(), [(x, y)], part="fisher")

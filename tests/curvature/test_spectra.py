@@ -14,6 +14,7 @@ from runner.curvature import (
     CurvatureOperator,
     ParameterOperator,
     as_linear_operator,
+    discarded_coupling,
     spectral_density,
     top_eigenpairs,
     trace_estimate,
@@ -274,3 +275,23 @@ def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
     assert bool(pairs.values.isnan().all()) and not bool(pairs.converged.any()) and "finite" in pairs.reason
     density = spectral_density(matrix, 2, 10, generator=seeded(0))
     assert bool(density.density.isnan().all()) and "finite" in density.reason
+
+
+def test_spectra_are_drawn_on_the_processor_whatever_the_default_device_is():
+    x, y = torch.randn(8, 6).double(), torch.randint(0, 3, (8,))
+    module = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)).double()
+
+    def measured() -> list[float]:
+        operator = ParameterOperator(module, nn.functional.cross_entropy, [(x, y)])
+        density = spectral_density(operator, 2, 5, generator=seeded(3))
+        return [
+            *top_eigenpairs(operator, 2, generator=seeded(1)).values.tolist(),
+            trace_estimate(operator, 20, generator=seeded(2)).value,
+            float(density.density.sum()),
+            upper_bound_estimate(operator, 4, generator=seeded(4)).value,
+            discarded_coupling(operator, 3, generator=seeded(5)).value,
+        ]
+
+    here = measured()
+    with torch.device("meta"):
+        assert measured() == here

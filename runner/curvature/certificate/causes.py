@@ -29,7 +29,7 @@ def likely_cause(
     if not all(bool(p.isfinite().all()) for p in own.values()):
         return f"{where}: they are not finite"
     if _rounds(operator, direction, mean, tolerance):
-        return f"{where}: rounding of {_name(operator.dtype)}, in float64 they are right: measure a copy in float64"
+        return f"{where}: rounding of {name_of(operator.dtype)}, in float64 they are right: measure a copy in float64"
     a, b = (torch.cat([t[v].reshape(-1) for v in nodes]) for t in (own, mean))
     if not bool(a.any()):
         return f"{where}: they are zero. Gradients are off, or a backward has no second derivative{_at(reference)}"
@@ -71,7 +71,7 @@ def _rounds(operator: Any, direction: Vectors, mean: Vectors, tolerance: float) 
         return False
 
 
-def _name(dtype: torch.dtype) -> str:
+def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 

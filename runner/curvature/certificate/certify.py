@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from runner.curvature.certificate.causes import likely_cause
+from runner.curvature.certificate.causes import likely_cause, name_of
 from runner.curvature.certificate.compare import (
     Difference,
     Differences,
     Expected,
+    error_alone,
     errors_alone,
     products_alone,
     products_of,
@@ -93,9 +94,19 @@ class _Comparison:
         if any(not e <= self.tolerance for e in told) and not problems:
             worst = max((b for b, d in enumerate(found) if not d.kink), key=lambda b: _nan_as_inf(alone[b]))
             problems.append(
-                f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: errors cancel"
+                f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: "
+                f"{self._cause_alone(worst, found[worst])}"
             )
         return _Look(problems + self._unsettled(expected), errors, alone)
+
+    def _cause_alone(self, piece: int, difference: Difference) -> str:
+        """Rounding, where a copy in float64 is right: of an example whose loss is 1e-6, say, softmax less its square
+        has few digits in float32, and the sum over the batch is made by others."""
+        if self.operator.dtype != torch.float64 and self.double and hasattr(self.operator, "in_float64"):
+            copy = self.operator.in_float64()
+            if error_alone(copy, self.direction, piece, difference, None, self.tolerance) <= self.tolerance:
+                return f"rounding of {name_of(self.operator.dtype)}, in float64 it is right: measure a copy in float64"
+        return "errors cancel"
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""

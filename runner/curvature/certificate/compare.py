@@ -73,7 +73,7 @@ class Differences:
         here = self._decisions(piece, 0.0)
         kink = self._crossed(piece, found.step, here)
         if not kink:
-            return found
+            return self._before_rounding(piece, found, here)
         for step in [s for s in (*self.steps, *self.fine)[:-1] if s < found.step]:
             changed = self._crossed(piece, step, here)
             if not changed:
@@ -82,6 +82,23 @@ class Differences:
                     return again
             kink = changed or kink
         return replace(found, kink=kink)
+
+    def _before_rounding(self, piece: int, found: Difference, here: Decisions | None) -> Difference:
+        """The same at a larger step, where rounding has begun before: the last one up to which the distances fall.
+
+        Where a gradient is all that is left of a difference, as one less a probability near one, it moves in quanta:
+        differences at steps that are too small for it agree with each other, and are wrong together.
+        """
+        last: Difference | None = None
+        for step in (s for s in self.steps[:-1] if s > found.step):
+            if self._crossed(piece, step, here):
+                last = None
+                continue
+            pair = self._pair(piece, step)
+            if last is not None and largest_ratio(pair.doubt, pair.value) > largest_ratio(last.doubt, last.value):
+                return last
+            last = pair
+        return found
 
     def within_rounding(self, piece: int, found: Difference, rounding: float) -> Difference:
         """The same with its kink, where there is one within a step of `rounding`, and the values on both its sides."""
@@ -187,12 +204,15 @@ def errors_alone(
     """Error of each piece's product, NaN beside a kink; whole: the batch's, beside which one may be nothing."""
     if not hasattr(operator, "single"):
         return []
-    errors = []
-    for b, difference in enumerate(found):
-        alone = None if difference.kink else products_alone(operator, direction, b)
-        if alone is None:
-            errors.append(math.nan)
-            continue
-        now = Expected.mean([difference]).errors(*alone, operator.dtype, tolerance, whole)
-        errors.append(max(now.values(), key=nan_last))
-    return errors
+    return [error_alone(operator, direction, b, d, whole, tolerance) for b, d in enumerate(found)]
+
+
+def error_alone(
+    operator: Any, direction: Vectors, piece: int, difference: Difference, whole: Vectors | None, tolerance: float
+) -> float:
+    """Error of one piece's product, NaN beside a kink and where it has none of its own."""
+    alone = None if difference.kink else products_alone(operator, direction, piece)
+    if alone is None:
+        return math.nan
+    errors = Expected.mean([difference]).errors(*alone, operator.dtype, tolerance, whole)
+    return max(errors.values(), key=nan_last)

@@ -54,12 +54,12 @@ def discarded_coupling(
     inside: dict[str, Tensor] = {}
     outside: dict[str, Tensor] = {}
     for g in groups:
-        z = torch.eye(sizes[g]) if exact else rademacher((probes, sizes[g]), torch.float64, generator)
+        z = torch.eye(sizes[g], device="cpu") if exact else rademacher((probes, sizes[g]), torch.float64, generator)
         rows = []
         for direction in z:
             squares = {h: float(image.double().square().sum()) for h, image in operator.column(g, direction).items()}
             rows.append((squares[g], math.fsum(v for h, v in squares.items() if h != g)))
-        inside[g], outside[g] = torch.tensor(rows, dtype=torch.float64).unbind(1)
+        inside[g], outside[g] = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
         if exact:  # columns add up to the block
             inside[g], outside[g] = inside[g].sum()[None], outside[g].sum()[None]
     diagonal = {g: float(s.mean()) for g, s in inside.items()}
@@ -128,7 +128,9 @@ def group_metrics(
         return {pair: operator.column(w, z, [v])[v] for pair, w, z, v in requests}
 
     chosen = asked if ranks is None else [(g, h) for g, h in ranks]
-    starts = {(v, w): torch.randn(operator.sizes[w], generator=generator).to(operator.device) for v, w in chosen}
+    starts = {
+        (v, w): torch.randn(operator.sizes[w], generator=generator, device="cpu").to(operator.device) for v, w in chosen
+    }
     leading = leading_singular_values(products, starts, tolerance, 40) if starts else {}
     measured = {}
     for p in wanted:

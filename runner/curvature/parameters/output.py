@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from runner.curvature.graph.written import as_written
+
 Loss = Callable[[Any, Any], Tensor]
 Known = Literal["cross_entropy", "binary", "squared"]
 
@@ -59,13 +61,13 @@ def known_loss(loss: Loss) -> Known | None:
     plain = {F.cross_entropy: "cross_entropy", F.binary_cross_entropy_with_logits: "binary", F.mse_loss: "squared"}
     if loss in plain:
         return plain[loss]  # type: ignore[return-value]
-    if isinstance(loss, nn.CrossEntropyLoss) and loss.weight is None and loss.label_smoothing == 0:
-        return "cross_entropy" if loss.reduction == "mean" else None
-    if isinstance(loss, nn.BCEWithLogitsLoss) and loss.weight is None and loss.pos_weight is None:
-        return "binary" if loss.reduction == "mean" else None
-    if isinstance(loss, nn.MSELoss):
-        return "squared" if loss.reduction == "mean" else None
-    return None
+    if not isinstance(loss, nn.Module) or getattr(loss, "reduction", "") != "mean":
+        return None
+    if as_written(loss, nn.CrossEntropyLoss) and loss.weight is None and loss.label_smoothing == 0:
+        return "cross_entropy"
+    if as_written(loss, nn.BCEWithLogitsLoss) and loss.weight is None and loss.pos_weight is None:
+        return "binary"
+    return "squared" if as_written(loss, nn.MSELoss) else None
 
 
 def example_gradients(loss: Loss, output: Tensor, target: Any, examples: int) -> Tensor:

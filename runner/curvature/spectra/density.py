@@ -68,7 +68,8 @@ def spectral_density(
     symmetric = Symmetric(operator)
     runs = [lanczos(symmetric, symmetric.gaussian(generator), steps) for _ in range(probes)]
     if not all(bool(run.nodes.isfinite().all()) for run in runs):
-        nothing, none = torch.full((points,), torch.nan, dtype=torch.float64), torch.full((probes, 1), torch.nan)
+        nothing = torch.full((points,), torch.nan, dtype=torch.float64, device="cpu")
+        none = nothing[:1].expand(probes, 1)
         return SpectralDensity(
             nothing, nothing, nothing, math.nan, (), none, none, symmetric.products, reason=NOT_FINITE
         )
@@ -79,7 +80,7 @@ def spectral_density(
     size = max(abs(low), abs(high))
     spread = high - low if high - low > 1e-9 * size else size if size > 0 else 1.0  # a multiple of the identity
     width = spread / 100 if bandwidth is None else bandwidth
-    grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64)
+    grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64, device="cpu")
     normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
     each = (normal * weights).sum(2)
     error = SKEWED * each.std(1) / math.sqrt(probes) * student(probes - 1)
@@ -106,7 +107,7 @@ def lanczos(symmetric: Symmetric, start: Tensor, steps: int) -> Run:
         product = symmetric.matvec(basis[-1])
         alphas.append(float(product @ basis[-1]))
         if not math.isfinite(alphas[-1]):
-            nothing = torch.full((1,), torch.nan, dtype=torch.float64)
+            nothing = torch.full((1,), torch.nan, dtype=torch.float64, device="cpu")
             return Run(nothing, nothing, nothing)
         stacked = torch.stack(basis)
         for _ in range(2):  # once is not enough in floating point

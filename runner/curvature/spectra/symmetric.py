@@ -36,11 +36,11 @@ class Symmetric:
 
     def gaussian(self, generator: torch.Generator | None) -> Tensor:
         """A standard normal vector, drawn on the CPU, so that it does not depend on the device."""
-        return torch.randn(self.size, generator=generator, dtype=torch.float64).to(self.device)
+        return torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu").to(self.device)
 
     def signs(self, generator: torch.Generator | None) -> Tensor:
         """Independent signs."""
-        return (torch.randint(0, 2, (self.size,), generator=generator).double() * 2 - 1).to(self.device)
+        return (torch.randint(0, 2, (self.size,), generator=generator, device="cpu").double() * 2 - 1).to(self.device)
 
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""

@@ -88,7 +88,7 @@ def _xtrace_samples(
     tests = torch.stack([symmetric.gaussian(generator) for _ in range(count)])
     images = torch.stack([symmetric.matvec(z) for z in tests])
     if not bool(images.isfinite().all()):
-        return torch.full((count,), torch.nan, dtype=torch.float64), tests, images
+        return torch.full((count,), torch.nan, dtype=torch.float64, device="cpu"), tests, images
     q, r = torch.linalg.qr(images.mT)
     hq = torch.stack([symmetric.matvec(column) for column in q.mT], 1)
     core = q.mT @ hq
@@ -102,7 +102,7 @@ def _xtrace_samples(
         size = float(tests[i] @ tests[i] - 2 * c @ inside[:, i] + c @ c)
         factor = (symmetric.size - count + 1) / size if size > 1e-12 * float(tests[i] @ tests[i]) else 0.0
         samples.append(float(core.trace() - s[:, i] @ core @ s[:, i]) + factor * left)
-    return torch.tensor(samples, dtype=torch.float64), tests, images
+    return torch.tensor(samples, dtype=torch.float64, device="cpu"), tests, images
 
 
 def _left_out(r: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator 
     """Hutchinson's samples outside the range sketch, and the trace inside."""
     sketch = torch.stack([symmetric.matvec(symmetric.signs(generator)) for _ in range(count)], 1)
     if not bool(sketch.isfinite().all()):
-        return torch.full((count,), torch.nan, dtype=torch.float64), math.nan
+        return torch.full((count,), torch.nan, dtype=torch.float64, device="cpu"), math.nan
     q, _ = torch.linalg.qr(sketch)
     inside = math.fsum(float(column @ symmetric.matvec(column)) for column in q.mT)
     samples = []
@@ -129,7 +129,7 @@ def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator 
         z = symmetric.signs(generator)
         z = z - q @ (q.mT @ z)
         samples.append(float(z @ symmetric.matvec(z)))
-    return torch.tensor(samples, dtype=torch.float64), inside
+    return torch.tensor(samples, dtype=torch.float64, device="cpu"), inside
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,13 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     if n <= probes:
         dense = symmetric.dense()
         first, second = float(dense.trace()), float(dense.square().sum())
-        exact = float(_bound(n, torch.tensor(first, dtype=torch.float64), torch.tensor(second, dtype=torch.float64)))
+        exact = float(
+            _bound(
+                n,
+                torch.tensor(first, dtype=torch.float64, device="cpu"),
+                torch.tensor(second, dtype=torch.float64, device="cpu"),
+            )
+        )
         if not math.isfinite(exact):
             return _no_bound(symmetric)
         return UpperBound(exact, exact, exact, (first, 0.0), (second, 0.0), symmetric.products)
@@ -169,7 +175,7 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         z = symmetric.signs(generator)
         image = symmetric.matvec(z)
         rows.append((float(z @ image), float(image @ image)))
-    traces, squares = torch.tensor(rows, dtype=torch.float64).unbind(1)
+    traces, squares = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
     value = float(_bound(n, traces.mean(), squares.mean()))
     if not math.isfinite(value):
         return _no_bound(symmetric)
