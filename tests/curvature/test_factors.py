@@ -234,3 +234,19 @@ def test_estimator_1_repeats_stored_results(no_exact_blocks):
     assert found.tensor[:2] == pytest.approx((0.01392070657807376, 0.0010236830336343603), rel=1e-9)
     with pytest.raises(ValueError, match="estimator must be one of"):
         inter_layer_metrics(dag, x, y, estimator=3)
+
+
+def test_probes_without_a_generator_are_new_ones_and_follow_torchs_seed():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.SiLU(), torch.nn.Linear(40, 40), torch.nn.SiLU())
+    dag = Dag.from_sequential([*net, torch.nn.Linear(40, 3)])
+    x, y = torch.randn(8, 6), torch.randint(0, 3, (8,))
+
+    def measured() -> float:
+        return inter_layer_metrics(dag, x, y, ["0"], ranks=False)["0", "0"].R.value
+
+    torch.manual_seed(1)
+    first, second = measured(), measured()
+    assert first != second
+    torch.manual_seed(1)
+    assert [measured(), measured()] == [first, second]

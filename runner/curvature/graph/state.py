@@ -161,14 +161,14 @@ def _copy_back(tensor: Tensor, value: Tensor) -> None:
 
 
 @contextmanager
-def untouched(*owners: Any) -> Iterator[None]:
+def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
     """The model as it was when the block ends, however it ends: buffers, attributes, flags, and the random state.
 
     owners: graphs, modules, losses. Tensors that functions hold in closures are watched like buffers when they need no
-    gradient.
+    gradient. found: what is reachable from the owners, where that is known.
     """
     kept: dict[int, _Kept] = {}
-    found = reachable(*owners)
+    found = reachable(*owners) if found is None else found
     loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
     kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
 
@@ -222,8 +222,9 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
 @contextmanager
 def measuring_module(*owners: Any) -> Iterator[None]:
     """The same of a module and a loss that are no graph yet."""
-    refuse_autocast(devices_of(reachable(*owners)))
-    with torch.inference_mode(False), torch.enable_grad(), untouched(*owners):
+    found = reachable(*owners)
+    refuse_autocast(devices_of(found))
+    with torch.inference_mode(False), torch.enable_grad(), untouched(found=found):
         yield
 
 

@@ -45,6 +45,14 @@ def rademacher(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gene
     return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
 
 
+def own_stream(generator: torch.Generator | None) -> torch.Generator:
+    """The generator, or one that torch's global one seeds: a measurement that leaves the global one as it was must not
+    give the same probes to the next."""
+    if generator is not None:
+        return generator
+    return torch.Generator().manual_seed(int(torch.randint(0, 2**62, (), device="cpu")))
+
+
 class Streams:
     """Random streams by name: one draw from the generator seeds them all, so that what a node gets does not depend on
     what else is asked for. kind="shared": one stream for everything, in the order of the calls."""

@@ -32,8 +32,9 @@ from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missin
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
+from runner.curvature.graph.state import differentiable_copy, require_dag, require_tensors, undisturbed
 from runner.curvature.matrix_free.operators import CurvatureOperator
+from runner.curvature.matrix_free.probes import own_stream
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
 from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
@@ -45,7 +46,6 @@ SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
-@undisturbed
 def inter_layer_metrics(
     dag: Dag,
     x: Tensor,
@@ -67,7 +67,8 @@ def inter_layer_metrics(
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
     (default: 12 probes a node); a value that would need more than 4096 probes comes with the error it has.
-    generator: of the probes. ranks: False leaves D out (NaN), which is half of the cost of smooth networks.
+    generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is half of
+    the cost of smooth networks.
     memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
     several directions went through the network at once and sigma_1 stopped by its last step.
 
@@ -86,8 +87,29 @@ def inter_layer_metrics(
         raise ValueError(f"relative_error must be positive, got {relative_error}")
     if estimator not in PROBES:
         raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
+    require_dag(dag)
     names, asked = _asked(dag, nodes, pairs)
     require_tensors(x=x, y=y)
+    return _measured(
+        dag, x, y, names, asked, relative_error, own_stream(generator), ranks, memory_budget, check, estimator
+    )
+
+
+@undisturbed
+def _measured(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    names: tuple[str, ...],
+    asked: list[Pair],
+    relative_error: float | None,
+    generator: torch.Generator,
+    ranks: bool,
+    memory_budget: int,
+    check: bool,
+    estimator: int,
+) -> dict[Pair, PairMetrics]:
+    """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = _exact_price(dag, evaluation, names, memory_budget)
