@@ -11,6 +11,7 @@ import random
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -204,6 +205,7 @@ def measuring(dag: Dag) -> AbstractContextManager[None]:
     return measuring_module(dag)
 
 
+_MEASURED: ContextVar[frozenset[tuple[int, ...]]] = ContextVar("measured", default=frozenset())
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -221,11 +223,21 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
 
 @contextmanager
 def measuring_module(*owners: Any) -> Iterator[None]:
-    """The same of a module and a loss that are no graph yet."""
+    """The same of a module and a loss that are no graph yet. Inside another one of the same owners, that one keeps and
+    puts back the model's state: a fifth of the time of small exact blocks went into doing it again."""
+    known = tuple(map(id, owners))
+    if known in _MEASURED.get():
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+        return
     found = reachable(*owners)
     refuse_autocast(devices_of(found))
-    with torch.inference_mode(False), torch.enable_grad(), untouched(found=found):
-        yield
+    token = _MEASURED.set(_MEASURED.get() | {known})
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), untouched(found=found):
+            yield
+    finally:
+        _MEASURED.reset(token)
 
 
 def devices_of(found: Reachable) -> list[str]:
