@@ -56,11 +56,15 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     if "origin" not in tables:
         return values.assign(paired=False)
     origin = tables["origin"]
-    same = origin[[*variant, "seed"]].assign(
-        start=origin["initial"] == "published",
-        images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
-        training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
-    )
+    same = (
+        origin[[*variant, "seed"]]
+        .assign(
+            start=origin["initial"] == "published",
+            images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
+            training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
+        )
+        .drop_duplicates()
+    )  # a network that is measured in two cells, untrained and trained, is one
     found = values.merge(same, on=[*variant, "seed"], how="left")
     for column in ("start", "images", "training"):
         found[column] = found[column].fillna(value=False).astype(bool)

@@ -64,6 +64,11 @@ def test_without_an_origin_nothing_is_paired():
     assert not paired(found.drop(columns="image_variance"), {}, ["arch"])["paired"].any()
 
 
+def test_a_network_measured_in_two_cells_counts_once():
+    untrained_and_trained = pd.concat([origin(), origin()], ignore_index=True)
+    pd.testing.assert_frame_equal(values(origin=untrained_and_trained), values(origin=origin()))
+
+
 def test_jackknife_gives_the_mean_and_its_error():
     wide = pd.DataFrame({"x": [1.0, 2.0, 6.0]}, index=[1, 2, 3])
     assert jackknife(wide, lambda t: float(t["x"].mean())) == pytest.approx([1.0, 2.0, 6.0])
