@@ -47,13 +47,15 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     low, high = difference.interval(EQUIVALENCE)
     margin *= 1 + 1e-9
     if math.isnan(low):
-        return Comparison("undecided", difference, low, high, False)
+        return Comparison("undecided", difference, low, high, False, float(FEWEST_SEEDS))
     inside = -margin <= low and high <= margin
     outside = low > margin or high < -margin
     wide = difference.interval(LEVEL)
     shifted = inside and not wide[0] <= 0 <= wide[1]
     outcome = "reproduced" if inside else "not reproduced" if outside else "undecided"
     needed = NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
+    if math.isnan(needed) and not (inside or outside):  # one seed has no spread to reckon with
+        needed = float(FEWEST_SEEDS)
     return Comparison(outcome, difference, low, high, shifted, needed)
 
 

@@ -54,6 +54,11 @@ def test_the_interval_of_the_difference_decides(tmp_path, values, verdict):
     assert (s.seeds_needed > 5) == (verdict == "undecided")
 
 
+def test_one_seed_that_is_undecided_asks_for_the_fewest(tmp_path):
+    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.2,,5,T 1,", [1.2])
+    assert (s.verdict, s.seeds_needed) == ("undecided", 3)
+
+
 MARGIN = HEADER.replace("n_seeds,", "n_seeds,margin,margin_reason,constructed,")
 
 
