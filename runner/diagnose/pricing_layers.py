@@ -20,7 +20,7 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.graph.checks import exact_elements, plan_chunk
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed
-from runner.curvature.metrics.measure import SWEPT
+from runner.curvature.metrics.measure import SWEPT, exact_price
 from runner.curvature.metrics.tensor_part import TensorPart
 from runner.diagnose.problem import Problem
 
@@ -65,24 +65,20 @@ class Layers:
         dag, sizes = self.dag, self.sizes
         evaluation = evaluate(dag, dag.x)
         itemsize = evaluation.values[dag.output].element_size()
-        try:
-            chunk = plan_chunk(dag, sizes, dag.order, self.examples, itemsize, self.problem.options.memory, kept=2)
-        except ValueError:
+        operations = exact_price(dag, evaluation, dag.order, self.problem.options.memory)
+        if math.isinf(operations):
             return math.inf, math.inf, math.inf
+        chunk = plan_chunk(dag, sizes, dag.order, self.examples, itemsize, self.problem.options.memory, kept=2)
         working, result = exact_elements(dag, sizes, dag.order)
         held, rate = float(working * chunk + result) * itemsize, self._matmul_rate()
         place = {name: i for i, name in enumerate(dag.order)}
-        operations = seconds = 0.0
+        seconds = 0.0
         for u in dag.order:
             parents = [p for p in dict.fromkeys(dag.nodes[u].parents) if p in place]
-            closed = u in evaluation.structures
             for p in parents:
                 later = sum(sizes[w] for w in dag.order if place[w] >= place[p])
-                routed = 2.0 * self.examples * sizes[u] * sizes[p] * later
-                derivatives = sizes[p] ** 2 if closed else 4 * (sizes[u] + sizes[p]) * sizes[p]
-                operations += routed + 2.0 * self.examples * sizes[u] * derivatives
-                seconds += routed / rate
-            if parents and not closed:
+                seconds += 2.0 * self.examples * sizes[u] * sizes[p] * later / rate
+            if parents and u not in evaluation.structures:
                 first, second = sizes[u], SECOND * sum(sizes[p] for p in parents)
                 values = {p: evaluation.values[p] for p in dag.nodes[u].parents}
                 seconds += self.examples * (first + second) * self._row_seconds(u, values, self.examples * first)

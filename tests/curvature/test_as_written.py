@@ -497,7 +497,7 @@ CHANGED_IN_PLACE = {
 def test_metrics_of_nodes_that_work_in_place(name, way, monkeypatch):
     """A parent that a node overwrites keeps its value for its other children."""
     if way == "factors":
-        monkeypatch.setattr(measure, "_exact_price", lambda *_: float("inf"))
+        monkeypatch.setattr(measure, "exact_price", lambda *_: float("inf"))
     torch.manual_seed(0)
     dag = Dag(
         [Node("a", ("input",), torch.sin), *CHANGED_IN_PLACE[name], Node("out", ("c",), nn.Linear(6, 3).double())]
@@ -513,7 +513,7 @@ def test_metrics_of_nodes_that_work_in_place(name, way, monkeypatch):
 @pytest.mark.parametrize("way", ["factors", "cheapest"])
 def test_metrics_of_a_backward_that_is_differentiable_once_are_refused(way, monkeypatch):
     if way == "factors":
-        monkeypatch.setattr(measure, "_exact_price", lambda *_: float("inf"))
+        monkeypatch.setattr(measure, "exact_price", lambda *_: float("inf"))
     with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
         inter_layer_metrics(chain(Swish.apply), X, Y, ["h"])
 

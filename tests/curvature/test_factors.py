@@ -39,7 +39,7 @@ def truth(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]) -> dict[tuple[
 
 @pytest.fixture
 def no_exact_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_exact_price", lambda *_: math.inf)
+    monkeypatch.setattr(measure, "exact_price", lambda *_: math.inf)
 
 
 def compare(case: Case) -> set[str]:

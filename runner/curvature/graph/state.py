@@ -23,6 +23,9 @@ from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, describe
 from runner.curvature.graph.written import watching
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
 
 
@@ -205,11 +208,6 @@ def measuring(dag: Dag) -> AbstractContextManager[None]:
     return measuring_module(dag)
 
 
-_MEASURED: ContextVar[frozenset[tuple[int, ...]]] = ContextVar("measured", default=frozenset())
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
 def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatenate[Dag, P], R]:
     """A function of a graph that runs in `measuring`."""
 
@@ -219,6 +217,10 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
             return measure(dag, *args, **kwargs)
 
     return measured
+
+
+_MEASURED: ContextVar[frozenset[tuple[int, ...]]] = ContextVar("measured", default=frozenset())
+"""Owners of the measurements that are under way in this context."""
 
 
 @contextmanager

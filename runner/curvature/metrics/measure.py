@@ -112,7 +112,7 @@ def _measured(
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
-    price = _exact_price(dag, evaluation, names, memory_budget)
+    price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     few = PROBES[estimator]
     probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
@@ -161,7 +161,7 @@ def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) 
     return used, [(v, w) for v, w in asked]
 
 
-def _exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int) -> float:
+def exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int) -> float:
     """Operations of curvature routing; infinite where it does not fit the memory."""
     sizes = {v: evaluation.size(v) for v in evaluation.values}
     examples = len(evaluation.values[INPUT])

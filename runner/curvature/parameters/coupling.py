@@ -17,6 +17,7 @@ from runner.curvature.metrics.golub_kahan import Requests, leading_singular_valu
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
 from runner.curvature.metrics.samples import Pair, Square, student
 from runner.curvature.parameters.operator import ParameterOperator
+from runner.curvature.spectra.symmetric import NOT_FINITE
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def discarded_coupling(
     a, b = math.fsum(diagonal.values()), math.fsum(off.values())
     used = operator.products - before
     if not (math.isfinite(a) and math.isfinite(b) and a + b > 0):
-        reason = "the matrix is zero" if a + b == 0 else "a product is not finite"
+        reason = "the matrix is zero" if a + b == 0 else NOT_FINITE
         return DiscardedCoupling(math.nan, math.nan, math.nan, used, reason, diagonal, off)
     value = b / (a + b)
     if exact or a == 0 or b == 0:
