@@ -132,6 +132,42 @@ def test_examples_that_mix_are_refused(name, measure):
         measure(chain(MIXING[name]), X, Y)
 
 
+def first_and_last(t):
+    changed = t.clone()
+    changed[-1] += t[0] * t[-1]
+    return changed
+
+
+def halves(t):
+    changed = t.clone()
+    changed[: len(t) // 2] += 0.1 * t[len(t) // 2 : len(t) // 2 * 2]
+    return changed
+
+
+def ghost_batches(t):
+    return torch.cat([part - part.mean(0) for part in t.split(4)])
+
+
+SPARINGLY = {
+    "the last by the first": first_and_last,
+    "one half by the other": halves,
+    "batches of four": ghost_batches,
+    "the largest": lambda t: t / t.abs().max(),
+    "a thousandth of the mean": lambda t: t + 1e-3 * t.mean(0),
+    "the number of examples": lambda t: t / len(t),
+    "distances": lambda t: t + torch.exp(-torch.cdist(t, t)).sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("examples", [2, 3, 8, 9, 33])
+@pytest.mark.parametrize("name", SPARINGLY)
+def test_examples_that_mix_sparingly_are_refused_in_batches_of_any_size(name, examples):
+    for seed in range(3):
+        x = torch.randn(examples, 6, generator=seeded(seed), dtype=torch.float64)
+        with pytest.raises(ValueError, match="'a' mixes the examples"):
+            exact_blocks(chain(SPARINGLY[name]), x, torch.arange(examples) % 3)
+
+
 def test_batch_norm_is_refused_when_both_halves_are_equal():
     twice = torch.cat([X[:2], X[:2]])
     dag = chain(lambda t: torch.tanh(F.batch_norm(t, None, None, training=True)))

@@ -116,7 +116,7 @@ def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
         if bad and finite:
             raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
         if not bad and set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw
-            check_examples(dag, x)
+            check_examples(dag, x, evaluation.values)
     return evaluation
 
 
@@ -175,22 +175,34 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
 # ------------------------------------------------------------------ the examples
 
 
-def check_examples(dag: Dag, x: Tensor) -> None:
-    """Raises ValueError when two evaluations differ, or when an example's outputs depend on the rest of the batch.
+def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor] | None = None) -> None:
+    """Raises ValueError when an example's outputs depend on the rest of the batch, or two evaluations differ.
 
-    Each part of the batch must give the same outputs alone, in another order, twice over, and beside other inputs:
-    a recurrent network over dimension 0 leaves the first examples alone, BatchNorm equal halves.
+    values: of the batch, where they are known. Each example must give the same outputs in another order between other
+    inputs, in half of the batch, and with one other: a recurrent network over dimension 0 leaves the first examples
+    alone, BatchNorm equal halves, and what a statistic of the batch decides stays as it is in most large batches.
+    About two passes of the batch. Whether a function is random is asked where these differ.
     """
     with torch.no_grad():
+        first = dag.forward(x) if values is None else values
+        try:
+            for trial in _trials(x, dag.packed):
+                _compare_examples(dag, first, trial)
+        except MeasurementError:
+            _require_deterministic(dag, x)
+            raise
+
+
+def _require_deterministic(dag: Dag, x: Tensor) -> None:
+    try:
         first, second = dag.forward(x), dag.forward(x)
-        for name in dag.order:
-            if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
-                raise MeasurementError(
-                    f"node {name!r} is not deterministic: two evaluations of the same input differ. "
-                    "Remove the randomness"
-                )
-        for trial in _trials(x, dag.packed):
-            _compare_examples(dag, first, trial)
+    except MeasurementError:
+        return  # the first error says more
+    for name in dag.order:
+        if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
+            raise MeasurementError(
+                f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness"
+            )
 
 
 @dataclass(frozen=True)
@@ -202,25 +214,34 @@ class _Trial:
     there: Tensor
 
 
+BETWEEN = 4
+"""Examples of the batch between two other inputs."""
+
+
 def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     count = len(x)
     rows = torch.arange(count, device=x.device)
-    half = (count + 1) // 2
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x.device)
-    mixed = torch.cat([order, rows.flip(0)])
-    yield _Trial(x[mixed], torch.arange(2 * count, device=x.device), mixed)
-    if count == 1:
+    if count == 1:  # has no others that could matter: a function of it alone, branches by its values included
+        yield _Trial(torch.cat([x, x]), torch.arange(2, device=x.device), rows.expand(2))
         return
-    yield _Trial(x[:half], rows[:half], rows[:half])
-    yield _Trial(x[-half:], rows[:half], rows[-half:])
-    odd = rows % 2 == 1
     others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
     if x.is_floating_point() and not packed:
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
         others = others * (1 + 0.1 * noise).to(x)
-    for changed in (odd, ~odd):
-        beside = torch.where(changed.view(-1, *(1,) * (x.dim() - 1)), others, x)
-        yield _Trial(beside, rows[~changed], rows[~changed])
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x.device)
+    parts, here, start = [], [], 0
+    for i, mine in enumerate(order.split(BETWEEN if count > 2 * BETWEEN else 1)):
+        parts += [others[i : i + 1], x[mine]]
+        here.append(torch.arange(start + 1, start + 1 + len(mine), device=x.device))
+        start += 1 + len(mine)
+    yield _Trial(torch.cat([*parts, others[-1:]]), torch.cat(here), order)
+    half = (count + 1) // 2
+    yield _Trial(x[-half:], rows[:half], rows[-half:])
+    # Two at a time: of a batch of one, a squeeze would take the dimension of the examples away.
+    few = ((0,), (1,)) if count == 2 else ((0, count - 1), (half - 2, half - 1))  # no example is in all the trials
+    for pair in few:
+        there = torch.tensor(pair, device=x.device)
+        yield _Trial(x[there], rows[: len(pair)], there)
 
 
 def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None:
