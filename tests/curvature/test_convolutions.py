@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from runner.curvature import CurvatureOperator, Dag, exact_blocks
+from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks
 from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.metrics.operations import Operations
 
@@ -74,3 +74,28 @@ def test_weights_that_depend_on_the_input_are_differentiated():
     blocks = exact_blocks(dag, x, y)
     first = dag.order[0]
     assert torch.allclose(operator.block(first, first).dense(), blocks[first, first], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("way", ["backwards", "forwards"])
+def test_convolutions_inside_of_a_derivative_that_the_network_takes(way):
+    """torch.func and forward mode know functions with a backward of their own not at all: torch's own way is taken."""
+
+    class Slopes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.filters, self.last = nn.Conv1d(1, 2, 3), nn.Linear(6, 3)
+
+        def forward(self, x):
+            energy = lambda h: torch.tanh(self.filters(h[None, None])).sum()  # noqa: E731
+            if way == "backwards":
+                return self.last(torch.func.vmap(torch.func.grad(energy))(x))
+            along = torch.func.vmap(lambda h: torch.func.jvp(energy, (h,), (torch.cos(h),))[1])
+            return self.last(along(x)[:, None] * x)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), Slopes()).double().eval()
+    dag = Dag([Node("h", ("input",), model[0]), Node("out", ("h",), model[1:])])
+    x, y = torch.randn(4, 6).double(), torch.tensor([0, 1, 2, 0])
+    exact = exact_blocks(dag, x, y)["h", "h"]
+    assert exact.any()
+    assert torch.allclose(CurvatureOperator(dag, x, y).block("h", "h").dense(), exact, rtol=1e-10)

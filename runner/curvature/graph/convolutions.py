@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 CONVOLUTIONS: dict[Any, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
@@ -96,11 +97,13 @@ def _arguments(
     dilation: Any = 1,
     groups: int = 1,
 ) -> tuple[Tensor, Tensor | None, _Map] | None:
-    """What _Forward takes, or None where torch's own way is needed."""
+    """What _Forward takes, or None where torch's own way is needed: torch.func and forward mode cannot differentiate
+    functions that state their backward alone."""
+    nested = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in (input, weight, *(() if bias is None else (bias,))))
     moves = weight.grad_fn is not None or (bias is not None and bias.grad_fn is not None)
     fits = input.dim() == dimensions + 2 and input.dtype == weight.dtype and not isinstance(padding, str)
-    if not (plain and fits and input.requires_grad) or moves:
+    if not (plain and fits and input.requires_grad) or moves or nested:
         return None
     steps, edges, holes = (_each(value, dimensions) for value in (stride, padding, dilation))
     along = _Map(weight.detach(), steps, edges, holes, groups, input.shape, input.stride())

@@ -23,10 +23,17 @@ from runner.curvature.metrics.tensor_part import TensorPart
 
 PROBES, MOST_PROBES = {1: 8, 2: 12}, 4096
 """Probes on each node to begin with, by estimator."""
+NORM_PROBES = 8
+"""The same where no D is asked for: of R and the gap, half the squared error of 30 probes for each pair."""
 MAX_STEPS = 40
 START = 0.3
 TOLERANCE = 2e-2
 """Relative error of sigma_1 where none is asked for and it needs products."""
+
+
+def first_probes(estimator: int, ranks: bool) -> int:
+    """Probes on each node to begin with. ranks: whether D is wanted: its singular vectors are sought in their span."""
+    return PROBES[estimator] if ranks else min(NORM_PROBES, PROBES[estimator])
 
 
 class FactorMetrics:
@@ -64,7 +71,7 @@ class FactorMetrics:
         if bent:
             spaces = self._spaces
             nodes = list(dict.fromkeys(u for pair in bent for u in pair))
-            self._sample(nodes, PROBES[self.estimator], bent, spaces, first=True)
+            self._sample(nodes, first_probes(self.estimator, self.ranks), bent, spaces, first=True)
             if self.ranks:
                 self._add_gauss_newton_vectors(bent, plain)
                 improve = spaces.leading if self.estimator == 1 else spaces.sweeps
@@ -155,7 +162,7 @@ class FactorMetrics:
 
     def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
-        count = PROBES[self.estimator]
+        count = first_probes(self.estimator, self.ranks)
         while self.error is not None and (missing := self._missing(leading)):
             self._sample(missing, count, bent, spaces)
             count *= 2

@@ -36,7 +36,7 @@ from runner.curvature.graph.state import differentiable_copy, require_dag, requi
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.probes import own_stream
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
-from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, metrics_from_factors
+from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, first_probes, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.metrics.samples import Pair
@@ -66,9 +66,9 @@ def inter_layer_metrics(
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: 12 probes a node); a value that would need more than 4096 probes comes with the error it has.
-    generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is half of
-    the cost of smooth networks.
+    (default: 12 probes a node, 8 without D); a value that would need more than 4096 probes comes with the error it has.
+    generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
+    than half of the cost of smooth networks.
     memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
     several directions went through the network at once and sigma_1 stopped by its last step.
 
@@ -114,7 +114,7 @@ def _measured(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    few = PROBES[estimator]
+    few = first_probes(estimator, ranks)
     probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
     network = Perturbed.of(dag, x, names, evaluation.in_place)
     if estimator == 1:

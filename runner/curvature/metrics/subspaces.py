@@ -39,6 +39,7 @@ class SharedSubspaces:
         self._apply, self.sizes = apply, sizes
         self.basis: dict[str, Tensor] = {}
         self.images: dict[str, dict[str, Tensor]] = {}
+        self._spectra: dict[Pair, tuple[Tensor, Tensor]] = {}
 
     def know(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> None:
         """Takes directions whose images are known already; what depends on the others is dropped."""
@@ -111,13 +112,22 @@ class SharedSubspaces:
         vectors = []
         for v, w in pairs:
             if node in (v, w):
-                images = self.images[w if v == node else v][node]
-                _, mixing = torch.linalg.eigh(images @ images.mT)
-                vectors.append(mixing[:, -2:].mT.flip(0) @ images)
+                other = w if v == node else v
+                _, mixing = self._spectrum(node, other)
+                vectors.append(mixing[:, -2:].mT.flip(0) @ self.images[other][node])
         firsts, seconds = ([found[k] for found in vectors if k < len(found)] for k in (0, 1))
         return [u for u in (*firsts, *seconds[: max(0, FEW - len(firsts))]) if float(u.norm()) > 0]
 
+    def _spectrum(self, v: str, w: str) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of (H[v,w] D_w)^T H[v,w] D_w, kept until D_w grows."""
+        if (v, w) not in self._spectra:
+            images = self.images[w][v]
+            self._spectra[v, w] = torch.linalg.eigh(images @ images.mT)
+        return self._spectra[v, w]
+
     def _append(self, w: str, basis: Tensor, images: Mapping[str, Tensor]) -> None:
+        for v in images:
+            self._spectra.pop((v, w), None)
         if w not in self.basis:
             self.basis[w], self.images[w] = basis, dict(images)
             return
@@ -136,7 +146,7 @@ class SharedSubspaces:
         With u = D_v c + u', H[w,v] u is known but for H[w,v] u', which is at most sigma_1 |u'|.
         """
         images = self.images[w][v]
-        values, vectors = torch.linalg.eigh(images @ images.mT)
+        values, vectors = self._spectrum(v, w)
         sigma = float(values[-1].clamp_min(0).sqrt())
         second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
         right = vectors[:, -1] @ self.basis[w]
