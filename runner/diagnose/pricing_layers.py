@@ -20,7 +20,7 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.graph.checks import exact_elements, plan_chunk
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed
-from runner.curvature.metrics.measure import SWEPT, exact_price
+from runner.curvature.metrics.measure import SWEPT, WITHOUT_FACTORS, exact_price
 from runner.curvature.metrics.tensor_part import TensorPart
 from runner.diagnose.problem import Problem
 
@@ -34,6 +34,8 @@ PER_EXAMPLE = 0.45
 """An example of a certificate over the first one, which looks for the step."""
 SECOND = 3
 """Row of a second derivative over one of a first."""
+BIDIAGONAL, DIFFERENCES = 16, 50
+"""Products for sigma_1 of a pair, and for a certificate, where there is no graph."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,21 @@ class Layers:
 
         return self.problem.seconds(once, 2) / count
 
+    @cached_property
+    def whole(self) -> tuple[float, int]:
+        """Seconds of a product on the whole batch, of a network without a graph, and how many of them there will be."""
+        dag, operator = self.dag, CurvatureOperator(self.dag, self.dag.x, self.dag.y)
+        middle = dag.order[len(dag.order) // 2]
+        one = torch.ones(1, operator.sizes[middle], dtype=operator.dtype, device=operator.device)
+        squares = sum(2 * min(WITHOUT_FACTORS, d) for d in operator.sizes.values())
+        count = squares + BIDIAGONAL * len(dag.order) * (len(dag.order) + 1) // 2
+        return self.problem.seconds(lambda: operator.apply({middle: one})), count
+
     def price(self) -> Price:
         """Of the way that `inter_layer_metrics` will choose."""
         problem, dag = self.problem, self.dag
+        if dag.no_graph:
+            return self._price_without_graph()
         network = Perturbed.of(dag, dag.x, dag.order)
         tensor = TensorPart(dag, dag.x, dag.y, network, network.moving, problem.options.memory)
         curved = tensor.curved_nodes(problem.generator("price"))
@@ -134,12 +148,17 @@ class Layers:
             return self._price(passes, held, "Gauss-Newton factors: the network is piecewise linear after its nodes")
         return self._price(passes + products, held, f"Gauss-Newton factors, about {count * each} products")
 
+    def _price_without_graph(self) -> Price:
+        one, count = self.whole
+        how = f"about {count} products on the whole batch: there is no graph"
+        return self._price(one * count, 3 * self.problem.gradient.bytes, how)
+
     def _price(self, seconds: float, held: float, how: str) -> Price:
         return Price(seconds / self.problem.gradient.seconds, held, how)
 
 
 def _layers(problem: Problem) -> Layers:
-    """Kept for the next price. Raises ValueError for a network without a graph."""
+    """Kept for the next price. Raises ValueError for a network that mixes examples."""
     if "layers" not in problem.told:
         problem.told["layers"] = Layers(problem)
     found: Layers = problem.told["layers"]
@@ -158,6 +177,10 @@ def price_of_certificate(problem: Problem) -> Price:
     """From the certificate of the first example alone, and the exact blocks where they are small (verify.py)."""
     try:
         dag = problem.dag
+        if dag.no_graph:
+            seconds = DIFFERENCES * _layers(problem).whole[0]
+            how = "finite differences of gradients of the whole batch"
+            return Price(seconds / problem.gradient.seconds, 3 * problem.gradient.bytes, how)
         operator = CurvatureOperator(dag, dag.x[:1], dag.y[:1], check=False)
         one = problem.seconds(lambda: verify(operator, generator=problem.generator("price")), 2)
     except ValueError as error:

@@ -299,6 +299,17 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
         found = verify(CurvatureOperator(dag, dag.x, dag.y, part=part), generator=seeded())
         assert found.ok and not found.reasons, str(found)
     assert verify(dag, dag.x, dag.y, generator=seeded()).ok
+    found = inter_layer_metrics(dag, dag.x, dag.y, names, generator=seeded())
+    smooth = CurvatureOperator(dag, dag.x, dag.y, part="gauss_newton")
+    for pair, metrics in found.items():
+        block, bent = expected[pair], expected[pair] - smooth.block(*pair).dense()
+        assert metrics.method == "products" and metrics.R.error == 0  # nodes of at most 30 components: unit vectors
+        assert metrics.R.value == pytest.approx(float(block.norm()), rel=1e-10, abs=1e-14)
+        if block.any():
+            stable = float(block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2
+            assert metrics.D.value == pytest.approx(stable, rel=0.03)
+            ratio = float(bent.norm() / smooth.block(*pair).dense().norm())
+            assert metrics.gap.value == pytest.approx(ratio, rel=1e-8, abs=1e-12)
     why = "cannot be run on 5 examples" if name == "fixed batch" else r"experts\.0.*no output with one row per example"
     for exact in (exact_blocks, gauss_newton_blocks):
         with pytest.raises(ValueError, match=rf"no exact blocks without a graph.*{why}.*CurvatureOperator"):
@@ -309,6 +320,43 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
         case.module.get_submodule(names[0]).weight.mul_(2)
     with pytest.raises(ValueError, match="has changed"):
         operator.block(names[0], names[0]).dense()
+
+
+class Routed(nn.Module):
+    """A mixture whose experts see about half of 16 examples each."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.gate, self.head = nn.Linear(6, 40), nn.Linear(40, 2), nn.Linear(40, 3)
+        self.experts = nn.ModuleList([nn.Linear(40, 40), nn.Linear(40, 40)])
+
+    def forward(self, t):
+        h = torch.tanh(self.stem(t))
+        chosen, out = self.gate(h).argmax(1), torch.zeros_like(h)
+        for i, expert in enumerate(self.experts):
+            out[chosen == i] = torch.tanh(expert(h[chosen == i]))
+        return self.head(h + out)
+
+
+def test_experts_with_as_many_rows_for_one_example_more():
+    """What the 17th of 16 examples does not change was taken for the same at every number of them."""
+    torch.manual_seed(0)
+    module, given, target = Routed().double().eval(), torch.randn(16, 6).double(), torch.arange(16) % 3
+    dag = trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "experts.0", "experts.1"])
+    case = ModuleCase(module, given, target, nn.CrossEntropyLoss(), ["stem", "experts.0", "experts.1"])
+    sizes = CurvatureOperator(dag, dag.x, dag.y).sizes
+    assert [sizes[v] for v in case.nodes] == [40, 40, 40]
+    expected = hessian_of_rows(case, case.nodes)
+    few, enough = (
+        inter_layer_metrics(dag, dag.x, dag.y, case.nodes, relative_error=error, generator=seeded())
+        for error in (None, 0.03)
+    )
+    for pair, block in expected.items():
+        if block.any() and pair in few:
+            truth = float(block.norm())
+            assert few[pair].R.error > 0 and abs(few[pair].R.value - truth) <= 4 * few[pair].R.error
+            assert enough[pair].R.error == 0 and enough[pair].R.value == pytest.approx(truth, rel=1e-10)
+    assert verify(dag, dag.x, dag.y, generator=seeded()).ok
 
 
 def test_a_wrong_product_without_a_graph_is_not_certified():

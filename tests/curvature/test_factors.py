@@ -167,7 +167,9 @@ def test_errors_cover(no_exact_blocks, ranks):
         assert sum(hits) / len(hits) >= 0.88, name
 
 
-def test_the_error_asked_for_is_reached(no_exact_blocks):
+@pytest.mark.parametrize("factors", [True, False])
+def test_the_error_asked_for_is_reached(no_exact_blocks, monkeypatch, factors):
+    monkeypatch.setattr(measure, "_too_many_outputs", lambda *_: not factors)
     dag, x, y = wide(nn.Tanh())
     nodes = ("0", "1")
     found = inter_layer_metrics(dag, x, y, nodes, relative_error=0.01, generator=torch.Generator().manual_seed(0))
@@ -176,6 +178,28 @@ def test_the_error_asked_for_is_reached(no_exact_blocks):
             estimate = getattr(found[pair], name)
             assert estimate.error <= 0.012 * estimate.value
             assert abs(estimate.value - row[name]) <= 0.04 * row[name]
+
+
+def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypatch):
+    """Of a node with more components than it takes probes, where the Gauss-Newton part is estimated, too."""
+    monkeypatch.setattr(measure, "_too_many_outputs", lambda *_: True)
+    torch.manual_seed(0)
+    parts = [nn.Linear(8, 500), nn.Tanh(), nn.Linear(500, 3)]
+    dag = Dag.from_sequential(nn.Sequential(*parts).double(), group=[2, 1])
+    x, y = 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
+    expected = truth(dag, x, y, ("0",))["0", "0"]
+    few, more = (
+        inter_layer_metrics(dag, x, y, ["0"], relative_error=error, generator=torch.Generator().manual_seed(0))[
+            "0", "0"
+        ]
+        for error in (None, 0.08)
+    )
+    assert few.R.error > 0.08 * few.R.value
+    assert 0 < more.R.error <= 0.08 * more.R.value
+    assert more.R.products > few.R.products
+    for name in ("R", "gap"):
+        for found in (getattr(few, name), getattr(more, name)):
+            assert abs(found.value - expected[name]) <= 4 * found.error
 
 
 def test_pairs_in_either_order_and_the_same_seed():

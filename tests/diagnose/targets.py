@@ -52,8 +52,8 @@ def fails():
     raise KeyError("no such file")
 
 
-class NoGraph(nn.Module):
-    """No second derivative: layers cannot be measured, the rest can."""
+class Mixing(nn.Module):
+    """Examples mix: layers cannot be measured, the rest can."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +64,30 @@ class NoGraph(nn.Module):
         return self.second(h - h.mean(0))
 
 
+def mixing():
+    torch.manual_seed(0)
+    return Mixing().double().eval(), nn.CrossEntropyLoss(), data()
+
+
+class Experts(nn.Module):
+    """Each expert sees some of the examples: no graph between the layers, products all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 3)
+        self.experts = nn.ModuleList([nn.Linear(5, 5), nn.Linear(5, 5)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        found = torch.zeros_like(h)
+        for rows, expert in zip((x[:, 0] > 0, x[:, 0] <= 0), self.experts, strict=True):
+            found[rows] = torch.tanh(expert(h[rows]))
+        return self.second(found)
+
+
 def no_graph():
     torch.manual_seed(0)
-    return NoGraph().double().eval(), nn.CrossEntropyLoss(), data()
+    return Experts().double().eval(), nn.CrossEntropyLoss(), data()
 
 
 three = 3

@@ -216,8 +216,20 @@ def test_the_noise_scale_is_unbiased():
     assert torch.tensor(signals).mean() == pytest.approx(4, rel=0.05)
 
 
+def test_layers_are_measured_without_a_graph(tmp_path):
+    status, said, folder = diagnose("no_graph", tmp_path, "nodes=first,experts.0,experts.1,second")
+    layers = table(folder, "layers")
+    assert status == 0
+    assert {"first", "experts.0", "experts.1", "second"} == set(layers["v"])
+    assert set(layers["method"]) == {"products"}
+    assert float(layers["R"][0]) > 0
+    assert int(table(folder, "certificate")["ok"][0]) == 1
+    assert any("products on the whole batch" in line for line in said)
+    assert any("no graph" in note for note in table(folder, "notes")["note"])
+
+
 def test_what_cannot_be_measured_says_why(tmp_path):
-    status, _, folder = diagnose("no_graph", tmp_path)
+    status, _, folder = diagnose("mixing", tmp_path)
     layers = table(folder, "layers")
     assert len(layers) == 1 and "mixes the examples" in layers["status"][0]
     assert scalars(folder)["loss"] > 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.golub_kahan import Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
-from runner.curvature.metrics.samples import Pair, Square
+from runner.curvature.metrics.samples import MOST_PROBES, TOLERANCE, Pair, Square, relative_error
 from runner.curvature.metrics.tensor_part import TensorPart
 
 
@@ -46,27 +47,58 @@ def _spectral_norm(block: Tensor, symmetric: bool) -> float:
     return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(gram)[-1])))
 
 
+@dataclass
+class Squares:
+    """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with directions on a node."""
+
+    found: tuple[Square, Square, Square] = (Square(0.0), Square(0.0), Square(0.0))
+    sigma: float | None = None
+    """sigma_1 of the whole block, where it is known."""
+
+    def add(self, node: str, total: Tensor, tensor: Tensor, exact: bool) -> None:
+        """Images (k, d) of k more probes, or of all unit vectors (exact)."""
+        parts = [part.square().sum(1) for part in (total, total - tensor, tensor)]
+        if exact:
+            first, second, third = (Square(float(part.sum())) for part in parts)
+            self.sigma = _spectral_norm(total, symmetric=False)
+        else:
+            first, second, third = (
+                Square.of({node: torch.cat([before.samples[node], part]) if before.samples else part})
+                for before, part in zip(self.found, parts, strict=True)
+            )
+        self.found = first, second, third
+
+
 def metrics_from_products(
     operator: CurvatureOperator,
     tensor: TensorPart,
     asked: Sequence[Pair],
     probes: int,
-    tolerance: float,
+    error: float | None,
     generator: torch.Generator | None,
 ) -> dict[Pair, PairMetrics]:
-    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors.
+    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors and networks without a graph.
 
-    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits.
+    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
+    with no more components than probes are multiplied with all unit vectors, which makes them exact; the others take
+    twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn.
     """
     pairs = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))
-    squares: dict[Pair, tuple[Square, Square, Square]] = {}
-    for w in dict.fromkeys(w for _, w in pairs):
-        z = rademacher((probes, operator.sizes[w]), operator.dtype, generator).to(operator.device)
-        total, bent = operator.apply({w: z}), tensor.apply({w: z})
-        for v in (v for v, other in pairs if other == w):
-            h, t = total[v].double(), tensor.scale * bent[v].double()
-            whole, smooth, curved = (Square.of({w: part.square().sum(1)}) for part in (h, h - t, t))
-            squares[v, w] = whole, smooth, curved
+    sides = {(v, w): v if operator.sizes[v] <= min(probes, operator.sizes[w] - 1) else w for v, w in pairs}
+    squares = {pair: Squares() for pair in pairs}
+    drawn = dict.fromkeys(sides.values(), 0)
+    waiting, count = list(drawn), probes
+    while waiting:
+        for u in waiting:
+            exact = operator.sizes[u] <= count
+            z = _directions(operator, u, count, exact, generator)
+            total, bent = operator.apply({u: z}), tensor.apply({u: z})
+            drawn[u] += len(z)
+            for pair in (pair for pair in pairs if sides[pair] == u):
+                other = pair[0] if pair[1] == u else pair[1]
+                squares[pair].add(u, total[other].double(), tensor.scale * bent[other].double(), exact)
+        waiting = [] if error is None else _missing(squares, asked, sides, drawn, error)
+        count *= 2
 
     def products(requests: Requests) -> dict[Pair, Tensor]:
         found: dict[Pair, Tensor] = {}
@@ -77,10 +109,42 @@ def metrics_from_products(
         return found
 
     starts = {
-        p: torch.randn(operator.sizes[p[1]], generator=generator, device="cpu").to(operator.device) for p in pairs
+        p: torch.randn(operator.sizes[p[1]], generator=generator, device="cpu").to(operator.device)
+        for p in pairs
+        if squares[p].sigma is None
     }
-    leading = leading_singular_values(products, starts, tolerance, 40)
-    found = {
-        p: Measured(*squares[p], leading[p].value, leading[p].error, 2 * probes + 2 * leading[p].steps) for p in pairs
-    }
+    leading = leading_singular_values(products, starts, TOLERANCE if error is None else error / 4, 40)
+    found = {}
+    for p in pairs:
+        sigma, last = squares[p].sigma, leading.get(p)
+        value, uncertain, steps = (sigma or 0.0, 0.0, 0) if last is None else (last.value, last.error, last.steps)
+        found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
     return pair_metrics(found, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")
+
+
+def _directions(
+    operator: CurvatureOperator, node: str, count: int, exact: bool, generator: torch.Generator | None
+) -> Tensor:
+    """Unit vectors, or probes, on a node: (k, d)."""
+    if exact:
+        return torch.eye(operator.sizes[node], dtype=operator.dtype, device=operator.device)
+    return rademacher((count, operator.sizes[node]), operator.dtype, generator).to(operator.device)
+
+
+def _missing(
+    squares: Mapping[Pair, Squares],
+    asked: Sequence[Pair],
+    sides: Mapping[Pair, str],
+    drawn: Mapping[str, int],
+    error: float,
+) -> list[str]:
+    """Nodes whose probes leave R, C or gap of a pair with a larger error than asked, while more are allowed."""
+    nodes: dict[str, None] = {}
+    for pair in asked:
+        ends = [pair, *((u, u) for u in pair)]
+        total, a, b = (squares[p].found[0] for p in ends)
+        _, smooth, bent = squares[pair].found
+        terms = ([(0.5, total)], [(0.5, total), (-0.25, a), (-0.25, b)], [(0.5, bent), (-0.5, smooth)])
+        if max(map(relative_error, terms)) > error:
+            nodes |= {sides[p]: None for p in ends if squares[p].found[0].samples}
+    return [u for u in nodes if drawn[u] < MOST_PROBES]

@@ -13,6 +13,8 @@ from runner.curvature.metrics.factors import OutputFactors
 from runner.curvature.metrics.golub_kahan import Leading, Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
 from runner.curvature.metrics.samples import (
+    MOST_PROBES,
+    TOLERANCE,
     Pair,
     Square,
     relative_error,
@@ -21,14 +23,12 @@ from runner.curvature.metrics.samples import (
 from runner.curvature.metrics.subspaces import SharedSubspaces
 from runner.curvature.metrics.tensor_part import TensorPart
 
-PROBES, MOST_PROBES = {1: 8, 2: 12}, 4096
+PROBES = {1: 8, 2: 12}
 """Probes on each node to begin with, by estimator."""
 NORM_PROBES = 8
 """The same where no D is asked for: of R and the gap, half the squared error of 30 probes for each pair."""
 MAX_STEPS = 40
 START = 0.3
-TOLERANCE = 2e-2
-"""Relative error of sigma_1 where none is asked for and it needs products."""
 
 
 def first_probes(estimator: int, ranks: bool) -> int:

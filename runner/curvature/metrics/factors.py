@@ -29,7 +29,8 @@ class Perturbed:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
 
     operations, moving: of the forward pass, and of the part of it that the perturbations go through. still: values of
-    the nodes before that part. in_place: nodes that would overwrite their parents' outputs.
+    the nodes before that part. in_place: nodes that would overwrite their parents' outputs. whole: perturbations are
+    those of all examples, (1, ...) each, of a module that runs on the whole batch alone: it has no `copies`.
     """
 
     leaves: dict[str, Tensor]
@@ -38,12 +39,21 @@ class Perturbed:
     moving: float = 0.0
     still: dict[str, Tensor] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
+    whole: bool = False
 
     def copies(self, dag: Dag, count: int) -> Perturbed:
         """The same for `count` copies of the batch; what no perturbation moves is not computed again."""
         nodes = tuple(self.leaves)
         repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
         return Perturbed.of(dag, repeated[INPUT], nodes, self.in_place, repeated)
+
+    @classmethod
+    def of_whole(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
+        """The same of a module whose nodes have no functions of their own, in one run of it."""
+        with torch.no_grad():
+            values = dag.forward(x)
+        leaves = {v: torch.zeros_like(values[v][:1]).requires_grad_() for v in nodes}
+        return cls(leaves, dag.forward(x, leaves)[dag.output], whole=True)
 
     @classmethod
     def of(

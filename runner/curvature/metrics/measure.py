@@ -36,14 +36,16 @@ from runner.curvature.graph.state import differentiable_copy, require_dag, requi
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.probes import own_stream
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
-from runner.curvature.metrics.by_factors import PROBES, TOLERANCE, first_probes, metrics_from_factors
+from runner.curvature.metrics.by_factors import PROBES, first_probes, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
 from runner.curvature.metrics.ratios import PairMetrics
-from runner.curvature.metrics.samples import Pair
+from runner.curvature.metrics.samples import MOST_PROBES, Pair
 from runner.curvature.metrics.tensor_part import TensorPart
 
 SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
+WITHOUT_FACTORS = 30
+"""Probes on each node where the Gauss-Newton part is estimated, too."""
 
 
 def inter_layer_metrics(
@@ -74,8 +76,9 @@ def inter_layer_metrics(
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
-    factors are worth). An exact value has error 0, up to rounding; errors of the others are standard errors, widened
-    so that +-1.96 of them cover 95 %. NaN with a reason where the block is numerically zero. Raises ValueError as the
+    factors are worth, or a traced module without a graph: TracedDag.no_graph, on the whole batch at once). An exact
+    value has error 0, up to rounding; errors of the others are standard errors, widened so that +-1.96 of them cover
+    95 %. NaN with a reason where the block is numerically zero. Raises ValueError as the
     guards of checks.py do (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
 
     >>> dag = Dag.from_sequential([torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)])
@@ -111,11 +114,16 @@ def _measured(
 ) -> dict[Pair, PairMetrics]:
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
+    if dag.no_graph:
+        network = Perturbed.of_whole(dag, x, names)
+        operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget)
+        tensor = TensorPart(dag, x, operator.y, network, math.inf, memory_budget)
+        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     few = first_probes(estimator, ranks)
-    probes = few if relative_error is None else max(few, min(4096, math.ceil(3e-3 / relative_error**2)))
+    probes = few if relative_error is None else max(few, min(MOST_PROBES, math.ceil(3e-3 / relative_error**2)))
     network = Perturbed.of(dag, x, names, evaluation.in_place)
     if estimator == 1:
         operations, more = network.operations, 3 * len(asked)
@@ -135,9 +143,8 @@ def _measured(
     if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
         if price < math.inf:
             return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-        tolerance = TOLERANCE if relative_error is None else relative_error / 4
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
-        return metrics_from_products(operator, tensor, asked, max(30, probes), tolerance, generator)
+        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
 

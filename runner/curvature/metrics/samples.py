@@ -13,6 +13,11 @@ from runner.curvature.metrics.factors import OutputFactors
 
 Pair = tuple[str, str]
 
+MOST_PROBES = 4096
+"""On each node, whatever error is asked for."""
+TOLERANCE = 2e-2
+"""Relative error of sigma_1 where none is asked for and it needs products."""
+
 
 @dataclass(frozen=True)
 class Square:

@@ -54,7 +54,7 @@ class TensorPart:
         memory_budget: int,
         one_by_one: bool = False,
     ) -> None:
-        self._dag, self._network, self._examples = dag, network, len(x)
+        self._dag, self._network = dag, network
         self.nodes = tuple(network.leaves)
         self.sizes = {v: leaf[0].numel() for v, leaf in network.leaves.items()}
         output = network.output.detach()
@@ -66,6 +66,8 @@ class TensorPart:
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
         self.copies = _copies_one_by_one(operations, room) if one_by_one else _copies(operations, room)
+        if network.whole:
+            self.copies = 1
         self._sizes = (self.copies,) if one_by_one else tuple(sorted({1, min(FEW, self.copies), self.copies}))
         self._pulled: dict[int, _Pulled] = {}
         self.products = 0
@@ -102,7 +104,7 @@ class TensorPart:
         dot: Tensor | None = None
         for w, r in directions.items():
             if w in pulled.gradients:
-                q = pulled.gradients[w].flatten(1).view(copies, self._examples, -1).sum(1)[:count]
+                q = pulled.gradients[w].flatten(1).view(copies, -1, self.sizes[w]).sum(1)[:count]
                 term = (q * r.to(q)).sum()
                 dot = term if dot is None else dot + term
         zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
@@ -111,7 +113,7 @@ class TensorPart:
         with second_derivatives("a node"):
             grads = torch.autograd.grad(dot, list(pulled.leaves.values()), retain_graph=True, allow_unused=True)
         return {
-            v: zero[v] if g is None else g.reshape(copies, self._examples, -1).sum(1)[:count]
+            v: zero[v] if g is None else g.reshape(copies, -1, self.sizes[v]).sum(1)[:count]
             for v, g in zip(pulled.leaves, grads, strict=True)
         }
 

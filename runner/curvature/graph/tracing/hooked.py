@@ -19,8 +19,8 @@ from runner.curvature.graph.tracing.record import Leaf, Shape, Shapes
 from runner.curvature.graph.tracing.segment import Replay
 
 ADVICE = (
-    "Products need no graph: CurvatureOperator, and with it frobenius_norms, spectral_norms, stable_ranks, couplings, "
-    "gn_gaps and lanczos_extremes"
+    "Products need no graph: inter_layer_metrics, and CurvatureOperator with frobenius_norms, spectral_norms, "
+    "stable_ranks, couplings, gn_gaps and lanczos_extremes"
 )
 
 
@@ -54,6 +54,25 @@ def guessed(known: Shapes, n: int, batch_dim: int) -> Shapes:
         return Shape(shape.spec, [_with_layout(leaf, n, batch_dim) for leaf in shape.leaves])
 
     return Shapes({call: of(shape) for call, shape in known.calls.items()}, of(known.output), known.nested)
+
+
+def fixed_in_both(one: Shapes, other: Shapes) -> Shapes:
+    """The first shapes, where only those leaves are fixed that are so in the second ones."""
+
+    def of(a: Shape, b: Shape | None) -> Shape:
+        leaves = b.leaves if b is not None and len(b.leaves) == len(a.leaves) else [None] * len(a.leaves)
+        pairs = zip(a.leaves, leaves, strict=True)
+        return Shape(a.spec, [replace(x, fixed=x.fixed and _fixed(y)) if isinstance(x, Leaf) else x for x, y in pairs])
+
+    return Shapes(
+        {call: of(shape, other.calls.get(call)) for call, shape in one.calls.items()},
+        of(one.output, other.output),
+        one.nested,
+    )
+
+
+def _fixed(leaf: Any) -> bool:
+    return isinstance(leaf, Leaf) and leaf.fixed
 
 
 def _with_layout(leaf: Any, n: int, batch_dim: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from runner.curvature.graph.tracing.assemble import points_of
 from runner.curvature.graph.tracing.batches import Examples, count_examples
 from runner.curvature.graph.tracing.calls import submodules
 from runner.curvature.graph.tracing.criterion import criterion, of_layout
-from runner.curvature.graph.tracing.hooked import NoGraph, guessed
+from runner.curvature.graph.tracing.hooked import NoGraph, fixed_in_both, guessed
 from runner.curvature.graph.tracing.points import Nodes, Pick
 from runner.curvature.graph.tracing.record import Point, Shape, Shapes, Traced, follow, point_of, shapes
 from runner.curvature.graph.tracing.segment import Replay
@@ -114,6 +115,10 @@ def hooked_replay(task: Task) -> tuple[Replay, int]:
     """The same where there is no graph: layouts are taken from one run where the module does not run otherwise."""
     try:
         replay, count = replay_of(task, [])
+        assert replay.shapes is not None
+        # One example more may go to another expert: only what is the same for twice as many is the same for all.
+        with contextlib.suppress(NoGraph):
+            replay.shapes = fixed_in_both(replay.shapes, _shapes(replay, count, 2 * count))
     except NoGraph:
         count = count_examples(task.tree, task.batch_dim, task.shared)
         inputs = Examples(task.tree, count, task.batch_dim, task.shared)
