@@ -146,8 +146,9 @@ def wide(activation: nn.Module) -> tuple[Dag, Tensor, Tensor]:
     return dag, 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
 
 
-@pytest.mark.parametrize("ranks", [True, False])
-def test_errors_cover(no_exact_blocks, ranks):
+@pytest.mark.parametrize(("ranks", "factors"), [(True, True), (False, True), (True, False)])
+def test_errors_cover(no_exact_blocks, monkeypatch, ranks, factors):
+    monkeypatch.setattr(measure, "_too_many_outputs", lambda *_: not factors)
     dag, x, y = wide(nn.SiLU())
     nodes = ("0", "1")
     expected, inside = truth(dag, x, y, nodes), {name: [] for name in VALUES}
@@ -164,7 +165,8 @@ def test_errors_cover(no_exact_blocks, ranks):
             assert not hits
             continue
         assert len(hits) >= 50, name
-        assert sum(hits) / len(hits) >= 0.88, name
+        # By products, a random start of the search for sigma_1 covered D in 0.91: some took sigma_2.
+        assert sum(hits) / len(hits) >= (0.88 if factors else 0.92), name
 
 
 @pytest.mark.parametrize("factors", [True, False])

@@ -54,6 +54,8 @@ class Squares:
     found: tuple[Square, Square, Square] = (Square(0.0), Square(0.0), Square(0.0))
     sigma: float | None = None
     """sigma_1 of the whole block, where it is known."""
+    start: Tensor | None = None
+    """The leading one of the directions, on the other node, that the first probes were sent to."""
 
     def add(self, node: str, total: Tensor, tensor: Tensor, exact: bool) -> None:
         """Images (k, d) of k more probes, or of all unit vectors (exact)."""
@@ -62,6 +64,8 @@ class Squares:
             first, second, third = (Square(float(part.sum())) for part in parts)
             self.sigma = _spectral_norm(total, symmetric=False)
         else:
+            if self.start is None:
+                self.start = _leading_row(total)
             first, second, third = (
                 Square.of({node: torch.cat([before.samples[node], part]) if before.samples else part})
                 for before, part in zip(self.found, parts, strict=True)
@@ -108,18 +112,24 @@ def metrics_from_products(
             found |= {pair: images[v][k] for k, (pair, _, _, v) in enumerate(here)}
         return found
 
-    starts = {
-        p: torch.randn(operator.sizes[p[1]], generator=generator, device="cpu").to(operator.device)
-        for p in pairs
-        if squares[p].sigma is None
-    }
+    # Transposed, each from where the probes of w went on v: a random start may take sigma_2 for sigma_1.
+    starts = {(w, v): start for (v, w), s in squares.items() if s.sigma is None and (start := s.start) is not None}
     leading = leading_singular_values(products, starts, TOLERANCE if error is None else error / 4, 40)
     found = {}
     for p in pairs:
-        sigma, last = squares[p].sigma, leading.get(p)
+        sigma, last = squares[p].sigma, leading.get((p[1], p[0]))
         value, uncertain, steps = (sigma or 0.0, 0.0, 0) if last is None else (last.value, last.error, last.steps)
         found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
     return pair_metrics(found, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")
+
+
+def _leading_row(images: Tensor) -> Tensor:
+    """The leading right singular vector of images (k, d), up to a factor; any vector of images that are zero or not
+    finite."""
+    if not images.isfinite().all() or not images.any():
+        return torch.ones_like(images[0])
+    _, vectors = torch.linalg.eigh(images @ images.mT)
+    return vectors[:, -1] @ images
 
 
 def _directions(
