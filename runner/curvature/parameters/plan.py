@@ -20,7 +20,7 @@ FEW, STEP = 2, 4
 """Examples of the smallest product that is measured, and by how many times the next ones are larger."""
 FAR = 3
 """Memory of a process over that of its tensors while they are watched: records lie between freed blocks."""
-UNSEEN = 2.2
+UNSEEN = 2.4
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
 are not given back (measured for products of a convnet: 1.5 to 2.4)."""
 VECTORS = 6
