@@ -31,25 +31,17 @@ REASONS = {
         "4f42d98, called in one process with this engine (every ordered pair, weights with gradients) took 84 and "
         "144 times as long. Half of our time are products of 64 x 64 matrices, 32 at a time, at 55 Gflop/s."
     ),
-    "ResNet-18 ReLU, B = 32: R and D": (
-        "By parts: Gauss-Newton factors 0.26 s, guards 0.23 (8 forward passes; the published way has none), the "
-        "tensor part shown to be zero 0.09, sigma_1 0.06, the perturbed network 0.05. Beside other work "
-        "on the machine 80.5 was measured: that slows the published way more."
-    ),
     "of all pairs": (
-        "By parts, of 0.1 s for R: products with the tensor part and their squares 59 %, of which LayerNorm's "
-        "second derivative is a fifth; factors 7 %, guards 6 %, the tensor part's rows that are zero 5 %. The "
-        "published way is bound by the overhead of small operations: on an idle machine it takes 0.49 s for R, "
-        "beside other work 0.65 to 0.79, and ours 0.10 and 0.11, so that earlier pages had 5.6 to 7.3 for R."
+        "By parts, of 0.19 s for R and D: backward passes of products with the tensor part 105 ms, at 80 Gflop/s; "
+        "their graphs 21, sigma_1 of the Gauss-Newton parts 18, eigenvalues of small matrices 7. Derivatives of "
+        "LayerNorm and SiLU of our own (two thirds and a third of torch's time, alone) saved nothing here. The "
+        "published way is bound by the overhead of small operations: beside other work it loses more than ours."
     ),
     "step of MLP": (
         "By parts, medians on an idle thread: products 23.8 ms; LayerNorm, ReLU, biases and their sums 2.2; update"
         " of 3.2 million weights 2.1 (63 MB through the memory); norm of the gradient 0.6, scaling it where it is "
         "clipped 0.5; reading the batch 0.5. The least of 40 each come to 1.15. Clipping and updating in one pass "
         "would save 0.5 ms and change the last bits of every training that is stored."
-    ),
-    "32 MiB: convnet, hessian": (
-        "Runs of three processes each gave 1.16 and 1.22; at larger budgets the Hessian's peaks stay below 0.82."
     ),
     "step of ResNet": (
         "Max-pooling and its gradient, alone, take 8 ms, 18 before they took the kernel over channels. By an earlier "

@@ -306,7 +306,7 @@ class ParameterOperator(SymmetricOperator):
             raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error
         v = torch.ones(self.shape[0], dtype=self.dtype, device=self.device)
 
-        def needs(keep: bool) -> Need:
+        def needs(keep: bool, room: float) -> Need:
             def measure(piece: Batch) -> Course:
                 graph = self._new_graph((0, 0), piece, keep)
                 graph.mode = self._mode(few, keep)
@@ -314,8 +314,8 @@ class ParameterOperator(SymmetricOperator):
                 return course(make, lambda: graph.product(self._split(v, self.nodes), list(self._leaves)))
 
             if rows.count(few) == counts[0]:  # it cannot be cut
-                return Need(lambda size: few, measure, counts[0])
-            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0])
+                return Need(lambda size: few, measure, counts[0], room)
+            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0], room)
 
         vectors = VECTORS * self.shape[0] * self.dtype.itemsize
         return plan(needs, counts, vectors, budget)

@@ -20,9 +20,9 @@ FEW, STEP = 2, 4
 """Examples of the smallest product that is measured, and by how many times the next ones are larger."""
 FAR = 3
 """Memory of a process over that of its tensors while they are watched: records lie between freed blocks."""
-UNSEEN = 2.4
+UNSEEN = 2.5
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
-are not given back (measured for products of a convnet: 1.5 to 2.4)."""
+are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty processes, 2.4 in the middle)."""
 VECTORS = 6
 """Vectors of all parameters beside a product's own: the direction, the sum over pieces, the result, and three that
 checks and iterations hold."""
@@ -46,14 +46,17 @@ def course(graph: Callable[[], object], product: Callable[[], object]) -> Course
 class Need:
     """Bytes of a product by its number of examples. measure(piece) gives the course of a product with that piece.
 
-    least: bytes that an example takes at least.
+    least: bytes that an example takes at least. room: bytes that measuring may take, but for FEW + 1 examples.
     """
 
-    def __init__(self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int) -> None:
+    def __init__(
+        self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int, room: float = math.inf
+    ) -> None:
         self._pieces, self._measure, self.widest, self.least = pieces, measure, widest, 0.0
         self._found: dict[int, Course] = {}
-        for size in (FEW, STEP * FEW):
-            self._add(min(size, widest))
+        self._add(min(FEW, widest))
+        fitting = FEW * room / max(1, self._found[min(FEW, widest)].peak)
+        self._add(min(max(FEW + 1, int(min(STEP * FEW, fitting))), widest))
 
     def _add(self, size: int) -> None:
         if size not in self._found:
@@ -111,11 +114,11 @@ def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object], size:
     return piece
 
 
-def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, budget: int) -> Plan:
-    """The plan for batches of `counts` examples; needs(keep) measures products with and without a kept graph."""
+def plan(needs: Callable[[bool, float], Need], counts: Sequence[int], vectors: int, budget: int) -> Plan:
+    """The plan for batches of `counts` examples; needs(keep, room) measures products with and without a kept graph."""
     widest, examples = max(counts), sum(counts)
     room = (budget - vectors) / UNSEEN
-    need = needs(True)
+    need = needs(True, room)
     size = widest if need.kept(examples) <= room else 0
     if size:
         need.explore(size, room)
@@ -125,7 +128,7 @@ def plan(needs: Callable[[bool], Need], counts: Sequence[int], vectors: int, bud
         if total <= room:
             return Plan(None if size == widest else size, True, int(UNSEEN * total) + vectors)
         size //= 2
-    least, need = need.kept(2) - need.kept(1), needs(False)
+    least, need = need.kept(2) - need.kept(1), needs(False, room)
     need.least = least
     need.explore(widest, room)
     size = need.most(room)
