@@ -124,7 +124,8 @@ def _value(key: str, text: str) -> Any:
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
-    """Diagnose; exit status 0, or 1 when a part failed. Raises SettingError for mistakes."""
+    """Diagnose; exit status 0, or 1 when a part failed. Raises SettingError for mistakes, and where the function fails
+    after some snapshots: those are measured, and on the page."""
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         from runner.diagnose.all_parts import PARTS
 
@@ -157,13 +158,20 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     claim_outputs(request.outputs)
     store = Store(request.outputs, name)
 
+    ended: list[SettingError] = []
+
     def all_of_them() -> Any:
         yield first
-        yield from found
+        try:
+            yield from found
+        except SettingError as error:  # a training that broke off: what came before it gets its page
+            ended.append(error)
 
     outcome = diagnose(all_of_them(), parts, options, store, say, steps=request.steps, force=request.force)
     for line in (f"{name}: {outcome.found} parts were stored", *write(name, store.root, outcome)):
         say(line)
+    if ended:
+        raise ended[0]
     return 1 if outcome.failed else 0
 
 

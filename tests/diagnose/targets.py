@@ -40,6 +40,14 @@ def no_module():
     return "net", nn.CrossEntropyLoss(), data()
 
 
+def breaks_off():
+    """A training whose third step fails."""
+    for step, *rest in training():
+        if step == 2:
+            raise RuntimeError("the disk is full")
+        yield step, *rest
+
+
 def two_things():
     return network(), nn.CrossEntropyLoss()
 

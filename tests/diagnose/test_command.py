@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from runner import cli
+from runner.contract.schema import SettingError
 from runner.curvature import exact_blocks, stable_rank, trace_module
 from runner.diagnose.command import main
 from runner.diagnose.parts import noise_scale
@@ -155,6 +156,16 @@ def test_a_training_gives_curves(tmp_path, draws):
     assert (folder / "figures" / "training.png").is_file() and (folder / "figures" / "layers.png").is_file()
     page = (folder / "index.html").read_text()
     assert page.count("data:image/png;base64,") >= 2 and not re.search(r'(src|href)="(https?:|//)', page)
+
+
+def test_a_training_that_breaks_off_gets_the_page_of_what_came_before(tmp_path):
+    with pytest.raises(SettingError, match="the disk is full"):
+        diagnose("breaks_off", tmp_path, "parts=network")
+    folder = tmp_path / "targets-breaks_off"
+    assert set(table(folder, "scalars")["step"]) == {0, 1}
+    assert (folder / "index.html").is_file()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["diagnose", f"target={TARGETS}:breaks_off", f"outputs={tmp_path}", "parts=network"])
 
 
 def test_steps_of_a_training(tmp_path):
