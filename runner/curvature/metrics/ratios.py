@@ -12,8 +12,13 @@ from runner.curvature.metrics.samples import Pair, Square, relative_error
 
 
 class PairMetrics(NamedTuple):
-    """R, C, D, gap of a pair, how they were measured, and the norms of both parts (their sums over pairs give the
-    tables' GN-gap)."""
+    """R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
+    ||GN[v,w]||_F of a pair, each with its error (DAG paper, Definition 23, Eqs. 4, 7).
+
+    R, gauss_newton and tensor have the unit of the loss over those of the outputs of v and w; C, D and gap have none.
+    C <= 1 holds for positive semi-definite blocks alone. method: as in `inter_layer_metrics`. gauss_newton, tensor:
+    norms of both parts, whose sums over pairs give the tables' GN-gap.
+    """
 
     R: Estimate
     C: Estimate
