@@ -359,6 +359,31 @@ def test_experts_with_as_many_rows_for_one_example_more():
     assert verify(dag, dag.x, dag.y, generator=seeded()).ok
 
 
+class Sparing(nn.Module):
+    """An expert for the one example whose first feature is barely above a bound: a small step leaves it none."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.expert, self.head = nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("bound", torch.tensor(0.0))
+
+    def forward(self, t):
+        h = self.stem(t)
+        rows = (h[:, 0] > self.bound).nonzero()[:, 0]
+        return self.head(h.index_add(0, rows, torch.tanh(self.expert(h[rows]))) if len(rows) else h)
+
+
+def test_differences_whose_step_leaves_an_expert_without_examples():
+    torch.manual_seed(0)
+    module, given, target = Sparing().double().eval(), torch.randn(5, 6).double(), torch.arange(5) % 3
+    with torch.no_grad():
+        module.bound.copy_(module.stem(given)[:, 0].max() - 1e-4)
+    dag = trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "expert"])
+    assert dag.no_graph
+    found = verify(dag, dag.x, dag.y, generator=seeded())
+    assert found.ok and found.step < 1e-3, str(found)
+
+
 def test_a_wrong_product_without_a_graph_is_not_certified():
     case = hooked_case("mixture")
     dag = trace_module(case.module, case.loss, case.batch, case.nodes)

@@ -12,6 +12,7 @@ import torch
 
 from runner.curvature.certificate.causes import largest_ratio, nan_last
 from runner.curvature.certificate.regions import Decisions, crossed, decisions
+from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.matrix_free.probes import norm_of, whole_products
 from runner.curvature.matrix_free.reference import Vectors, central
 
@@ -48,9 +49,13 @@ class Differences:
         self.step = self.steps[0]
 
     def at(self, piece: int, step: float) -> Vectors:
-        if hasattr(self.reference, "difference"):
-            return self.reference.difference(self.direction, piece, step)
-        return central(lambda shift: self.reference.gradient(shift, piece), self.direction, step)
+        """NaN where the step takes the network on another way than it was traced on."""
+        try:
+            if hasattr(self.reference, "difference"):
+                return self.reference.difference(self.direction, piece, step)
+            return central(lambda shift: self.reference.gradient(shift, piece), self.direction, step)
+        except CallsChanged:
+            return {v: torch.full_like(r, torch.nan) for v, r in self.direction.items()}
 
     def best(self, piece: int, tolerance: float) -> Difference:
         """At the last good step, else the best of all steps."""
@@ -116,7 +121,10 @@ class Differences:
     def _decisions(self, piece: int, step: float) -> Decisions | None:
         shift = {v: step * r for v, r in self.direction.items()}
         with self._quiet():
-            return decisions(lambda: self.reference.gradient(shift, piece))
+            try:
+                return decisions(lambda: self.reference.gradient(shift, piece))
+            except CallsChanged:
+                return []  # another course than any
 
     def _quiet(self) -> AbstractContextManager[Any]:
         return self.reference.quiet() if hasattr(self.reference, "quiet") else nullcontext()

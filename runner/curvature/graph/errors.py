@@ -12,6 +12,10 @@ class MeasurementError(ValueError):
     """A measurement that would be wrong or cannot be made; the message names the node and the remedy."""
 
 
+class CallsChanged(MeasurementError):
+    """A module made other calls than when it was traced: its control flow depends on the data, and they have moved."""
+
+
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

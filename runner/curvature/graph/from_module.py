@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from runner.curvature.graph.compare import alike
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import MeasurementError, describe, first_not_finite
+from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module
 from runner.curvature.graph.tracing.assemble import nodes_of
@@ -65,7 +65,7 @@ class TracedDag(Dag):
         found = self.replay.values(x, self.point, perturbation or {})
         missing = [name for name in self.order if name not in found]
         if missing:
-            raise MeasurementError(f"nodes {missing}: the module did not call them on this batch; trace it again")
+            raise CallsChanged(f"nodes {missing}: the module did not call them on this batch; trace it again")
         return {name: found[name] for name in (INPUT, *self.order)}
 
     def to(self, dtype: torch.dtype) -> TracedDag:

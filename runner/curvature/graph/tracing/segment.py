@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_unflatten
 
 from runner.curvature.graph.dag import INPUT
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
 from runner.curvature.graph.tracing.record import Leaf, Point, Shapes, Traced
@@ -116,7 +116,7 @@ class Replay(nn.Module):
         else:
             if plan.point.call is None and not waiting:
                 return plan.point.take(result)
-        raise MeasurementError(
+        raise CallsChanged(
             f"node {plan.point.name!r}: the module made other calls than when it was traced (its control flow depends "
             "on the data, or it was changed since): trace it again, or measure fewer nodes"
         )
