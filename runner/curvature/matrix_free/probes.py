@@ -45,6 +45,16 @@ def rademacher(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gene
     return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
 
 
+def on_sphere(shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
+    """Rows (k, d), each uniform on the sphere of radius sqrt(d): E[z z^T] = I, as of signs, and about their variance.
+
+    Few signs can agree up to a factor on the two components that carry a block (of twelve, once in 2,048 times): all
+    samples are then equal, and wrong. These never agree.
+    """
+    z = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    return (z * (shape[1] ** 0.5 / z.norm(dim=1, keepdim=True))).to(dtype)
+
+
 def own_stream(generator: torch.Generator | None) -> torch.Generator:
     """The generator, or one that torch's global one seeds: a measurement that leaves the global one as it was must not
     give the same probes to the next."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.estimators import rademacher
+from runner.curvature.matrix_free.probes import on_sphere, rademacher
 from runner.curvature.metrics.factors import OutputFactors
 from runner.curvature.metrics.golub_kahan import Leading, Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
@@ -144,9 +144,13 @@ class FactorMetrics:
         """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
         hold what is known exactly under the later ones: those replace the first, which knew nothing."""
         for w in nodes:
-            z = rademacher((count, self.tensor.sizes[w]), self.tensor.dtype, self.generator).to(self.tensor.device)
+            if not first and self.tensor.sizes[w] <= count:
+                self._spaces.add(w, list(torch.eye(self.tensor.sizes[w]).to(self._spaces.basis[w])), worth=1e-6)
+            if self._spaces.complete(w):
+                continue
+            z = self._probes(w, count)
             images = self.tensor.apply({w: z})
-            self.products[w] += count
+            self.products[w] += len(z)
             known = None if first else spaces.basis[w]
             for pair in bent:
                 if w in pair:
@@ -159,6 +163,14 @@ class FactorMetrics:
                 spaces.know(w, z, self._add_gauss_newton(w, z, images))
             else:
                 self._deflated.add(w)
+
+    def _probes(self, w: str, count: int) -> Tensor:
+        """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no more than probes."""
+        shape = count, self.tensor.sizes[w]
+        if shape[1] <= count:
+            return shape[1] ** 0.5 * torch.eye(shape[1], dtype=self.tensor.dtype, device=self.tensor.device)
+        drawn = rademacher if self.estimator == 1 else on_sphere
+        return drawn(shape, self.tensor.dtype, self.generator).to(self.tensor.device)
 
     def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
