@@ -24,8 +24,6 @@ from runner.curvature.metrics.measure import SWEPT, WITHOUT_FACTORS, exact_price
 from runner.curvature.metrics.tensor_part import TensorPart
 from runner.diagnose.problem import Problem
 
-ESTIMATOR = 2
-"""Of inter_layer_metrics, whose probes are counted."""
 ROWS, ELEMENTS = 512, 1 << 21
 """Examples at once when the derivatives of a node are timed, and numbers that they may take."""
 CALLS, DIRECTIONS, PAIR_SECONDS = 5, 8, 3e-3
@@ -133,7 +131,7 @@ class Layers:
         tensor = TensorPart(dag, dag.x, dag.y, network, network.moving, problem.options.memory)
         curved = tensor.curved_nodes(problem.generator("price"))
         count, total = len(dag.order), sum(self.sizes[v] for v in dag.order)
-        each = PROBES[ESTIMATOR] + SWEPT
+        each = PROBES + SWEPT
         by_factors = 2 * self.outputs * network.moving + (3 * network.moving * count * each if curved else 0)
         operations, seconds, exact_bytes = self.routing
         if curved and operations <= by_factors:

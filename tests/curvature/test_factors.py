@@ -291,7 +291,7 @@ def test_estimator_1_repeats_stored_results(no_exact_blocks):
     assert found.R[:2] == pytest.approx((0.017650122814402647, 0.0012171835857230804), rel=1e-9)
     assert found.D[:2] == pytest.approx((2.9666912219740196, 0.40983588085285194), rel=1e-9)
     assert found.tensor[:2] == pytest.approx((0.01392070657807376, 0.0010236830336343603), rel=1e-9)
-    with pytest.raises(ValueError, match="estimator must be one of"):
+    with pytest.raises(ValueError, match="estimator must be 1 or 2"):
         inter_layer_metrics(dag, x, y, estimator=3)
 
 

@@ -23,17 +23,11 @@ from runner.curvature.metrics.samples import (
 from runner.curvature.metrics.subspaces import SharedSubspaces
 from runner.curvature.metrics.tensor_part import TensorPart
 
-PROBES = {1: 8, 2: 12}
-"""Probes on each node to begin with, by estimator."""
-NORM_PROBES = 8
-"""The same where no D is asked for: of R and the gap, half the squared error of 30 probes for each pair."""
+PROBES = 8
+"""On each node to begin with. Root mean square errors of R and D over seeds: 2.3 and 4.3 % in an MLP of width 256, 1.6
+and 4.0 % in ResNet-18, where 30 probes and 20 power steps for each pair leave 3.5 and 4.6, 1.8 and 5.3 %."""
 MAX_STEPS = 40
 START = 0.3
-
-
-def first_probes(estimator: int, ranks: bool) -> int:
-    """Probes on each node to begin with. ranks: whether D is wanted: its singular vectors are sought in their span."""
-    return PROBES[estimator] if ranks else min(NORM_PROBES, PROBES[estimator])
 
 
 class FactorMetrics:
@@ -71,7 +65,7 @@ class FactorMetrics:
         if bent:
             spaces = self._spaces
             nodes = list(dict.fromkeys(u for pair in bent for u in pair))
-            self._sample(nodes, first_probes(self.estimator, self.ranks), bent, spaces, first=True)
+            self._sample(nodes, PROBES, bent, spaces, first=True)
             if self.ranks:
                 self._add_gauss_newton_vectors(bent, plain)
                 improve = spaces.leading if self.estimator == 1 else spaces.sweeps
@@ -174,7 +168,7 @@ class FactorMetrics:
 
     def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
-        count = first_probes(self.estimator, self.ranks)
+        count = PROBES
         while self.error is not None and (missing := self._missing(leading)):
             self._sample(missing, count, bent, spaces)
             count *= 2

@@ -6,7 +6,7 @@ measured nodes, P = n (n+1)/2 pairs, K outputs:
     usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
     factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
                    tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
-    products       where it is not: 3 F 12 n more for R, C and gap: 12 probes on each node, each of which serves all
+    products       where it is not: 3 F 8 n more for R, C and gap: 8 probes on each node, each of which serves all
                    pairs of its row and column; for D again about 3 F 14 n: sweeps over the nodes, in which all pairs
                    take half a step of a block Krylov iteration together (subspaces.py)
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
@@ -36,7 +36,7 @@ from runner.curvature.graph.state import differentiable_copy, require_dag, requi
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.probes import own_stream
 from runner.curvature.metrics.by_blocks import metrics_from_blocks, metrics_from_products
-from runner.curvature.metrics.by_factors import PROBES, first_probes, metrics_from_factors
+from runner.curvature.metrics.by_factors import PROBES, metrics_from_factors
 from runner.curvature.metrics.factors import OutputFactors, Perturbed
 from runner.curvature.metrics.ratios import PairMetrics
 from runner.curvature.metrics.samples import MOST_PROBES, Pair
@@ -68,7 +68,7 @@ def inter_layer_metrics(
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: 12 probes a node, 8 without D); a value that would need more than 4096 probes comes with the error it has.
+    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
     than half of the cost of smooth networks.
     memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
@@ -88,8 +88,8 @@ def inter_layer_metrics(
     """
     if relative_error is not None and not relative_error > 0:
         raise ValueError(f"relative_error must be positive, got {relative_error}")
-    if estimator not in PROBES:
-        raise ValueError(f"estimator must be one of {sorted(PROBES)}, got {estimator!r}")
+    if estimator not in (1, 2):
+        raise ValueError(f"estimator must be 1 or 2, got {estimator!r}")
     require_dag(dag)
     names, asked = _asked(dag, nodes, pairs)
     require_tensors(x=x, y=y)
@@ -122,8 +122,7 @@ def _measured(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    few = first_probes(estimator, ranks)
-    probes = few if relative_error is None else max(few, min(MOST_PROBES, math.ceil(3e-3 / relative_error**2)))
+    probes = PROBES if relative_error is None else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / relative_error**2)))
     network = Perturbed.of(dag, x, names, evaluation.in_place)
     if estimator == 1:
         operations, more = network.operations, 3 * len(asked)

@@ -20,7 +20,7 @@ from runner.curvature.metrics.factors import Perturbed
 
 Products = dict[str, Tensor]
 
-COPIES, FEW, FORMERLY = 12, 4, 16
+COPIES, FEW, FORMERLY = 8, 4, 16
 ENOUGH = 4e8
 """Forward operations that keep one thread busy: smaller networks take up to COPIES directions at once, which are the
 probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones take FEW, so that a convolution reads
