@@ -4,9 +4,8 @@ The published way (published.py) runs all of its probes and steps for the MLP, a
 of a pair are alike. Operation counts stand in runner/curvature/metrics/measure.py; those of both ways are counted.
 
 The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over the pairs and some
-seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of a
-minute (SiLU: 0.8 % asked for). The
-published way's are those of the engine's estimators with the same 30 probes and 20 steps.
+seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of a minute (SiLU: 0.8 %
+asked for). The published way's are those of the engine's estimators with the same 30 probes and 20 steps.
 
 Run: python -m tests.bench.bench_inter_layer [--quick] [NAME ...]
 """
