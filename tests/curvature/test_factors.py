@@ -148,7 +148,7 @@ def wide(activation: nn.Module) -> tuple[Dag, Tensor, Tensor]:
     return dag, 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
 
 
-@pytest.mark.parametrize(("ranks", "factors"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("ranks", "factors"), [(True, True), (False, True), (True, False), (False, False)])
 def test_errors_cover(no_exact_blocks, monkeypatch, ranks, factors):
     monkeypatch.setattr(measure, "_too_many_outputs", lambda *_: not factors)
     dag, x, y = wide(nn.SiLU())

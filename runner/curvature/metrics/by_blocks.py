@@ -80,12 +80,14 @@ def metrics_from_products(
     probes: int,
     error: float | None,
     generator: torch.Generator | None,
+    ranks: bool = True,
 ) -> dict[Pair, PairMetrics]:
     """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors and networks without a graph.
 
     GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
     with no more components than probes are multiplied with all unit vectors, which makes them exact; the others take
-    twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn.
+    twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn. ranks=False leaves D
+    out.
     """
     pairs = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))
     sides = {(v, w): v if operator.sizes[v] <= min(probes, operator.sizes[w] - 1) else w for v, w in pairs}
@@ -113,12 +115,14 @@ def metrics_from_products(
         return found
 
     # Transposed, each from where the probes of w went on v: a random start may take sigma_2 for sigma_1.
-    starts = {(w, v): start for (v, w), s in squares.items() if s.sigma is None and (start := s.start) is not None}
+    open_pairs = [p for p in pairs if ranks and squares[p].sigma is None]
+    starts = {(w, v): start for v, w in open_pairs if (start := squares[v, w].start) is not None}
     leading = leading_singular_values(products, starts, TOLERANCE if error is None else error / 4, 40)
     found = {}
     for p in pairs:
-        sigma, last = squares[p].sigma, leading.get((p[1], p[0]))
-        value, uncertain, steps = (sigma or 0.0, 0.0, 0) if last is None else (last.value, last.error, last.steps)
+        sigma, last = squares[p].sigma if ranks else None, leading.get((p[1], p[0]))
+        known = math.nan if sigma is None else sigma
+        value, uncertain, steps = (known, 0.0, 0) if last is None else (last.value, last.error, last.steps)
         found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
     return pair_metrics(found, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")
 

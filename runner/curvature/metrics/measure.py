@@ -118,7 +118,7 @@ def _measured(
         network = Perturbed.of_whole(dag, x, names)
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget)
         tensor = TensorPart(dag, x, operator.y, network, math.inf, memory_budget)
-        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator)
+        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator, ranks)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
@@ -143,7 +143,7 @@ def _measured(
         if price < math.inf:
             return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
-        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator)
+        return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator, ranks)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
 
