@@ -384,6 +384,15 @@ def test_differences_whose_step_leaves_an_expert_without_examples():
     assert found.ok and found.step < 1e-3, str(found)
 
 
+def test_values_that_are_not_finite_have_one_line_without_a_graph():
+    case = hooked_case("mixture")
+    dag = trace_module(case.module, case.loss, case.batch, case.nodes)
+    with torch.no_grad():
+        case.module.stem.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"no derivatives there|did not call"):
+        inter_layer_metrics(dag, dag.x, dag.y)
+
+
 def test_a_wrong_product_without_a_graph_is_not_certified():
     case = hooked_case("mixture")
     dag = trace_module(case.module, case.loss, case.batch, case.nodes)

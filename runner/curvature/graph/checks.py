@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.compare import alike, tolerance
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite
+from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.graph.state import measuring, reachable, require_tensors
@@ -74,9 +74,8 @@ def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
             raise
         except Exception as error:
             raise batch_failure([x], [y], error) from error
-        for name in dag.order:
-            if not alike(again[name], values[name]) and not first_not_finite(values):
-                raise MeasurementError(f"node {name!r} is not deterministic: two evaluations of the same input differ")
+        if not first_not_finite(values):
+            _require_deterministic(dag, values, again)
         output = values[dag.output]
         targets = dag.loss.targets(output, y)
         if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(values):
@@ -114,7 +113,7 @@ def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
         evaluation = evaluate(dag, x)
         bad = first_not_finite(evaluation.values)
         if bad and finite:
-            raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+            raise no_derivatives(bad)
         if not bad and set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw
             check_examples(dag, x, evaluation.values)
     return evaluation
@@ -175,29 +174,25 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
 # ------------------------------------------------------------------ the examples
 
 
-def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor] | None = None) -> None:
+def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor]) -> None:
     """Raises ValueError when an example's outputs depend on the rest of the batch, or two evaluations differ.
 
-    values: of the batch, where they are known. Each example must give the same outputs in another order between other
+    values: of the batch. Each example must give the same outputs in another order between other
     inputs, in half of the batch, and with one other: a recurrent network over dimension 0 leaves the first examples
     alone, BatchNorm equal halves, and what a statistic of the batch decides stays as it is in most large batches.
     About two passes of the batch. Whether a function is random is asked where these differ.
     """
     with torch.no_grad():
-        first = dag.forward(x) if values is None else values
         try:
             for trial in _trials(x, dag.packed):
-                _compare_examples(dag, first, trial)
+                _compare_examples(dag, values, trial)
         except MeasurementError:
-            _require_deterministic(dag, x)
+            _require_deterministic(dag, dag.forward(x), dag.forward(x))
             raise
 
 
-def _require_deterministic(dag: Dag, x: Tensor) -> None:
-    try:
-        first, second = dag.forward(x), dag.forward(x)
-    except MeasurementError:
-        return  # the first error says more
+def _require_deterministic(dag: Dag, first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    """Raises ValueError when two evaluations of the same input differ."""
     for name in dag.order:
         if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
             raise MeasurementError(

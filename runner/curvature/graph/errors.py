@@ -16,6 +16,11 @@ class CallsChanged(MeasurementError):
     """A module made other calls than when it was traced: its control flow depends on the data, and they have moved."""
 
 
+def no_derivatives(bad: str) -> MeasurementError:
+    """Of values that are not finite; bad: as first_not_finite says it."""
+    return MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+
+
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from runner.curvature.graph.compare import alike
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite
+from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module
 from runner.curvature.graph.tracing.assemble import nodes_of
@@ -203,7 +203,7 @@ def _check_rows(replay: Replay, output: Point) -> None:
             with contextlib.suppress(Exception):  # two examples may be too few for the module
                 few = replay.values(replay.rows(2), output, {})
     if bad := first_not_finite(one):
-        raise MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+        raise no_derivatives(bad)
     for name, value in one.items():
         other = more.get(name)
         mixed = other is None or not alike(other[:n], value) or not alike(other[n:], value[:1])

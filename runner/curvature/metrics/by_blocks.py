@@ -52,8 +52,8 @@ class Squares:
     """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with directions on a node."""
 
     found: tuple[Square, Square, Square] = (Square(0.0), Square(0.0), Square(0.0))
-    sigma: float | None = None
-    """sigma_1 of the whole block, where it is known."""
+    sigma: float = math.nan
+    """sigma_1 of the whole block; NaN where it is not known."""
     start: Tensor | None = None
     """The leading one of the directions, on the other node, that the first probes were sent to."""
 
@@ -115,13 +115,13 @@ def metrics_from_products(
         return found
 
     # Transposed, each from where the probes of w went on v: a random start may take sigma_2 for sigma_1.
-    open_pairs = [p for p in pairs if ranks and squares[p].sigma is None]
+    open_pairs = [p for p in pairs if ranks and math.isnan(squares[p].sigma)]
     starts = {(w, v): start for v, w in open_pairs if (start := squares[v, w].start) is not None}
     leading = leading_singular_values(products, starts, TOLERANCE if error is None else error / 4, 40)
     found = {}
     for p in pairs:
-        sigma, last = squares[p].sigma if ranks else None, leading.get((p[1], p[0]))
-        known = math.nan if sigma is None else sigma
+        last = leading.get((p[1], p[0]))
+        known = squares[p].sigma if ranks else math.nan
         value, uncertain, steps = (known, 0.0, 0) if last is None else (last.value, last.error, last.steps)
         found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
     return pair_metrics(found, list(asked), 1.0, float(torch.finfo(operator.dtype).eps), "products")

@@ -138,9 +138,9 @@ class FactorMetrics:
         """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
         hold what is known exactly under the later ones: those replace the first, which knew nothing."""
         for w in nodes:
-            if not first and self.tensor.sizes[w] <= count:
-                self._spaces.add(w, list(torch.eye(self.tensor.sizes[w]).to(self._spaces.basis[w])), worth=1e-6)
-            if self._spaces.complete(w):
+            if not first and self.tensor.sizes[w] <= count:  # what is missing of the whole space costs no more
+                spaces.add(w, list(torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])), worth=1e-6)
+            if spaces.complete(w):
                 continue
             z = self._probes(w, count)
             images = self.tensor.apply({w: z})

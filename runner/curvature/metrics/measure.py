@@ -15,8 +15,8 @@ A product counts 3 F at most: a tangent pass, from its node up, and two for the 
 Convolutions are linear maps here (graph/convolutions.py): torch's own second derivative adds one F for the weights.
 Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
 
-ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 310 F. MLP with L = 6, width
-256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 470 F = 12 Gflop, exact
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 260 F. MLP with L = 6, width
+256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 400 F = 10 Gflop, exact
 blocks 36 Gflop in large ones, at the rate of a large matrix product.
 """
 
@@ -31,7 +31,7 @@ from torch import Tensor
 from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
 from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, no_derivatives
 from runner.curvature.graph.state import differentiable_copy, require_dag, require_tensors, undisturbed
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.probes import own_stream
@@ -115,8 +115,10 @@ def _measured(
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
     if dag.no_graph:
-        network = Perturbed.of_whole(dag, x, names)
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget)
+        if operator.reason:
+            raise no_derivatives(operator.reason)
+        network = Perturbed.of_whole(dag, x, names)
         tensor = TensorPart(dag, x, operator.y, network, math.inf, memory_budget)
         return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator, ranks)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
