@@ -246,6 +246,19 @@ def test_pairs_in_either_order_and_the_same_seed():
     assert other["a", "c"].R.value == pytest.approx(one["c", "a"].R.value)
 
 
+@pytest.mark.parametrize("error", [None, 0.05])
+def test_a_pair_and_its_transpose_may_both_be_asked_for(no_exact_blocks, error):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(60, 60), nn.Tanh()), nn.Sequential(nn.Linear(60, 60), nn.Tanh())]
+    dag = Dag.from_sequential([*layers, nn.Linear(60, 60), nn.Tanh(), nn.Linear(60, 3)])
+    x, y = torch.randn(3, 60), torch.tensor([0, 1, 2])
+    pairs = [("1", "0"), ("0", "1")]
+    there, back = inter_layer_metrics(dag, x, y, pairs=pairs, relative_error=error, ranks=False).values()
+    for name in ("R", "C", "gap"):
+        assert getattr(there, name).value == pytest.approx(getattr(back, name).value, rel=1e-6)
+    assert there.R.error > 0
+
+
 def test_mistakes_say_what_to_do():
     case = make("chain")
     with pytest.raises(ValueError, match="unknown nodes"):

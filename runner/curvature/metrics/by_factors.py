@@ -145,18 +145,17 @@ class FactorMetrics:
             z = self._probes(w, count)
             images = self.tensor.apply({w: z})
             self.products[w] += len(z)
-            known = None if first else spaces.basis[w]
-            for pair in bent:
-                if w in pair:
-                    v = pair[0] if pair[1] == w else pair[1]
-                    exact = None if known is None else (known, spaces.images[w][v])
-                    samples = squares_of_probes(self.factors, self.weights, (v, w), z, images[v], exact)
-                    for kept, new in zip(self._samples.setdefault(pair, ({}, {})), samples, strict=True):
-                        kept[w] = torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
-            if first:
-                spaces.know(w, z, self._add_gauss_newton(w, z, images))
-            else:
+            known = None if first else (spaces.basis[w], spaces.images[w])
+            partners = {pair: pair[0] if pair[1] == w else pair[1] for pair in bent if w in pair}
+            others = dict.fromkeys(partners.values())
+            squares = squares_of_probes(self.factors, self.weights, w, others, z, images, known)
+            for pair, v in partners.items():
+                for kept, new in zip(self._samples.setdefault(pair, ({}, {})), squares[v], strict=True):
+                    kept[w] = torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
+            if not first:
                 self._deflated.add(w)
+            elif self.ranks or self.error is not None or len(z) == self.tensor.sizes[w]:
+                spaces.know(w, z, self._add_gauss_newton(w, z, images))
 
     def _probes(self, w: str, count: int) -> Tensor:
         """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no more than probes."""

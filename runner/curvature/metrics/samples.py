@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -33,46 +33,55 @@ class Square:
         return Square(max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples)
 
 
+Known = tuple[Tensor, Mapping[str, Tensor]]
+"""Orthonormal directions Q on a node, (r, d_w), with H[v,w] Q of every v, (r, d_v)."""
+
+
 def squares_of_probes(
     factors: OutputFactors,
     weights: tuple[float, float],
-    pair: Pair,
+    w: str,
+    others: Iterable[str],
     probes: Tensor,
-    images: Tensor,
-    known: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor]:
-    """Samples of ||H[v,w]||^2 and ||T[v,w]||^2 from probes z on w, (m, d_w), with images T[v,w] z, (m, d_v).
+    images: Mapping[str, Tensor],
+    known: Known | None,
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """v -> samples of ||H[v,w]||^2 and ||T[v,w]||^2 for v in `others`, from probes z on w, (m, d_w), with images
+    T[v,w] z, (m, d_v).
 
-    H = g GN + t T with weights (g, t); known: orthonormal directions Q on w, (r, d_w), with H Q, (r, d_v). With
-    z' = z - Q Q^T z and GN known exactly,
+    H = g GN + t T with weights (g, t). With z' = z - Q Q^T z and GN known exactly,
 
         ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
 
-    so that only the tensor part outside Q is left to chance.
+    so that only the tensor part outside the known directions Q is left to chance.
     """
-    v, w = pair
     g, t = weights
 
-    def smooth(r: Tensor) -> Tensor:
-        return (
-            torch.zeros(len(r), images.shape[1]).to(images).double()
-            if factors.zero
-            else (g * factors.pair(v, w, r).double())
-        )
+    def smooth(r: Tensor) -> dict[str, Tensor]:
+        if factors.zero:
+            return {v: torch.zeros(len(r), images[v].shape[1]).to(images[v]).double() for v in images}
+        return {v: g * image.double() for v, image in factors.apply({w: r}).items()}
 
-    z, image = probes.double(), t * images.double()
-    exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
+    z = probes.double()
     if known is not None:
         q, hq = known
         gq = smooth(q)
-        tq = hq - gq
         components = z @ q.mT
-        z, image = z - components @ q, image - components @ tq
-        exact_total += float(hq.square().sum() - gq.square().sum())
-        exact_tensor = float(tq.square().sum())
-    curved = image.square().sum(1)
-    cross = 2 * (smooth(z) * image).sum(1)
-    return exact_total + cross + curved, exact_tensor + curved
+        z = z - components @ q
+    gz = smooth(z)
+    samples = {}
+    for v in others:
+        image = t * images[v].double()
+        exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
+        if known is not None:
+            tq = hq[v] - gq[v]
+            image = image - components @ tq
+            exact_total += float(hq[v].square().sum() - gq[v].square().sum())
+            exact_tensor = float(tq.square().sum())
+        curved = image.square().sum(1)
+        cross = 2 * (gz[v] * image).sum(1)
+        samples[v] = exact_total + cross + curved, exact_tensor + curved
+    return samples
 
 
 def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
