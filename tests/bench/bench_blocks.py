@@ -50,14 +50,17 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
             continue
         dag, names = network(depth)
         split = split_blocks(dag, x, y, names)
-        expected, first = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))
+        expected = published_blocks(dag, x, y, names)
         error = max(
             float((found - truth).norm() / truth.norm())
             for p, both in expected.items()
             for found, truth in zip((split.total[p], split.gauss_newton[p]), both, strict=True)
         )
-        (ours,) = in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=9)
-        theirs = (first, seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))[1])
+        ours: tuple[float, ...] = ()
+        theirs: tuple[float, ...] = ()
+        for _ in range(1 if quick else 3):  # in turns: the machine is not equally fast in every second
+            ours += in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5)[0]
+            theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))[1],)
         count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
         counted = operations(lambda d=dag, n=names: published_blocks(d, x, y, n))
         for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
