@@ -58,7 +58,7 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         )
         ours: tuple[float, ...] = ()
         theirs: tuple[float, ...] = ()
-        for _ in range(1 if quick else 3):  # in turns: the machine is not equally fast in every second
+        for _ in range(1 if quick else 7):  # in turns: the machine is not equally fast in every second
             ours += in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5)[0]
             theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))[1],)
         count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
