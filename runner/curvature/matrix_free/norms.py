@@ -37,8 +37,10 @@ def frobenius_norms(
     """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over Rademacher z on w is ||H[v,w]||_F^2.
 
     All v of one w come from the same products, `probes` per w; the probes of w depend on the generator's state and on
-    w alone. error: standard error of the norm (delta method). Raises ValueError for fewer than two probes and for
-    unknown nodes.
+    w alone. error: standard error of the norm (delta method). It says too little where a node has hardly more
+    components than there are probes or fewer: probes of signs are then often the same ones, up to the sign of all.
+    `inter_layer_metrics` multiplies with every unit vector of such a node instead. Raises ValueError for fewer than two
+    probes and for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
