@@ -105,7 +105,7 @@ class ParameterDifferences:
             ends = [output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0])) for s in (1, -1)]
         tangent = (ends[0] - ends[1]) / (2 * step)
         if self.operator.samples is not None:
-            graph = self.operator._new_graph(place, piece, False)
+            graph = self.operator.graphs.new(place, piece, False)
             assert isinstance(graph, BatchFactored)  # only Fisher parts draw samples
             curved = graph.graph()[2].apply(tangent.to(self.operator.dtype)).to(tangent)
         else:

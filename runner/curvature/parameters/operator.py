@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from runner.curvature.graph.copies import deep_copy
-from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.memory import MEMORY_BUDGET
 from runner.curvature.graph.state import differentiable_copy, refuse_autocast
 from runner.curvature.graph.tracing.calls import unwrapped
 from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.parameters.batches import Batch, Batches, Place, Rows
+from runner.curvature.parameters.batches import Batch, Batches, Rows
 from runner.curvature.parameters.block import ParameterBlock
-from runner.curvature.parameters.checks import check_loss, check_modes, scalar_loss
+from runner.curvature.parameters.checks import check_loss, check_modes
 from runner.curvature.parameters.differences import ParameterDifferences
+from runner.curvature.parameters.graphs import Graphs, Part
 from runner.curvature.parameters.groups import GroupSpec, Layout, layout
-from runner.curvature.parameters.model import Loss, Model, Named, Output
-from runner.curvature.parameters.output import (
-    LossHessian,
-    OuterProducts,
-    OutputCurvature,
-    example_gradients,
-    known_loss,
-    sampled_gradients,
-)
-from runner.curvature.parameters.plan import UNSEEN, VECTORS, Course, Need, Plan, course, few_examples, plan
-from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
-
-Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
+from runner.curvature.parameters.model import Loss, Model, Named
+from runner.curvature.parameters.output import known_loss
+from runner.curvature.parameters.plan import UNSEEN, few_examples
 
 
 class ParameterOperator(SymmetricOperator):
@@ -110,11 +101,10 @@ class ParameterOperator(SymmetricOperator):
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
-        self._found_mode: Mode | None = None
-        self._graphs: dict[Place, BatchHessian | BatchFactored] = {}
+        self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed)
         refuse_autocast((self.device.type,))
-        self.planned = self._plan(memory_budget)
-        self.batches.chunk, self._keep = self.planned.chunk, self.planned.keep
+        self.planned = self.graphs.planned(self.batches, memory_budget)
+        self.batches.chunk, self.graphs.keep = self.planned.chunk, self.planned.keep
         if check:
             self._check()
 
@@ -215,11 +205,12 @@ class ParameterOperator(SymmetricOperator):
         self._check_weights()
         refuse_autocast((self.device.type,))
         with torch.inference_mode(False):
-            directions = self._split(differentiable_copy(v.detach().to(self.device, self.dtype)), sources)
+            pieces = self.graphs.split(differentiable_copy(v.detach().to(self.device, self.dtype)))
+        directions = {name: pieces[name] for g in sources for name in self.layout.members[g]}
         wanted = [name for g in targets for name in self.layout.members[g]]
         total: Named = {}
         for done, (place, batch, weight) in enumerate(self.batches.pieces()):
-            for k, image in self._graph(place, batch).product(directions, wanted).items():
+            for k, image in self.graphs.of(place, batch).product(directions, wanted).items():
                 if k in total:
                     total[k].add_(image, alpha=weight)
                 else:
@@ -232,97 +223,7 @@ class ParameterOperator(SymmetricOperator):
             for k, p in self._leaves.items()
         ])  # fmt: skip
 
-    def _split(self, v: Tensor, groups: tuple[str, ...]) -> Named:
-        names = {name for g in groups for name in self.layout.members[g]}
-        sizes = [p.numel() for p in self._leaves.values()]
-        pieces = zip(self._leaves.items(), v.split(sizes), strict=True)
-        return {k: piece.view_as(p) for (k, p), piece in pieces if k in names}
-
-    # ------------------------------------------------------------------ graphs, and the memory they take
-
-    def _graph(self, place: Place, batch: Batch) -> BatchHessian | BatchFactored:
-        if place in self._graphs:
-            return self._graphs[place]
-        graph = self._new_graph(place, batch, self._keep)
-        graph.mode = self._mode(batch, self._keep)
-        if self._keep:
-            self._graphs[place] = graph
-        return graph
-
-    def _mode(self, batch: Batch, keep: bool) -> Mode:
-        """How products are taken, found with few examples of this batch when it is asked for the first time."""
-        if keep and self.part == "hessian":
-            return "kept graph"
-        if self._found_mode is None:
-            self._found_mode = self._agreeing_mode(few_examples(self.batches.rows, batch, self._loss_of))
-        return self._found_mode
-
-    def _agreeing_mode(self, batch: Batch) -> Mode:
-        """Forward differentiation where there is one and it sees the same function: it does not stop where
-        torch.no_grad does."""
-        v = torch.randn(self.shape[0], generator=torch.Generator().manual_seed(0), device="cpu").to(
-            self.device, self.dtype
-        )
-        modes: tuple[Mode, Mode] = ("forward over reverse", "double backward")
-        found = []
-        for mode in modes:
-            graph = self._new_graph((0, 0), batch, False)
-            graph.mode = mode
-            try:
-                images = graph.product(self._split(v, self.nodes), list(self._leaves))
-            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
-                return modes[0]
-            found.append(torch.cat([images[k].flatten() for k in self._leaves]).double())
-            if graph.mode != mode:  # no forward rule: nothing to choose
-                return graph.mode
-        return modes[float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())]
-
-    def _new_graph(self, place: Place, batch: Batch, keep: bool) -> BatchHessian | BatchFactored:
-        if self.part == "hessian":
-            return BatchHessian(self.model, batch, self._leaves, keep)
-        examples = self.batches.rows.count(batch)
-
-        def curvature(output: Output, tensor: Tensor) -> OutputCurvature:
-            if self.part == "empirical_fisher":
-                return OuterProducts(example_gradients(output.value, tensor, batch[1], examples).unsqueeze(0))
-            kind = known_loss(self.loss)
-            if self.part == "fisher" and self.samples is not None and kind is not None:
-                generator = torch.Generator().manual_seed(hash((self.seed, *place)) % 2**63)
-                return OuterProducts(sampled_gradients(kind, tensor, self.samples, generator))
-            return LossHessian(output.value, tensor, batch[1])
-
-        return BatchFactored(self.model, batch, self._leaves, keep, examples, curvature)
-
-    def _plan(self, budget: int) -> Plan:
-        """What goes through the network at once, from products with few examples of the first batch."""
-        first = next(iter(self.data))
-        rows, counts = self.batches.rows, self.batches.counts
-        few = few_examples(rows, first, self._loss_of)
-        try:
-            self._loss_of(few)
-        except (RuntimeError, IndexError, TypeError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error
-        v = torch.ones(self.shape[0], dtype=self.dtype, device=self.device)
-
-        def needs(keep: bool, room: float) -> Need:
-            def measure(piece: Batch) -> Course:
-                graph = self._new_graph((0, 0), piece, keep)
-                graph.mode = self._mode(few, keep)
-                make = graph.graph if keep else lambda: None
-                return course(make, lambda: graph.product(self._split(v, self.nodes), list(self._leaves)))
-
-            if rows.count(few) == counts[0]:  # it cannot be cut
-                return Need(lambda size: few, measure, counts[0], room)
-            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0], room)
-
-        vectors = VECTORS * self.shape[0] * self.dtype.itemsize
-        return plan(needs, counts, vectors, budget)
-
-    def _loss_of(self, batch: Batch) -> Tensor:
-        with self.model.differentiable(), torch.no_grad():
-            return scalar_loss(self.model.value(self._leaves, batch))
+    # ------------------------------------------------------------------ checks
 
     def _masks_apart(self, rows: Rows) -> Rows:
         """The rows, where a square input with as many rows as there are examples is a mask for all of them: where the
@@ -337,8 +238,6 @@ class ParameterOperator(SymmetricOperator):
         except (ValueError, RuntimeError, IndexError, TypeError):
             return Rows(rows.batch_dim, (*rows.shared, *square))
         return rows
-
-    # ------------------------------------------------------------------ checks
 
     def _check(self) -> None:
         """A loss that is a mean, the same product twice, and symmetry."""
@@ -380,8 +279,8 @@ class ParameterOperator(SymmetricOperator):
         rows, chunk = self.batches.rows, self.batches.chunk
         if chunk is None:
             return batch
-        few, count = few_examples(rows, batch, self._loss_of, 8), rows.count(batch)
-        each = max(allocations(lambda: self._loss_of(few)), default=0) / rows.count(few)
+        few, count = few_examples(rows, batch, self.graphs.loss_of, 8), rows.count(batch)
+        each = max(allocations(lambda: self.graphs.loss_of(few)), default=0) / rows.count(few)
         most = max(2 * chunk, 8, int(self._budget / (UNSEEN * max(1.0, each))))
         if most >= count or rows.count(few) == count:
             return batch
