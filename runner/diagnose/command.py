@@ -180,12 +180,15 @@ def _prepare(request: Request) -> None:
     import numpy
     import torch
 
+    from runner.training.allocator import keep_freed_memory
+
     try:
         torch.zeros(1, device=request.device)
     except (RuntimeError, AssertionError) as error:
         line = str(error).splitlines()[0]
         raise SettingError(f"device: {request.device} cannot be used ({line}); this machine has cpu") from error
     torch.set_num_threads(request.threads)
+    keep_freed_memory()
     torch.manual_seed(request.seed)
     numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use the global generator
     random.seed(request.seed)

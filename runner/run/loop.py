@@ -112,7 +112,10 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
     """Tables of one cell as DataFrames, and the content of its cell.json."""
     import torch
 
+    from runner.training.allocator import keep_freed_memory
+
     torch.set_num_threads(job.threads)
+    keep_freed_memory()
     opened: list[DiskCheckpoints] = []
 
     def checkpoints(key: Mapping[str, Any]) -> DiskCheckpoints:
