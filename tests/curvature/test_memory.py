@@ -17,6 +17,7 @@ from tests.curvature.cases import make, relative_error
 MIB = 1 << 20
 
 PEAK = """
+import ctypes
 import torch
 from torch import nn
 from runner.curvature import Dag, exact_blocks, split_blocks
@@ -28,6 +29,7 @@ def status(name):
 
 def peak(measure, dag, x, y, budget):
     measure(dag, x[:1], y[:1], dag.order[-1:])  # what is loaded at first use
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # what earlier ones freed is not there for this one
     open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
     before = status("VmRSS")
     measure(dag, x, y, memory_budget=budget << 20)
@@ -51,7 +53,7 @@ def test_peaks_stay_within_the_budget():
     rows = [tuple(map(float, line.split())) for line in run.stdout.splitlines()]
     assert len(rows) == 3
     for used, budget in rows:
-        assert 0.1 * budget < used <= 1.2 * budget, (used, budget)  # less where freed memory lies there from before
+        assert 0.2 * budget < used <= 1.2 * budget, (used, budget)
 
 
 PRODUCTS = """

@@ -146,11 +146,6 @@ class OutputFactors:
         inner = inner * self.signs / self.examples
         return {v: inner @ self.rows[v] for v in self.nodes}
 
-    def pair(self, v: str, w: str, directions: Tensor) -> Tensor:
-        """F_v^T S F_w r / B of one pair: (k, d_w) -> (k, d_v)."""
-        inner = directions.to(self.rows[w]) @ self.rows[w].mT
-        return (inner * self.signs / self.examples) @ self.rows[v]
-
 
 def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
     """Columns a_k (B, K) with A_b = scale sum_k s_bk a_bk a_bk^T, signs (r, B), scale: those that are not zero."""
