@@ -6,12 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.report.sharpness import FACTORS, sharpness
+from runner.stats.variants import unmarked
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST = 12
 """Rows that a list names one by one; the rest is counted."""
+
+NAMED = 4
+"""Parts of a statement that its line names; of more it gives their number."""
+
+
+PARTS = {"holds": ("confirmed",), "fails": ("refuted", "slip"), "open": ("no power",)}
+"""Word for the parts of a statement by their verdicts; the other verdicts decide nothing."""
 
 
 def findings_text(
@@ -72,7 +80,25 @@ def statement_line(claim: Mapping[str, Any]) -> str:
     against = f", held against {claim['threshold']}" if measured and claim.get("threshold") else ""
     marks = str(claim.get("variants") or "")
     scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in marks else ""
-    return f"{text}{measured}{against}{scope}{_needed(claim)}"
+    return f"{text}{measured}{against}{scope}{_where(marks)}{_needed(claim)}"
+
+
+def _where(marks: str) -> str:
+    """Of a statement that not all parts agree on: which hold, fail and are open. Those of other seeds are in the table.
+
+    A statement that fails at one of four depths must not read as if it failed at all of them.
+    """
+    by = unmarked(marks)
+    parts = {
+        word: [name for v in verdicts for name in by.get(v, []) if "other seeds" not in name]
+        for word, verdicts in PARTS.items()
+    }
+    parts = {word: names for word, names in parts.items() if names}
+    if len(parts) < 2:
+        return ""
+    total = sum(len(names) for names in parts.values())
+    said = (f"{word}: {', '.join(n) if len(n) <= NAMED else f'{len(n)} of {total}'}" for word, n in parts.items())
+    return f" ({'; '.join(said)})"
 
 
 def number_line(row: Mapping[str, Any]) -> str:

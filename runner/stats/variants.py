@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from runner.contract.claim import Claim, Verdict
 
@@ -32,6 +33,17 @@ def marked(verdicts: Mapping[str, str]) -> str:
     for name, verdict in verdicts.items():
         by.setdefault(verdict, []).append(name)
     return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by.items())
+
+
+def unmarked(text: str) -> dict[str, list[str]]:
+    """Names by verdict from what `marked` wrote; {} for anything else."""
+    by: dict[str, list[str]] = {}
+    for part in text.split("; "):
+        verdict, colon, names = part.partition(": ")
+        if verdict not in get_args(Verdict) or not colon:
+            return {}
+        by.setdefault(verdict, []).extend(names.split(", "))
+    return by
 
 
 def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:

@@ -43,3 +43,33 @@ def test_a_statement_line_says_of_which_networks(same, word):
     (row,) = claims_table([claim]).to_dict("records")
     assert ("on the published networks" in statement_line(row)) == word
     assert ("0.908" in statement_line(row)) == word
+
+
+def test_a_statement_line_says_which_parts_hold_fail_and_are_open():
+    found = judge.bound(
+        "s",
+        {"L=6": [0.8, 1.3, 1.0], "L=8": [0.5, 0.51, 0.52], "L=10": [2.0, 2.1, 2.2]},
+        low=1.0,
+        statement="s",
+        where="",
+    )
+    (row,) = claims_table([found]).to_dict("records")
+    assert "(holds: L=10; fails: L=8; open: L=6)" in statement_line(row)
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ("confirmed: a; refuted: b (other seeds)", ""),
+        ("confirmed: a; empty: b", ""),
+        ("refuted: a, b", ""),
+        ("confirmed: a, b, c, d, e; refuted: f", " (holds: 5 of 6; fails: f)"),
+        ("confirmed: a; refuted: b; no power: c (other seeds)", " (holds: a; fails: b)"),
+        ("no verdict of ours: a; refuted: b", ""),
+        ("", ""),
+    ],
+)
+def test_parts_of_a_statement_are_named_where_they_differ(variants, said):
+    row = {"statement": "s", "verdict": "refuted", "statistic": 0.5, "threshold": "> 1", "variants": variants}
+    scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in variants else ""
+    assert statement_line(row) == f"s: 0.5, held against > 1{scope}{said}"

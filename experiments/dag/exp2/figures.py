@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from experiments.dag.exp2.claims import NAME
 from experiments.dag.protocol.figures import BARS, error_line
 from experiments.dag.protocol.looks import LOOKS
 from experiments.dag.protocol.printed import hollow, printed
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAME = "exp2_bottleneck"
 ENDS = ("init", "final")
 
 
