@@ -18,8 +18,8 @@ NAMED = 4
 """Parts of a statement that its line names; of more it gives their number."""
 
 
-PARTS = {"holds": ("confirmed",), "fails": ("refuted", "slip"), "open": ("no power",)}
-"""Word for the parts of a statement by their verdicts; the other verdicts decide nothing."""
+PARTS = {"holds": ("confirmed",), "fails": ("refuted", "slip"), "open": ("no power",), "nothing to test": ("empty",)}
+"""Word for the parts of a statement by their verdicts."""
 
 
 def findings_text(

@@ -38,8 +38,8 @@ from runner.stats.equivalence import (
     paired,
 )
 from runner.stats.intervals import NAN, Sample, seeds_for_limit
-from runner.stats.variants import gathered, marked, overall, slip, together
-from runner.stats.votes import Votes, data_sets_needed, vote_of, votes
+from runner.stats.variants import gathered, incomplete, marked, overall, slip, together
+from runner.stats.votes import Votes, data_sets_needed, one_draw, vote_of, votes
 
 __all__ = [
     "EQUIVALENCE",
@@ -56,10 +56,12 @@ __all__ = [
     "equal",
     "exact",
     "gathered",
+    "incomplete",
     "margin_of",
     "marked",
     "none_above",
     "number",
+    "one_draw",
     "overall",
     "paired",
     "slip",

@@ -49,7 +49,8 @@ def unmarked(text: str) -> dict[str, list[str]]:
 def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
     """One row from the claims of one statement under several variants: `main` decides, the others are marks.
 
-    Without `main` the variants are parts of the statement (`overall`). Raises ValueError for no claims at all.
+    Without `main` the variants are parts of the statement (`overall`). A variant whose own parts differ is marked by
+    these. Raises ValueError for no claims at all.
     """
     if not claims:
         raise ValueError("expected the claims of at least one variant, found none")
@@ -58,10 +59,31 @@ def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
     else:
         verdict = overall([c.verdict for c in claims.values()])
         chosen = next((c for c in claims.values() if c.verdict == verdict), next(iter(claims.values())))
-    marks = {name: c.verdict for name, c in claims.items()}
+    marks: dict[str, str] = {}
+    for name, c in claims.items():
+        marks |= _parts(name, c)
     needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)]
     worst = max(needed) if needed and main is None else chosen.seeds_needed
     return replace(chosen, variants=marked(marks) if len(marks) > 1 else chosen.variants, seeds_needed=worst)
+
+
+def _parts(name: str, made: Claim) -> dict[str, str]:
+    """part -> verdict of a variant; the variant alone where its parts agree."""
+    by = unmarked(made.variants)
+    if len(by) < 2:
+        return {name: made.verdict}
+    return {part if name in part else f"{name} {part}": v for v, parts in by.items() for part in parts}
+
+
+def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
+    """A claim of which some parts were not measured: open where the others hold; what fails in one of them failed."""
+    if not missing or made.verdict not in ("confirmed", "no power", "refuted"):
+        return made
+    by = unmarked(made.variants) or {made.verdict: ["measured"]}
+    marks = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(missing, "empty")
+    verdict: Verdict = "no power" if made.verdict == "confirmed" else made.verdict
+    detail = f"not measured: {', '.join(missing)}; {made.detail}"
+    return replace(made, verdict=verdict, detail=detail, variants=marked(marks))
 
 
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""One verdict from what each of several data sets shows. `runner.stats.judge` is the face."""
+"""One verdict from what each of several data sets, or draws of chance, shows. `runner.stats.judge` is the face."""
 
 from __future__ import annotations
 
@@ -62,3 +62,23 @@ def data_sets_needed(found: Mapping[int, str], rule: Votes) -> float:
 def vote_of(value: float, statement: Statement) -> str:
     """The vote of a data set whose quantity is `value`."""
     return "mute" if math.isnan(value) else "yes" if statement.holds(value) else "no"
+
+
+RARE = 0.05
+"""A printed result that fewer than one draw in twenty gives is not put down to chance."""
+
+
+def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
+    """Verdict on a printed result that was one draw of chance, from how many of ours keep it; and that in words.
+
+    refuted: the upper 95 % limit of the share (Clopper–Pearson, one-sided) lies below RARE, which takes 59 draws;
+    confirmed: the lower one above 1 − RARE; empty: no draws; no power between the two: such a draw is neither a
+    surprise nor a property.
+    """
+    from scipy.stats import binomtest
+
+    if not draws:
+        return "empty", "no draws"
+    low, high = binomtest(kept, draws).proportion_ci(0.9, method="exact")  # 5 % on either side
+    verdict: Verdict = "refuted" if high < RARE else "confirmed" if low > 1 - RARE else "no power"
+    return verdict, f"{kept} of {draws} draws keep it [{100 * low:.0f}, {100 * high:.0f} %]"

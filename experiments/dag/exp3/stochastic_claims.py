@@ -6,8 +6,8 @@ the draws say how far such a table scatters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import paired
@@ -35,50 +35,52 @@ def of_means(draws: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """One claim per statement, decided with the probes of the published table; those of its text are a mark.
-
-    The values are repetitions of the table.
-    """
+    """One claim per statement. What the paper saw in its table is decided with the probes of the published one, what it
+    says of 30 probes with 30; the other number is a mark. The values are repetitions of the table."""
     means = of_means(draws)
     enough = draws["seed"].nunique() >= judge.FEWEST_SEEDS
-    counts = [n for n in (PAPER_PROBES, TEXT_PROBES) if n in set(means["probes"])] if enough else []
+    known = set(means["probes"]) if enough else set()
     found = []
-    for name, ends in (
-        ("discrepancy at init", ENDS[:1]),
-        ("discrepancy at the end", ENDS[1:]),
-        ("below 1 %", ENDS),
-        ("overestimation", ENDS),
+    for name, rule, main in (
+        ("discrepancy at init", partial(in_one_table, checkpoint="init"), PAPER_PROBES),
+        ("discrepancy at the end", partial(in_one_table, checkpoint="final"), PAPER_PROBES),
+        ("below 1 %", partial(over_draws, reading=typical), TEXT_PROBES),
+        ("overestimation", partial(over_draws, reading=signed), PAPER_PROBES),
     ):
-        reading = signed if name == "overestimation" else largest
-        by = {f"{n} probes": judge.bound(says[name], reading(means, n, ends), over="draws") for n in counts}
-        claim = judge.together(by, main=f"{counts[0]} probes") if by else judge.claim(says[name], "no power")
-        if by and name != "overestimation":
-            claim = replace(claim, detail=f"{claim.detail}; {lucky(means, counts[0], ends, says[name].high)}")
-        found.append(claim)
+        by = {f"{n} probes": rule(says[name], means, n) for n in (PAPER_PROBES, TEXT_PROBES) if n in known}
+        found.append(judge.together(by, main=f"{main} probes") if by else judge.claim(says[name], "no power"))
     few = {c: sizes(draws, c) for c in ENDS}
     found.append(judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws"))
     found.append(judge.number(says["rate of the error"], exponents(draws) if enough else {}))
     return found
 
 
-def largest(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
-    """The largest discrepancy of the activations without sign, by draw."""
-    part = means[means["probes"] == probes].assign(size=lambda t: t["percent"].abs())
-    return {c: list(part[part["checkpoint"] == c].groupby("draw")["size"].max()) for c in ends}
+def in_one_table(says: Statement, means: pd.DataFrame, probes: int, checkpoint: str) -> Claim:
+    """A printed maximum of one table: how many draws keep it.
 
-
-def lucky(means: pd.DataFrame, probes: int, ends: tuple[str, ...], limit: float) -> str:
-    """How many draws keep the limit all the same: one table of the paper is one draw.
-
-    The paper's activations share their probes, so its largest of three is nearly that of a single activation.
+    A draw is that of one activation: the paper's share their probes, so that its largest of three is nearly that of a
+    single one. Of three activations with probes of their own fewer tables keep it; their number stands beside.
     """
-    part = means[(means["probes"] == probes) & means["checkpoint"].isin(ends)]
-    within = part.assign(within=part["percent"].abs() <= limit).groupby(["draw", "activation"])["within"].all()
-    tables = within.groupby("draw").all()
-    return (
-        f"within the limit: {tables.sum()} of {len(tables)} such tables, and {within.sum()} of {len(within)} draws of "
-        "one activation (the paper's activations share their probes)"
-    )
+    part = means[(means["probes"] == probes) & (means["checkpoint"] == checkpoint)]
+    sizes = part["percent"].abs()
+    kept = sizes <= says.high
+    verdict, text = judge.one_draw(int(kept.sum()), len(kept))
+    tables = kept.groupby(part["draw"]).all()
+    detail = f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
+    return judge.claim(says, verdict, float(sizes.mean()), detail)
+
+
+def over_draws(
+    says: Statement, means: pd.DataFrame, probes: int, reading: Callable[[pd.DataFrame, int, tuple[str, ...]], Parts]
+) -> Claim:
+    """A property of the estimator: its mean over the draws."""
+    return judge.bound(says, reading(means, probes, ENDS), over="draws")
+
+
+def typical(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
+    """The mean size of the discrepancy of one activation, by draw."""
+    part = means[means["probes"] == probes].assign(size=lambda t: t["percent"].abs())
+    return {c: list(part[part["checkpoint"] == c].groupby("draw")["size"].mean()) for c in ends}
 
 
 def signed(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:

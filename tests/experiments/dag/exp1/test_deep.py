@@ -70,7 +70,7 @@ def test_claims(paper):
     assert verdicts(paper, tables, "norms at L=32") == {"L=32 init": "refuted", "L=32 final": "refuted"}
     assert verdict(paper, tables, "rise of R") == "refuted"
     assert verdict(paper, tables, "C monotone") == "confirmed"
-    assert verdict(paper, tables, "R² of log C") == verdict(paper, tables, "R² of log C at L=32") == "confirmed"
+    assert verdict(paper, tables, "R² of C") == verdict(paper, tables, "R² of C at L=32") == "confirmed"
     assert verdict(paper, tables, "R² of log R") == "confirmed"
     assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
     assert verdict(paper, tables, "residual R is stable") == "confirmed"  # e^(−0.62) at L = 32
@@ -81,8 +81,30 @@ def test_claims(paper):
     rising = deep(plain_rate=-0.1)
     assert verdicts(paper, rising, "rise of R") == {"final": "confirmed", "init": "confirmed"}
     assert verdict(paper, rising, "C monotone") == "refuted"
+    assert verdict(paper, tables | {"distances": u_shaped(tables)}, "rise of R") == "refuted"  # L = 16 still falls
+    assert verdicts(paper, tables | {"distances": u_shaped(tables)}, "rise of R")["L=32 final"] == "confirmed"
     wavy = tables["distances"].assign(C=lambda t: 0.5 + 0.4 * (t["distance"] % 2))
-    assert verdict(paper, tables | {"distances": wavy}, "R² of log C at L=32") == "refuted"
+    assert verdict(paper, tables | {"distances": wavy}, "R² of C at L=32") == "refuted"
+
+
+def u_shaped(tables):
+    """Resonances at L = 32 that fall to d = 20 and rise from there, to less than at L/2."""
+    d = tables["distances"]
+    rising = 0.1 + 0.02 * (d["distance"] - 20).abs() * (d["distance"] > 20) + 0.1 * (20 - d["distance"]).clip(lower=0)
+    return d.assign(R=d["R"].where((d["depth"] == 16) | (d["arch"] != "plain"), rising + 1e-6 * d["seed"]))
+
+
+def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
+    never = deep()
+    never["estimates"] = never["estimates"].assign(D_smallest=1.1)
+    assert verdict(paper, never, "D below 1") == "no power"
+    e = never["estimates"]
+    once = (e["depth"] == 32) & (e["seed"] == SEEDS[0]) & (e["checkpoint"] == "final")
+    seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
+    assert verdicts(paper, seen, "D below 1")["L=32 final"] == "confirmed"
+    assert verdict(paper, seen, "D below 1") == "no power"
+    (claim,) = [c for c in paper.analyse(seen).claims() if c.name == "D below 1"]
+    assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,14 @@ def test_claims(paper):
     assert verdict(paper, few, "rank bound, example") == "confirmed"  # a theorem: networks below it do not blur it
 
 
+def test_the_deeper_network_is_a_mark_of_what_the_text_says_of_six_blocks(paper):
+    found = tables(lambda depth, d: d**0.35 if depth == 6 else 2.0)
+    assert verdict(paper, found, "C_far less sensitive") == "confirmed"
+    marks = {"L=6": "confirmed", "L=8": "refuted"}
+    assert verdicts(paper, found, "C_far less sensitive") == marks
+    assert verdict(paper, tables(lambda depth, d: 2.0), "C_far less sensitive") == "refuted"
+
+
 def test_reference_and_measured_values_meet(paper):
     scores = scorecard(paper.analyse(tables()).measured(), read_reference(reference_path("exp2_bottleneck")))
     assert len(scores) == 80 and "not measured" not in set(scores["verdict"])

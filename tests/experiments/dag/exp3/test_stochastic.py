@@ -83,10 +83,12 @@ def test_claims_follow_the_error(paper):
     def found(draws, name):
         return verdict(paper, {"draws": draws}, name)
 
-    small, large, biased = table(0.01), table(8.0), table(0.05, shift=0.1)
+    small, large, biased = table(0.01), table(800.0), table(0.05, shift=0.1)
     for name in ("discrepancy at init", "discrepancy at the end", "below 1 %"):
         assert found(small, name) == "confirmed"
         assert found(large, name) == "refuted"
+    for name in ("discrepancy at init", "discrepancy at the end"):  # a fifth or more of such draws keep the limit
+        assert found(table(2.0), name) == "no power"
     assert verdicts(paper, {"draws": large}, "discrepancy at init") == {
         "100 probes": "refuted",
         "30 probes": "refuted",
@@ -161,11 +163,19 @@ def test_end_to_end_without_a_store():
     assert tables["origin"]["initial"].tolist() == ["named"] * 9
 
 
-def test_a_refuted_limit_says_how_many_tables_as_small_as_the_papers_there_are(paper):
-    draws = table(8.0)
+def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper):
+    draws = table(800.0)
     small = (draws["draw"] == 3) & (draws["probes"] == 100)
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    (claim,) = [c for c in paper.analyse({"draws": draws}).claims() if c.name == "below 1 %"]
+    (claim,) = [c for c in paper.analyse({"draws": draws}).claims() if c.name == "discrepancy at init"]
     n = draws["draw"].nunique()
-    assert claim.verdict == "refuted" and f"within the limit: 1 of {n} such tables" in claim.detail
-    assert f"of {3 * n} draws of one activation" in claim.detail
+    assert claim.verdict == "no power" and f"3 of {3 * n} draws keep it" in claim.detail
+    assert f"1 of {n} tables" in claim.detail
+
+
+def test_what_is_said_of_30_probes_is_held_against_30_probes(paper):
+    draws = table(1.0)
+    wide = draws["probes"] == 30
+    draws.loc[wide, "gap_stochastic"] += 8 * (draws["gap_stochastic"] - draws["gap_exact"])[wide]
+    assert verdict(paper, {"draws": draws}, "below 1 %") == "refuted"
+    assert verdicts(paper, {"draws": draws}, "below 1 %")["100 probes"] == "confirmed"

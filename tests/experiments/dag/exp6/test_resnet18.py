@@ -21,7 +21,7 @@ from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
 from runner.store.tables import frame
 from runner.training.order import LoaderAugment, LoaderOrder
-from tests.experiments.dag.inter_layer_tables import SEEDS, verdict
+from tests.experiments.dag.inter_layer_tables import SEEDS, verdict, verdicts
 
 
 def generator(seed=1):
@@ -182,7 +182,7 @@ def test_every_printed_statement_has_one_row(paper):
 
 
 def test_claims(paper):
-    held, broken = tables(), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3)
+    held, broken = tables(full=True), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3, full=True)
     for name in ("C monotone", "gap of ReLU", "gap of ReLU, final", "gap of SiLU", "skips slow the decay"):
         assert verdict(paper, held, name) == "confirmed", name
         assert verdict(paper, broken, name) == "refuted", name
@@ -202,6 +202,13 @@ def test_claims(paper):
     hit = tables(decay=math.log(627) / 8)
     expected = ("refuted", "confirmed", "confirmed", "refuted")  # √627 = 25.04
     assert [verdict(paper, hit, f"decay of the {name}") for name in names] == list(expected)
+
+
+def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(paper):
+    for name in ("gap of ReLU", "gap before the head", "gap of SiLU"):
+        assert verdict(paper, tables(), name) == "no power"
+        assert verdicts(paper, tables(), name)["mid"] == "empty"
+        assert verdict(paper, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
 
 
 def test_the_gap_through_training(paper):
