@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.report.sharpness import FACTORS, sharpness
-from runner.stats.variants import unmarked
+from runner.stats.variants import NOT_MEASURED, unmarked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,13 @@ NAMED = 4
 """Parts of a statement that its line names; of more it gives their number."""
 
 
-PARTS = {"holds": ("confirmed",), "fails": ("refuted", "slip"), "open": ("no power",), "nothing to test": ("empty",)}
+PARTS = {
+    "holds": ("confirmed",),
+    "fails": ("refuted", "slip"),
+    "open": ("no power",),
+    "nothing to test": ("empty",),
+    NOT_MEASURED: (NOT_MEASURED,),
+}
 """Word for the parts of a statement by their verdicts."""
 
 

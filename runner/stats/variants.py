@@ -12,6 +12,9 @@ from typing import get_args
 
 from runner.contract.claim import Claim, Verdict
 
+NOT_MEASURED = "not measured"
+"""Mark of a part that a statement covers and a run has no values of."""
+
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a statement from those on its parts."""
@@ -40,7 +43,7 @@ def unmarked(text: str) -> dict[str, list[str]]:
     by: dict[str, list[str]] = {}
     for part in text.split("; "):
         verdict, colon, names = part.partition(": ")
-        if verdict not in get_args(Verdict) or not colon:
+        if verdict not in (*get_args(Verdict), NOT_MEASURED) or not colon:
             return {}
         by.setdefault(verdict, []).extend(names.split(", "))
     return by
@@ -80,9 +83,9 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
     if not missing or made.verdict not in ("confirmed", "no power", "refuted"):
         return made
     by = unmarked(made.variants) or {made.verdict: ["measured"]}
-    marks = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(missing, "empty")
+    marks = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(missing, NOT_MEASURED)
     verdict: Verdict = "no power" if made.verdict == "confirmed" else made.verdict
-    detail = f"not measured: {', '.join(missing)}; {made.detail}"
+    detail = f"{NOT_MEASURED}: {', '.join(missing)}; {made.detail}"
     return replace(made, verdict=verdict, detail=detail, variants=marked(marks))
 
 

@@ -63,6 +63,7 @@ def test_a_statement_line_says_which_parts_hold_fail_and_are_open():
         ("confirmed: a; refuted: b (other seeds)", ""),
         ("confirmed: a; empty: b", " (holds: a; nothing to test: b)"),
         ("confirmed: a; by construction: b", ""),
+        ("confirmed: a; not measured: b", " (holds: a; not measured: b)"),
         ("refuted: a, b", ""),
         ("confirmed: a, b, c, d, e; refuted: f", " (holds: 5 of 6; fails: f)"),
         ("confirmed: a; refuted: b; no power: c (other seeds)", " (holds: a; fails: b)"),

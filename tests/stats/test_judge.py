@@ -222,7 +222,7 @@ def test_what_was_not_measured_everywhere_is_not_confirmed():
     held, failed = (judge.exact(statement(high=1.0), {"init": v}) for v in (0.5, 2.0))
     assert judge.incomplete(held, []) == held
     found = judge.incomplete(held, ["final"])
-    assert found.verdict == "no power" and unmarked(found.variants)["empty"] == ["final"]
+    assert found.verdict == "no power" and unmarked(found.variants)["not measured"] == ["final"]
     assert found.detail.startswith("not measured: final")
     assert judge.incomplete(failed, ["final"]).verdict == "refuted"
     nothing = judge.claim(statement(high=1.0), "empty")

@@ -119,11 +119,17 @@ def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, S
     }
     final = networks[networks["checkpoint"] == "final"]
     trained = {text(k): rates(p) for k, p in plain.items() if k[2] == "final"}
+    cancels = {
+        checkpoint: judge.bound(
+            says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items() if k[2] == checkpoint}
+        )
+        for checkpoint in dict.fromkeys(k[2] for k in plain)
+    }
     return [
         judge.together(readings, main="QR"),
         judge.bound(says["positive exponent after training"], by_variant(final, "lyapunov_1")),
         judge.bound(says["decay after training"], trained),
-        judge.bound(says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items()}),
+        judge.together(cancels, main="final") if cancels else judge.bound(says["cancellation"], {}),
     ]
 
 

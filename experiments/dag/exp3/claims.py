@@ -15,7 +15,7 @@ from experiments.dag.protocol.summary import (
     seed_values,
 )
 from runner import stats
-from runner.contract.claim import Claim, Statement, decide
+from runner.contract.claim import Claim, Statement, Verdict, decide
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 
@@ -83,7 +83,7 @@ def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapp
     last = first(networks)[lambda t: t["checkpoint"] == "final"]
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(last)}
     return [
-        rank_claim(says["gap ranks as E[σ''²]"], gaps, networks, CHECKPOINTS),
+        rank_claim(says["gap ranks as E[σ''²]"], gaps, networks, CHECKPOINTS, main="final"),
         judge.number(says["gap of piecewise linear networks"], flat),
         judge.bound(says["smooth activations add"], added),
         judge.bound(says["accuracy"], percent),
@@ -134,13 +134,17 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
     return found
 
 
-def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str]) -> Claim:
-    """The activations' mean gaps are in the order of E[σ''²] at every checkpoint, whichever seed is left out.
+def rank_claim(
+    says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str], main: str | None = None
+) -> Claim:
+    """The activations' mean gaps are in the order of E[σ''²] at `main`, whichever seed is left out; the other
+    checkpoints are marks. Without `main` they are all asked for.
 
     Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does, no power
     between the two or below `judge.FEWEST_SEEDS` seeds.
     """
-    found, listed, middle = {}, [], []
+    found: dict[str, Verdict] = {}
+    listed, middle = [], {}
     for checkpoint in checkpoints:
         gap, curvature = wide_points(gaps, networks, checkpoint)
         samples = [gap, *(gap.drop(seed) for seed in gap.index)] if len(gap) > 1 else [gap]
@@ -150,10 +154,12 @@ def rank_claim(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, chec
         found[checkpoint] = decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
         order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
         listed.append(f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed ({order})")
-        middle.append(rho[0])
+        middle[checkpoint] = rho[0]
     detail = "; ".join(listed)
     marks = judge.marked(found) if len(found) > 1 else ""
-    return judge.claim(says, judge.overall(list(found.values())), min(middle), detail, variants=marks)
+    if main is not None:
+        return judge.claim(says, found[main], middle[main], detail, variants=marks)
+    return judge.claim(says, judge.overall(list(found.values())), min(middle.values()), detail, variants=marks)
 
 
 def agrees(says: Statement, value: float) -> bool:

@@ -89,37 +89,54 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     parts = {k: rows for k, rows in groups(cross, [*VARIANT, "checkpoint"]) if k[-1] in ENDS}
     init = {k: rows for k, rows in parts.items() if k[-1] == "init"}
     final = {k: rows for k, rows in parts.items() if k[-1] == "final"}
-    ratio, single = ({name(k): ratios(p, value, 4) for k, p in init.items()} for value in ("R", "R_examples"))
+    ratio = {name(k): ratios(p, "R", 4) for k, p in init.items()}
+    cancelled = {name(k): cancellation(p) for k, p in init.items()}
+    readings = {
+        reading: judge.bound(says["weakened cancellation"], weakened(init, final, growth=reading == "growth"))
+        for reading in ("growth", "level")
+    }
     growing = {name(k): ratios(rows, "R") for k, rows in final.items() if k[1:3] in GROWING}
     shown = {name(k): ratios(rows, "R", 4) for k, rows in final.items() if k[0] == 2}
     return [
         judge.bound(says["H4.2a decay"], ratio, same=facts(ratio, same)),
-        judge.bound(says["H4.2a cancellation"], single, same=facts(single, same)),
+        judge.bound(says["H4.2a cancellation"], cancelled, same=facts(cancelled, same)),
         judge.bound(says["H4.2a ratio"], ratio, same=facts(ratio, same)),
         judge.bound(says["H4.2b"], growing),
         judge.bound(says["H4.2b growth"], shown),
-        judge.bound(says["weakened cancellation"], weakened(init, final)),
+        judge.together(readings, main="growth"),
     ]
 
 
-def weakened(init: Mapping[Any, pd.DataFrame], final: Mapping[Any, pd.DataFrame]) -> Parts:
-    """How much the share of the images' own norm that survives averaging, R over its mean, grows in training.
+def cancellation(part: pd.DataFrame) -> list[float]:
+    """log10 of how much more the mean block's norm falls from d = 2 to 4 than the mean norm of the images' own."""
+    means, own = ratios(part, "R", 4), ratios(part, "R_examples", 4)
+    return [math.log10(b / a) for a, b in zip(means, own, strict=True)]
 
-    At the largest distance, by seed, in the configurations of which H4.2b speaks.
+
+def weakened(init: Mapping[Any, pd.DataFrame], final: Mapping[Any, pd.DataFrame], *, growth: bool) -> Parts:
+    """How much more of the images' own norm survives averaging, R over its mean, after training than before.
+
+    By seed, in the configurations of which H4.2b speaks. growth: of the largest distance over d = 2, for it is growth
+    with distance that the sentence explains; otherwise the share at the largest distance itself.
     """
     found: Parts = {}
     for keys, before in init.items():
         after = final.get((*keys[:-1], "final"))
         if after is not None and keys[1:3] in GROWING:
-            start, end = (survivals(part) for part in (before, after))
+            start, end = (survivals(part, growth=growth) for part in (before, after))
             found[name(keys)] = [end[s] / start[s] for s in sorted(set(start) & set(end))]
     return found
 
 
-def survivals(part: pd.DataFrame) -> dict[int, float]:
-    """seed -> norm of the mean block over the mean norm of the images' own blocks, at the largest distance."""
-    far = part[part["distance"] == part["distance"].max()]
-    return seed_values(far.assign(survival=far["R"] / far["R_examples"]), "survival")
+def survivals(part: pd.DataFrame, *, growth: bool) -> dict[int, float]:
+    """seed -> norm of the mean block over the mean norm of the images' own blocks, at the largest distance.
+
+    growth: over the same at d = 2.
+    """
+    share = part.assign(share=part["R"] / part["R_examples"]).pivot(index="seed", columns="distance", values="share")
+    far = share[share.columns.max()]
+    found = far / share[2] if growth else far
+    return {int(str(seed)): float(value) for seed, value in found.dropna().items()}
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:

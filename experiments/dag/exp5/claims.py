@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.scores import image_spread
+from experiments.dag.protocol.scores import image_spread, jackknife
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -65,9 +65,10 @@ def shares(attention: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def stability(attention: pd.DataFrame) -> dict[str, list[float]]:
-    """Largest over smallest gap of the three checkpoints."""
+    """Largest over smallest gap of the three checkpoints, of means over seeds as the printed ones, by the jackknife."""
     wide = attention.pivot(index="seed", columns="checkpoint", values="gap").dropna()
-    return {"": list(wide.max(axis=1) / wide.min(axis=1)) if wide.shape[1] == len(CHECKPOINTS) else []}
+    enough = wide.shape[1] == len(CHECKPOINTS)
+    return {"": jackknife(wide, lambda t: float(t.mean().max() / t.mean().min())) if enough else []}
 
 
 def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:

@@ -126,6 +126,11 @@ def test_what_training_and_averaging_do(paper):
     d = tables["distances"]
     alike = {**tables, "distances": d.assign(R_examples=d["R"] ** 1.5)}
     assert verdict(paper, alike, "cancellation") == "refuted"
+    early = d.assign(R_examples=d["R_examples"].where(d["checkpoint"] != "init", d["R"] ** 1.5))
+    assert (
+        verdict(paper, {**tables, "distances": early}, "cancellation") == "confirmed"
+    )  # the remark is of after training
+    assert verdicts(paper, {**tables, "distances": early}, "cancellation")["init"] == "refuted"
     up = {**tables, "distances": d.assign(C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}))}
     assert verdict(paper, up, "C shifts upward") == "confirmed"
     down = {**tables, "distances": d.assign(C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8}))}

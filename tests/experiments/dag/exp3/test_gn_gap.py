@@ -105,6 +105,18 @@ def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
     assert found["smooth activations add"].verdict == verdict
 
 
+def test_the_ranking_with_layernorm_is_decided_at_the_end():
+    experiment = build_job(["experiment=exp3b_layernorm"]).experiment
+    values = {"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3}
+    tables = gaps(values, CURVATURE, dict.fromkeys(CURVATURE, 0.52))
+    d = tables["distances"]
+    before = (d["checkpoint"] == "init") & (d["activation"] == "softplus")
+    found = by_name(
+        experiment.analyse({**tables, "distances": d.assign(tensor=d["tensor"].where(~before, 0))}).claims()
+    )["gap ranks as E[σ''²]"]
+    assert (found.verdict, found.variants) == ("confirmed", "refuted: init; confirmed: mid, final")
+
+
 def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
     found = paper.analyse(gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()

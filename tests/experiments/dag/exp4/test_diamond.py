@@ -17,6 +17,7 @@ from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
+from tests.experiments.dag.inter_layer_tables import verdicts
 
 SEEDS = (0, 1, 2)
 
@@ -128,8 +129,16 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H4.2b growth", distances=rising) == "confirmed"  # 4
     after = distances["checkpoint"].map({"init": 1.0, "final": 2.0}).fillna(1.0)
     kept = distances.assign(R_examples=1.0 + 0.01 * distances["seed"])
-    assert verdict("weakened cancellation", distances=kept.assign(R=after)) == "confirmed"
-    assert verdict("weakened cancellation", distances=kept.assign(R=1 / after)) == "refuted"
+    steeper = after ** distances["distance"]  # what survives averaging grows with distance after training, not before
+    assert verdict("weakened cancellation", distances=kept.assign(R=steeper)) == "confirmed"
+    assert verdict("weakened cancellation", distances=kept.assign(R=1 / steeper)) == "refuted"
+    lower = {**tables, "distances": kept.assign(R=steeper / 1e3 ** (after - 1))}  # less survives, but most far away
+    marks = verdicts(experiment, lower, "weakened cancellation")
+    assert marks == {"growth": "confirmed", "level": "refuted"}
+    assert verdict("H4.2a cancellation", distances=kept.assign(R=0.5 ** distances["distance"])) == "confirmed"
+    alone = 0.4 ** distances["distance"] * kept["R_examples"]  # a mean that falls as its images' own blocks, or less
+    slower = kept.assign(R=0.5 ** distances["distance"], R_examples=alone)
+    assert verdict("H4.2a cancellation", distances=slower) == "refuted"
 
 
 @pytest.fixture(scope="module")
