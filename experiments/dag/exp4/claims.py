@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.exp4 import across
@@ -90,7 +91,8 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     init = {k: rows for k, rows in parts.items() if k[-1] == "init"}
     final = {k: rows for k, rows in parts.items() if k[-1] == "final"}
     ratio = {name(k): ratios(p, "R", 4) for k, p in init.items()}
-    cancelled = {name(k): cancellation(p) for k, p in init.items()}
+    falling = {k: p for k, p in init.items() if fmean(ratio[name(k)] or [math.inf]) < 1}  # elsewhere nothing decays
+    cancelled = {name(k): cancellation(p) for k, p in falling.items()}
     readings = {
         reading: judge.bound(says["weakened cancellation"], weakened(init, final, growth=reading == "growth"))
         for reading in ("growth", "level")

@@ -245,7 +245,7 @@ def test_the_layer_in_closed_form_is_the_model_s() -> None:
 
 def test_measured_notes_and_figures(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
     values = measured(tables)
-    assert values is not None and set(values["metric"]) == {"error_over_epsilon", "recovery_error"}
+    assert values is not None and set(values["metric"]) == {"error_over_epsilon"}
     assert measured({}) is None
     analysis = setup.analyse(tables)
     assert any("Theorem J.1" in line for line in analysis.notes())

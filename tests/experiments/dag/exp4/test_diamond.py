@@ -139,6 +139,7 @@ def test_claims_follow_the_tables(experiment, tables):
     alone = 0.4 ** distances["distance"] * kept["R_examples"]  # a mean that falls as its images' own blocks, or less
     slower = kept.assign(R=0.5 ** distances["distance"], R_examples=alone)
     assert verdict("H4.2a cancellation", distances=slower) == "refuted"
+    assert verdict("H4.2a cancellation", distances=rising) == "empty"  # no decay, nothing to explain
 
 
 @pytest.fixture(scope="module")
