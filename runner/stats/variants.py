@@ -79,14 +79,18 @@ def _parts(name: str, made: Claim) -> dict[str, str]:
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
-    """A claim of which some parts were not measured: open where the others hold; what fails in one of them failed."""
+    """A claim of which some parts were not measured: open where the others hold; what fails in one of them failed.
+
+    No number of seeds decides it: it is parts that lack.
+    """
     if not missing or made.verdict not in ("confirmed", "no power", "refuted"):
         return made
     by = unmarked(made.variants) or {made.verdict: ["measured"]}
     marks = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(missing, NOT_MEASURED)
     verdict: Verdict = "no power" if made.verdict == "confirmed" else made.verdict
     detail = f"{NOT_MEASURED}: {', '.join(missing)}; {made.detail}"
-    return replace(made, verdict=verdict, detail=detail, variants=marked(marks))
+    needed = math.inf if verdict == "no power" else made.seeds_needed
+    return replace(made, verdict=verdict, detail=detail, variants=marked(marks), seeds_needed=needed)
 
 
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:

@@ -6,6 +6,7 @@ shapes against the exact blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -163,7 +164,7 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
 
 
 def seen_below_one(says: Statement, smallest: Parts) -> Claim:
-    """Holds where a network shows it; not to have met it in a few networks refutes nothing."""
+    """Holds where a network shows it; not to have met it refutes nothing, in however many networks."""
     if not smallest:
         return judge.claim(says, "empty", detail="no pair is far enough apart")
     seen = {part: sum(v < 1 for v in values) for part, values in smallest.items()}
@@ -174,6 +175,7 @@ def seen_below_one(says: Statement, smallest: Parts) -> Claim:
             "confirmed" if seen[part] else "no power",
             min(min(v) for v in smallest.values()),
             f"networks in which it occurs: {counts}",
+            seeds_needed=math.nan if seen[part] else math.inf,
         )
         for part in smallest
     }

@@ -6,6 +6,7 @@ the draws say how far such a table scatters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,7 +68,8 @@ def in_one_table(says: Statement, means: pd.DataFrame, probes: int, checkpoint: 
     verdict, text = judge.one_draw(int(kept.sum()), len(kept))
     tables = kept.groupby(part["draw"]).all()
     detail = f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
-    return judge.claim(says, verdict, float(sizes.mean()), detail)
+    needed = math.inf if verdict == "no power" else math.nan  # it is one table of the paper that is asked about
+    return judge.claim(says, verdict, float(sizes.mean()), detail, seeds_needed=needed)
 
 
 def over_draws(

@@ -205,7 +205,8 @@ def test_claims(paper):
 
 
 def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(paper):
-    for name in ("gap of ReLU", "gap before the head", "gap of SiLU"):
+    assert verdict(paper, tables(), "gap before the head") == "confirmed"  # proved for every network
+    for name in ("gap of ReLU", "gap of SiLU"):
         assert verdict(paper, tables(), name) == "no power"
         assert verdicts(paper, tables(), name)["mid"] == "not measured"
         assert verdict(paper, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
