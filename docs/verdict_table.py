@@ -31,12 +31,14 @@ def row(name: str) -> str:
     if not path.is_file():
         return f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
     record = json.loads(path.read_text())
-    numbers, statements = record.get("scorecard", {}), record.get("claims", {})
+    numbers, beyond = record.get("scorecard", {}), record.get("beyond", {})
+    statements = {verdict: count - beyond.get(verdict, 0) for verdict, count in record.get("claims", {}).items()}
     parts = [
         ", ".join(f"{count} {verdict}" for verdict in KEPT if (count := counts.get(verdict)))
-        for counts in (numbers, statements)
+        for counts in (numbers, statements, beyond)
     ]
-    held = "; ".join(f"{what}: {text}" for what, text in zip(("numbers", "statements"), parts, strict=True) if text)
+    words = ("numbers", "statements", "beyond the paper")
+    held = "; ".join(f"{what}: {text}" for what, text in zip(words, parts, strict=True) if text)
     key = Identity.of(name, experiment).key
     stored = [cell for cell in Store(ROOT / "outputs", name).all(tables=False) if cell.meta["settings_key"] == key]
     costs, measured = Costs(stored), [cell.meta["params"] for cell in stored]

@@ -87,6 +87,7 @@ def test_rooms_import_only_what_they_may(path):
         if top == "runner" and here in ALLOWED and not only_types:
             target = room(module)
             assert target in ALLOWED[here] | {here, "__version__"}, f"{here} must not import {target} ({module})"
+        assert module != "matplotlib.pyplot", "figures come from runner.report.figures: pyplot keeps all of them"
         if top in ("hydra", "omegaconf"):
             assert relative(path) in HYDRA, f"only {', '.join(sorted(HYDRA))} know Hydra"
         if top in HEAVY and not only_types:

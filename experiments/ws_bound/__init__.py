@@ -74,7 +74,6 @@ class WsBound(Experiment):
     compared_hidden: int = report_only(10)
     low_share: float = report_only(0.9)
     level: float = report_only(0.01)
-    f1_margin: float = report_only(0.01)
     tight: float = report_only(1.1)
     share: float = report_only(0.8)
     data_sets: int = report_only(3)

@@ -57,6 +57,11 @@ class Statement:
         return " and ".join(sides)
 
     @property
+    def beyond(self) -> bool:
+        """Whether it is no sentence of a paper but one of ours (`beyond_the_paper`)."""
+        return beyond_the_paper(self.where)
+
+    @property
     def decidable(self) -> bool:
         """Whether there is a limit or a number: without one no value could fail."""
         return math.isfinite(self.low) or math.isfinite(self.high) or not math.isnan(self.number)
@@ -88,6 +93,22 @@ class Claim:
     group: str = ""
     variants: str = ""
     seeds_needed: float = NAN
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is no sentence of a paper but one of ours (`beyond_the_paper`)."""
+        return beyond_the_paper(self.where)
+
+
+def beyond_the_paper(where: str) -> bool:
+    """Whether a statement at this place is ours: an extension, a correction, what a paper leaves to others.
+
+    Reports count such statements apart, since their failing says nothing against a paper.
+
+    >>> beyond_the_paper("beyond Section VII"), beyond_the_paper("Section VII")
+    (True, False)
+    """
+    return where.startswith("beyond")
 
 
 def decide(holds: bool | None) -> Verdict:

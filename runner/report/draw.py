@@ -15,6 +15,7 @@ from typing import Any
 from runner.contract.analysis import Figures
 from runner.report import drawing, saving
 from runner.report.captions import Caption, caption
+from runner.report.figures import NothingToDraw
 from runner.report.findings import Failures, Findings
 from runner.report.provenance import stamp
 from runner.report.sources import Sources
@@ -94,7 +95,7 @@ class Gallery:
         found = self.found
         held = Held(maker, self._tables())
         with found.log.noting() as asked:
-            figure = self.failures.guard("figure", maker, None, name) if callable(maker) else maker
+            figure = self.failures.guard("figure", lambda: made(maker), None, name)
         if figure is None:
             return
         depends = asked | held.tables | found.asked_early | (found.asked_for_figures if held.opaque else set())
@@ -155,3 +156,12 @@ def _drawing(maker: Any) -> Any:
         if callable(found) and getattr(found, "__doc__", None):
             return found
     return None
+
+
+def made(maker: Any) -> Any:
+    """The figure of a maker; None where nothing that it shows is measured."""
+    try:
+        figure = maker() if callable(maker) else maker
+    except NothingToDraw:
+        return None
+    return figure if any(ax.has_data() for ax in figure.axes) else None

@@ -46,6 +46,10 @@ STYLE: dict[str, Any] = {
 }
 
 
+class NothingToDraw(ValueError):
+    """A figure without panels: what it shows is not measured. The report leaves it out."""
+
+
 def new_figure(
     rows: int = 1,
     cols: int = 1,
@@ -55,11 +59,15 @@ def new_figure(
     sharex: bool | Literal["all", "row", "col"] = False,
     sharey: bool | Literal["all", "row", "col"] = False,
     projection: str | None = None,
+    width_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, NDArray[Any]]:
     """A figure in the shared style and its axes as an array of shape (rows, cols), also for one panel.
 
     Sizes in inches; 3.4 by 2.7 a panel by default. The layout makes room for labels and outside legends by itself.
+    Raises NothingToDraw for no rows or columns.
     """
+    if not (rows and cols):
+        raise NothingToDraw(f"expected at least one panel, found {rows} rows of {cols}")
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -68,7 +76,9 @@ def new_figure(
     size = (width or 0.4 + 3.4 * cols, height or 0.3 + 2.7 * rows)
     figure = Figure(figsize=size, layout="constrained")
     keywords = {"projection": projection} if projection else {}
-    axes = figure.subplots(rows, cols, squeeze=False, sharex=sharex, sharey=sharey, subplot_kw=keywords)
+    axes = figure.subplots(
+        rows, cols, squeeze=False, sharex=sharex, sharey=sharey, subplot_kw=keywords, width_ratios=width_ratios
+    )
     return figure, axes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from runner.contract.claim import beyond_the_paper
 from runner.report.sharpness import FACTORS, sharpness
 from runner.stats.variants import NOT_MEASURED, unmarked
 
@@ -33,6 +34,7 @@ def findings_text(
 ) -> str:
     """Markdown: counts, statements and numbers by verdict, the notes, and what the cells' certificates say."""
     said, scored = claims.to_dict("records"), scorecard.to_dict("records")
+    said = sorted(said, key=lambda c: beyond_the_paper(str(c.get("where") or "")))  # the paper's own before ours
     parts = [f"# {title}\n"]
     if notes:
         parts.append(_section("In short", [str(note) for note in notes], len(notes)))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.contract.analysis import Tables
 from runner.contract.certificate import CERTIFICATE, certificate_lines
+from runner.contract.claim import beyond_the_paper
 from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare
 from runner.report.departures import said_of
@@ -39,13 +40,15 @@ RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSummary:
-    """What a report holds, for the console. claims, scorecard: verdict -> count; failures: one line each."""
+    """What a report holds, for the console. claims, scorecard: verdict -> count; beyond: those of the claims that are
+    no sentence of the paper but ours; failures: one line each."""
 
     name: str
     directory: Path
     tables: Mapping[str, int]
     figures: Sequence[Path]
     claims: Mapping[str, int]
+    beyond: Mapping[str, int]
     scorecard: Mapping[str, int]
     missing: Sequence[str]
     failures: Sequence[str]
@@ -53,10 +56,11 @@ class ReportSummary:
     def lines(self) -> list[str]:
         """Lines for printing."""
         drawn = len({path.stem for path in self.figures})
-        lines = [
-            f"  claims: {counts_line(self.claims)}",
-            f"  scorecard: {counts_line(self.scorecard)}",
-        ]
+        papers = {verdict: count - self.beyond.get(verdict, 0) for verdict, count in self.claims.items()}
+        lines = [f"  claims: {counts_line(papers)}"]
+        if any(self.beyond.values()):
+            lines += [f"  claims beyond the paper: {counts_line(self.beyond)}"]
+        lines += [f"  scorecard: {counts_line(self.scorecard)}"]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
         return lines + [f"  failed: {failure}" for failure in self.failures]
 
@@ -108,12 +112,14 @@ def write_report(
     artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
     _remove_stale(directory, earlier["artifacts"], artifacts)
     counts = Counter(found.claims["verdict"])
+    ours = Counter(found.claims["verdict"][found.claims["where"].map(beyond_the_paper).astype(bool)])
     summary = ReportSummary(
         name=name,
         directory=directory,
         tables={t: len(frame) for t, frame in tables_by_name.items()},
         figures=drawn,
         claims={verdict: counts[verdict] for verdict in compare.CLAIM_VERDICTS},
+        beyond={verdict: ours[verdict] for verdict in compare.CLAIM_VERDICTS if ours[verdict]},
         scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
@@ -123,6 +129,7 @@ def write_report(
         "experiment": name,
         "missing": list(missing),
         "claims": summary.claims,
+        "beyond": summary.beyond,
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,

@@ -81,4 +81,4 @@ def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
         return "empty", "no draws"
     low, high = binomtest(kept, draws).proportion_ci(0.9, method="exact")  # 5 % on either side
     verdict: Verdict = "refuted" if high < RARE else "confirmed" if low > 1 - RARE else "no power"
-    return verdict, f"{kept} of {draws} draws keep it [{100 * low:.0f}, {100 * high:.0f} %]"
+    return verdict, f"{kept} of {draws} draws keep it, 90 % interval [{100 * low:.0f}, {100 * high:.0f} %]"

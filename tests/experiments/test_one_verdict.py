@@ -129,27 +129,31 @@ def test_another_heading_or_count_is_noticed(tmp_path):
     assert list(counted(tmp_path))
 
 
-def experiments_with_reports() -> dict[str, dict[str, int]]:
-    """experiment -> verdict -> number of rows, where a report is committed."""
+def experiments_with_reports(beyond: bool) -> dict[str, dict[str, int]]:
+    """experiment -> verdict -> number of rows, of the paper or beyond it, where a report is committed."""
     found = {}
     for path in sorted(OUTPUTS.glob("*/manifest.json")):
-        own = [r["verdict"] for name in ("scorecard", "claims") for r in rows(path.parent / f"{name}.csv")]
+        every = [r for name in ("scorecard", "claims") for r in rows(path.parent / f"{name}.csv")]
+        own = [r["verdict"] for r in every if r.get("where", "").startswith("beyond") == beyond]
         found[path.parent.name] = {v: own.count(v) for v in dict.fromkeys(own)}
     return found
 
 
 def test_the_readme_counts_what_the_tables_hold():
     text = (ROOT / "README.md").read_text()
-    for name, counts in experiments_with_reports().items():
-        assert in_words(text, name) == {v: n for v, n in counts.items() if v in KEPT}, name
+    for beyond in (False, True):
+        for name, counts in experiments_with_reports(beyond).items():
+            assert in_words(text, name, beyond=beyond) == {v: n for v, n in counts.items() if v in KEPT}, name
 
 
 def test_the_start_page_counts_what_the_tables_hold():
     cards = re.split(r'<h3 id="card-', (OUTPUTS / "index.html").read_text())[1:]
     told = {card.partition('"')[0]: card.partition("</article>")[0] for card in cards}
-    for name, counts in experiments_with_reports().items():
-        tiles = re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+?)<", told[name])
-        assert {verdict: int(n) for n, verdict in tiles} == counts, name
+    for beyond in (False, True):
+        for name, counts in experiments_with_reports(beyond).items():
+            tiles, _, words = told[name].partition("Beyond the paper:")
+            found = re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+?)[<,.]", words if beyond else tiles)
+            assert {verdict: int(n) for n, verdict in found} == counts, name
 
 
 def test_the_errata_say_what_the_audit_says():

@@ -283,6 +283,19 @@ def test_draws_decide_by_their_interval(shift: float, spread: float, verdict: st
     assert over_draws(statements("ws_bound")["low bound generalises better"], values, 0.01, "F1").verdict == verdict
 
 
+def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(
+    experiment: WsBound, tables: dict[str, pd.DataFrame]
+) -> None:
+    shift = {0.004: "no power", -0.05: "refuted", 0.05: "confirmed"}  # beside draws that scatter by 0.03
+    scatter = 0.03 * np.random.default_rng(0).standard_normal(30)
+    scatter -= scatter.mean()
+    for gain, verdict in shift.items():
+        draws = pd.DataFrame({"stage": "stopped", "test_samples": 10, "f1_low": gain + scatter, "f1_high": 0.0})
+        table = {**tables, "draws": draws.assign(spread_low=0.0, spread_high=0.0, seed=42, draw=range(30))}
+        found = {c.name: c for c in experiment.analyse(table).claims()}["low bound generalises better"]
+        assert found.verdict == verdict
+
+
 def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     theorems = tables["theorems"].copy()
     chosen = theorems["inequality"] == "Theorem 4"

@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.paper_audit.papers import papers
 from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
-from runner.contract.claim import Statement
+from runner.contract.claim import Statement, beyond_the_paper
 from runner.report.compare import VALUE_COLUMNS
 from runner.report.printed import BIBLIOGRAPHIC
 from runner.run.config import experiment_names
@@ -115,7 +115,7 @@ class Reports:
                 found[(r["source"], value, *keys)][f"{experiment} {' '.join(keys)}"] = r["verdict"]
         for experiment, claims in self.claims.items():
             for r in claims.values():
-                if not r["where"].startswith("beyond"):
+                if not beyond_the_paper(r["where"]):
                     found[(paper_of(experiment), r["where"], r["statement"])][experiment] = r["verdict"]
         return [f"{key}: {by}" for key, by in found.items() if len(by) > 1 and contradict(by.values())]
 
@@ -172,7 +172,7 @@ def printed(experiment: str) -> dict[str, Statement]:
         found = statements(experiment)
     except ValueError:
         return {}
-    return {name: s for name, s in found.items() if not s.where.startswith("beyond")}
+    return {name: s for name, s in found.items() if not s.beyond}
 
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
@@ -205,8 +205,9 @@ def counted(outputs: Path) -> Iterator[tuple[str, str]]:
                 yield path.parent.name, f"{key}: {counts}"
 
 
-def in_words(text: str, experiment: str) -> dict[str, int]:
-    """verdict -> count, as a table in README tells it."""
+def in_words(text: str, experiment: str, *, beyond: bool) -> dict[str, int]:
+    """verdict -> count, as a table in README tells it, of the paper or beyond it."""
     line = next((ln for ln in text.splitlines() if ln.startswith(f"| `{experiment}` |")), "")
     told = re.search(r"\[(.*?)\]\(outputs/", line)
-    return {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", told.group(1) if told else "")}
+    of_paper, _, ours = (told.group(1) if told else "").partition("beyond the paper:")
+    return {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if beyond else of_paper)}

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from runner.contract.claim import Claim
 from runner.report.compare import claims_table, scorecard
 from runner.report.in_words import findings_text, statement_line
 from runner.stats import judge
@@ -75,3 +76,10 @@ def test_parts_of_a_statement_are_named_where_they_differ(variants, said):
     row = {"statement": "s", "verdict": "refuted", "statistic": 0.5, "threshold": "> 1", "variants": variants}
     scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in variants else ""
     assert statement_line(row) == f"s: 0.5, held against > 1{scope}{said}"
+
+
+def test_statements_of_the_paper_stand_before_ours():
+    ours = Claim("a", "ours holds", "beyond the paper", "confirmed")
+    theirs = Claim("b", "theirs holds", "Fig. 1", "confirmed")
+    text = findings_text("x", claims_table([ours, theirs]), pd.DataFrame(), [])
+    assert text.index("theirs holds") < text.index("ours holds")

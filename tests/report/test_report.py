@@ -15,6 +15,7 @@ from runner.contract.analysis import Analysis
 from runner.contract.experiment import Claim, Experiment, SettingError
 from runner.report import compare, figures
 from runner.report.draw import caption_of
+from runner.report.site.model import Page
 from runner.report.write import write_overview, write_report
 from runner.store import tables
 
@@ -68,6 +69,7 @@ class Readings(Analysis):
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
             Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
+            Claim("wide", "it is tight of wide networks, too", "beyond the paper", "refuted", 3.1, "< 2"),
         ]
 
     def statistics(self):
@@ -146,7 +148,8 @@ def reference(tmp_path):
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {v: int(v in ("confirmed", "no power")) for v in compare.CLAIM_VERDICTS}
+    assert summary.claims == {v: int(v in ("confirmed", "no power", "refuted")) for v in compare.CLAIM_VERDICTS}
+    assert summary.beyond == {"refuted": 1}
     assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
     assert not summary.failures
     names = {
@@ -178,9 +181,34 @@ def test_a_complete_report(tmp_path, reference):
     assert "1 reproduced, 1 not measured" in found and "- the bound is tight (Fig. 2): 1.1, held against < 2" in found
     assert summary.lines() == [
         "  claims: 1 confirmed, 1 no power",
+        "  claims beyond the paper: 1 refuted",
         "  scorecard: 1 reproduced, 1 not measured",
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
+
+
+def test_what_is_beyond_the_paper_is_counted_apart(tmp_path):
+    out = tmp_path / "demo"
+    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    assert json.loads((out / "manifest.json").read_text())["beyond"] == {"refuted": 1}
+    page = Page.read(out)
+    assert page.verdicts == {"confirmed": 1, "no power": 1} and page.beyond == {"refuted": 1}
+    assert "Beyond the paper: <b>1</b>" in check_html(out / "index.html")
+
+
+def test_a_figure_without_panels_is_left_out(tmp_path):
+    class Nothing(Readings):
+        def figures(self):
+            return {**super().figures(), "fig08": lambda: figures.new_figure(1, 0)[0]}
+
+    class Bare(Synthetic):
+        def analyse(self, tables):
+            return Nothing(self, tables)
+
+    summary = write_report(tmp_path / "demo", "demo", Bare(), TABLES, MANIFEST)
+    assert not summary.failures and {p.name for p in summary.figures} == {"fig06.png", "fig07.png"}
+    with pytest.raises(figures.NothingToDraw, match="at least one panel"):
+        figures.new_figure(0, 2)
 
 
 def test_the_same_cells_give_the_same_files(tmp_path, reference):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runner.curvature.closed_form.attention.bounds import BOUNDS
-from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
+from runner.report.figures import NothingToDraw, letter, log_axis, new_figure, note, shared_legend
 from runner.report.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
@@ -81,8 +81,10 @@ def growth(bounds: pd.DataFrame) -> Figure:
 
     A falling line means that the bound's exponent is too large.
     """
-    figure, axes = new_figure(1, 2, width=8.2, height=4.0)
     random = bounds[(bounds["search"] != "ascent") & (bounds["status"] == "ok")]
+    if random.empty:
+        raise NothingToDraw("expected drawn instances, found none")
+    figure, axes = new_figure(1, 2, width=8.2, height=4.0)
     n, d = _middle_size(random)
     at_size = random[(random["tokens"] == n) & (random["width"] == d)]
     _lines(axes[0, 0], at_size, "radius")

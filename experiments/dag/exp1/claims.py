@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from experiments.dag.protocol.comparisons import seed_fits
@@ -49,10 +50,24 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
     slow = {e: on_own(says["residual slower than plain"], values, same) for e, values in by.items() if values}
     return [
         on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
-        on_own(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}, same),
+        residual_slope(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}, same),
         judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "empty"),
         on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
     ]
+
+
+def residual_slope(says: Statement, curves: Parts, same: bool) -> Claim:
+    """One printed rate for six curves. It is the rate of each; where none has it and their mean does, the text does not
+    say which it is: that the mean was meant is then a reading that its fitting suggests, no evidence for or against.
+    """
+    made = on_own(says, curves, same)
+    seeds = [sum(values) / len(values) for values in zip(*curves.values(), strict=False)]
+    pooled = judge.number(says, {"": seeds})
+    if made.verdict != "refuted" or pooled.verdict == "refuted":
+        return made
+    each = ", ".join(f"{sum(v) / len(v):.2g}" for v in curves.values())
+    why = f"the curves have {each}, their mean {pooled.statistic:.2g}; that the mean is meant is not printed"
+    return replace(made, verdict="not comparable", detail=f"{why}; {made.detail}")
 
 
 def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:

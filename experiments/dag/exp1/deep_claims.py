@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from experiments.dag.exp1.claims import ENDS, VARIANT, Networks, Parts, decades, largest_step, logs, text, values_at
-from experiments.dag.protocol.scores import Pseudovalues, fit_of_means, jackknife, paired
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
@@ -82,7 +82,7 @@ def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[
 def coupling(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
     """How C(d) falls, of means over seeds as in the paper."""
     steps = {text(k): largest_step(p, "C") for k, p in plain.items()}
-    fits = {k: straightest(p) for k, p in plain.items()}
+    fits = {k: fit_of_means(p, "C", either=True) for k, p in plain.items()}
     deepest = {text(k): v for k, v in fits.items() if k[0] == DEEPEST and k[2] == "final"}
     return [
         judge.bound(says["C monotone"], steps),
@@ -94,17 +94,6 @@ def coupling(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
 def at_end(part: pd.DataFrame, value: str, depth: int) -> list[float]:
     """value at the largest distance, by seed."""
     return list(values_at(part, value, depth - 1).values())
-
-
-def straightest(part: pd.DataFrame) -> Pseudovalues:
-    """Pseudovalues over seeds of R² of C or of log C on d, whichever is larger, fitted to the means over seeds."""
-    from runner.stats import linear, log_linear
-
-    def best(rows: pd.DataFrame) -> float:
-        d, means = rows.columns.to_numpy(float), rows.mean().to_numpy()
-        return max(fit(d, means, name="").r2 for fit in (linear, log_linear))
-
-    return jackknife(part.pivot(index="seed", columns="distance", values="C").dropna(), best)
 
 
 def rise(part: pd.DataFrame, depth: int) -> list[float]:

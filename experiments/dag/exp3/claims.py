@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, paired, published_start, scored
@@ -15,7 +16,7 @@ from experiments.dag.protocol.summary import (
     seed_values,
 )
 from runner import stats
-from runner.contract.claim import Claim, Statement, Verdict, decide
+from runner.contract.claim import Claim, Statement, decide
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 
@@ -137,29 +138,26 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
 def rank_claim(
     says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str], main: str | None = None
 ) -> Claim:
-    """The activations' mean gaps are in the order of E[σ''²] at `main`, whichever seed is left out; the other
-    checkpoints are marks. Without `main` they are all asked for.
+    """The activations' mean gaps are in the order of E[σ''²], whichever seed is left out: `judge.together` of the
+    checkpoints.
 
     Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does, no power
     between the two or below `judge.FEWEST_SEEDS` seeds.
     """
-    found: dict[str, Verdict] = {}
-    listed, middle = [], {}
+    found: dict[str, Claim] = {}
+    listed = []
     for checkpoint in checkpoints:
         gap, curvature = wide_points(gaps, networks, checkpoint)
         samples = [gap, *(gap.drop(seed) for seed in gap.index)] if len(gap) > 1 else [gap]
         rho = [stats.spearman(curvature.loc[t.index].mean(), t.mean(), name="").statistic for t in samples]
         kept = [agrees(says, value) for value in rho]
         enough = len(gap) >= judge.FEWEST_SEEDS
-        found[checkpoint] = decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
+        verdict = decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
+        found[checkpoint] = judge.claim(says, verdict, rho[0])
         order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
         listed.append(f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed ({order})")
-        middle[checkpoint] = rho[0]
-    detail = "; ".join(listed)
-    marks = judge.marked(found) if len(found) > 1 else ""
-    if main is not None:
-        return judge.claim(says, found[main], middle[main], detail, variants=marks)
-    return judge.claim(says, judge.overall(list(found.values())), min(middle.values()), detail, variants=marks)
+    made = judge.together(found, main)
+    return replace(made, detail="; ".join(t for t in (*listed, made.detail) if t))
 
 
 def agrees(says: Statement, value: float) -> bool:

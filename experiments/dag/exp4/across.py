@@ -72,11 +72,12 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         f"d: the printed range, rounded outwards. That was found after some {READINGS} readings of the ratio had been "
         "tried and is a guess; SiLU lies below it."
     )
-    gn, tensor = (ratio_of(tables["distances"], part) for part in ("gn", "tensor"))
-    yield (
-        f"cat+SiLU at init: from d = 2 to d = 4 ‖H^GN‖ falls to {gn:.2f} and ‖H^T‖ rises to {tensor:.2f} of what it "
-        "was (k = 2), and R with it: what decays there is the Gauss–Newton part."
-    )
+    if any(k[:3] == (2, "cat", "silu") for k in lost):
+        gn, tensor = (ratio_of(tables["distances"], part) for part in ("gn", "tensor"))
+        yield (
+            f"cat+SiLU at init: from d = 2 to d = 4 ‖H^GN‖ falls to {gn:.2f} and ‖H^T‖ rises to {tensor:.2f} of what "
+            "it was (k = 2), and R with it: what decays there is the Gauss–Newton part."
+        )
     grown = [-v for k, v in losses(tables["distances"], "final").items() if k[0] == 2]
     if grown:
         yield (

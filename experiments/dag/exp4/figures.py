@@ -67,7 +67,7 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
     table = variant(first(distances))
     table = table[(table["relation"] == "cross") & (table["branch_depth"] > 1)]
     depths = sorted(set(table["branch_depth"]))
-    figure, axes = figures.new_figure(1, max(1, len(depths)), sharey=True)
+    figure, axes = figures.new_figure(1, len(depths), sharey=True)
     for ax, depth in zip(axes[0], depths, strict=False):
         for (kind, checkpoint), part in groups(table[table["branch_depth"] == depth], ["kind", "checkpoint"]):
             if checkpoint != "mid":
@@ -88,7 +88,7 @@ def within(distances: pd.DataFrame) -> Figure:
     table = table[(table["relation"] != "cross") & (table["branch_depth"] > 1)]
     depths = sorted(set(table["branch_depth"]))
     panels = [(depth, checkpoint) for depth in depths for checkpoint in ("init", "final")]
-    figure, axes = figures.new_figure(1, max(1, len(panels)), sharey=True)
+    figure, axes = figures.new_figure(1, len(panels), sharey=True)
     for ax, (depth, checkpoint) in zip(axes[0], panels, strict=False):
         own = table[(table["branch_depth"] == depth) & (table["checkpoint"] == checkpoint)]
         for (kind,), part in groups(own, ["kind"]):

@@ -158,3 +158,16 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             "by shrinking W_Q and W_K, but makes ‖H^T‖ grow."
         )
     return found
+
+
+def repeated(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """How many facts the printed norms of the ReLU network are."""
+    own = tables["blocks"][lambda t: (t["network"] == "relu_mlp") & (t["protocol"] == "printed")]
+    facts = own["checkpoint"].nunique()
+    if own.empty or (own["full"] != own["gn"]).any():
+        return []
+    return [
+        f"‖H‖ and ‖H^GN‖ of the ReLU network are one number, since H^T = 0: their {2 * facts} rows are "
+        f"{facts} facts. They hang on the pair of blocks: the text names block0-block1, "
+        "and what each other pair gives stands in the findings of exp5_protocol_grid."
+    ]

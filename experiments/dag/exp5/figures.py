@@ -120,6 +120,8 @@ def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     paths = networks[networks["network"] == "attention"][[*keys, "value_path"]]
     table = first(blocks)
     table = table[table["network"] == "attention"].merge(paths, on=keys)
+    if table.empty:
+        raise figures.NothingToDraw("expected rows of attention, found none")
     figure, axes = figures.new_figure(1, 2)
     for ax, value, text, slope in zip(axes[0], ("gn", "gap"), (PARTS["gn"], GAP), (2, -1), strict=True):
         for (protocol,), part in groups(table, ["protocol"]):

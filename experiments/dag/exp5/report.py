@@ -61,4 +61,4 @@ class AttentionAnalysis(SpreadAnalysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables) + self.spread_notes()
+        return [*claims.notes(self.tables), *claims.repeated(self.tables), *self.spread_notes()]

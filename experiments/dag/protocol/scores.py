@@ -115,9 +115,17 @@ def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) ->
     return Pseudovalues([n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index], whole)
 
 
-def fit_of_means(part: pd.DataFrame, value: str) -> Pseudovalues:
-    """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds."""
-    from runner.stats import log_linear
+def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
+    """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds.
 
-    wide = part.pivot(index="seed", columns="distance", values=value).dropna()
-    return jackknife(wide, lambda t: log_linear(t.columns.to_numpy(float), t.mean().to_numpy(), name="").r2)
+    either: of this or of value = a − b d, whichever is larger.
+    """
+    from runner.stats import linear, log_linear
+
+    fits = (log_linear, linear) if either else (log_linear,)
+
+    def best(rows: pd.DataFrame) -> float:
+        d, means = rows.columns.to_numpy(float), rows.mean().to_numpy()
+        return max(fit(d, means, name="").r2 for fit in fits)
+
+    return jackknife(part.pivot(index="seed", columns="distance", values=value).dropna(), best)

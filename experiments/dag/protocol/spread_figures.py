@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runner.report.figures import note
+from runner.report.figures import new_figure, note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,10 +24,8 @@ def rounding(rows: Sequence[Statistic]) -> Figure:
     Filled: root mean square difference of one seed's value between two trainings whose inputs differ by 1e-7. Hollow:
     standard deviation over the seeds.
     """
-    import matplotlib.pyplot as plt
-
     shown = [s for s in rows if s.std > 0 and s.mean and "init" not in s.group][:MOST]
-    figure, ax = plt.subplots(figsize=(7, 1.2 + 0.24 * len(shown)), layout="constrained")
+    figure, ((ax,),) = new_figure(width=7, height=1.2 + 0.24 * len(shown))
     y = range(len(shown))
     ax.plot([s.std / abs(s.mean) for s in shown], y, "o", label="rounding")
     spread = [s.std / s.statistic / abs(s.mean) if s.statistic > 0 else float("nan") for s in shown]
@@ -46,13 +44,11 @@ def components(rows: Sequence[Statistic]) -> Figure:
 
     Networks crossed with orders, each measured on the same random sets of images; intervals stand in stats.csv.
     """
-    import matplotlib.pyplot as plt
-
     groups: dict[tuple[str, str], dict[str, Statistic]] = {}
     for s in rows:
         groups.setdefault((s.name.split(":")[0], s.group), {})[s.label_a] = s
     shown = {k: v for k, v in list(groups.items())[:MOST] if any(s.std > 0 for s in v.values())}
-    figure, ax = plt.subplots(figsize=(7, 1.4 + 0.26 * len(shown)), layout="constrained")
+    figure, ((ax,),) = new_figure(width=7, height=1.4 + 0.26 * len(shown))
     left = [0.0] * len(shown)
     for source in dict.fromkeys(s.label_a for s in rows):
         widths = [parts[source].effect for parts in shown.values()]
@@ -73,10 +69,8 @@ def further_seeds(rows: Sequence[Statistic]) -> Figure:
 
     Marks between the dashed lines are means that five further seeds of the named streams would give.
     """
-    import matplotlib.pyplot as plt
-
     shown = sorted(rows, key=lambda s: -abs(s.effect))[:MOST]
-    figure, ax = plt.subplots(figsize=(7, 1.2 + 0.24 * len(shown)), layout="constrained")
+    figure, ((ax,),) = new_figure(width=7, height=1.2 + 0.24 * len(shown))
     x = [(s.shift - s.mean) / (0.5 * (s.shift_high - s.shift_low)) for s in shown]
     ax.plot(x, range(len(shown)), "o", markerfacecolor="none", color="black")
     for at in (-1, 1):

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from runner.contract.claim import beyond_the_paper
 from runner.store.tables import read_json
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")
@@ -166,8 +167,15 @@ class Page:
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """Verdict -> number of published values and statements, in the order of tiles."""
-        return in_order(Counter(row["verdict"] for row in (*self.table("scorecard"), *self.table("claims"))))
+        """Verdict -> number of published values and of the paper's statements, in the order of tiles."""
+        said = [row for row in self.table("claims") if not beyond_the_paper(row["where"])]
+        return in_order(Counter(row["verdict"] for row in (*self.table("scorecard"), *said)))
+
+    @property
+    def beyond(self) -> dict[str, int]:
+        """Verdict -> number of statements that are ours and no paper's, in the order of tiles."""
+        ours = [row for row in self.table("claims") if beyond_the_paper(row["where"])]
+        return in_order(Counter(row["verdict"] for row in ours))
 
     @cached_property
     def figures(self) -> list[Figure]:

@@ -268,3 +268,15 @@ def test_tables_repeat(experiment):
     first, second = (experiment.measure(FITTED, Context(3)) for _ in range(2))
     for name, columns in first.items():
         pd.testing.assert_frame_equal(pd.DataFrame(columns), pd.DataFrame(second[name]))
+
+
+def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
+    def made(changed: str) -> dict[str, object]:
+        d = tables["dynamics"]
+        table = {**tables, "dynamics": d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))}
+        found = experiment.analyse(table).claims()
+        return {c.name: c.statistic for c in found if c.name.startswith("dynamics from flat seeds")}
+
+    before = made("")
+    assert made("asam_wide") == before and len(before) == 2
+    assert all(made("hsr")[name] > 100 * before[name] for name in before)

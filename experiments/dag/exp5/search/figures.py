@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.report.figures import new_figure
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -16,9 +18,7 @@ def norms(pooled: pd.DataFrame, targets: Targets) -> Figure:
 
     Mean over the five published seeds; marks: average over the readings, bars: their whole range. Dashed: printed.
     """
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=[1, 3], layout="constrained")
+    figure, (axes,) = new_figure(1, 2, width=9, height=3.4, width_ratios=(1, 3))
     part = pooled[pooled["network"] == "of the seed"]
     for ax, rows, target, title in (
         (axes[0], part[part["norm"] == "attention gn"], targets["attention gn"], "attention, (q, k), Gauss–Newton"),
@@ -41,9 +41,7 @@ def norms(pooled: pd.DataFrame, targets: Targets) -> Figure:
 
 def numbers_met(counts: pd.DataFrame) -> Figure:
     """How many readings give how many of the seven printed init numbers; those whose inputs fit, with all targets."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    figure, ((ax,),) = new_figure(width=5, height=3.2)
     rows = counts[counts["stage"] == "targets"].groupby("numbers_met")["variants"].sum()
     ax.bar(rows.index, rows)
     for x, n in rows.items():

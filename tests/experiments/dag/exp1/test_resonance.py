@@ -54,6 +54,16 @@ def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
     assert set(verdicts(paper, large, "scale of R at the end").values()) == {"refuted"}
 
 
+def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
+    tables = decay(residual_rate=0.001)
+    steep = decay(residual_rate=0.039)["distances"]
+    d = tables["distances"]
+    mixed = {**tables, "distances": pd.concat([d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]])}
+    (claim,) = (c for c in paper.analyse(mixed).claims() if c.name == "residual slope")
+    assert claim.verdict == "not comparable" and "their mean 0.02;" in claim.detail
+    assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
+
+
 def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
     tables = decay()
     assert verdicts(paper, tables, "Lyapunov exponent") == {"QR": "confirmed", "Eq. 8": "refuted"}

@@ -1,0 +1,48 @@
+"""Reports of part of a grid: whatever is measured alone, nothing that a report asks for raises."""
+
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from runner.report.collect import reference_path
+from runner.report.draw import made
+from runner.report.findings import Failures, ask
+from runner.run.config import build_job, experiment_names
+from runner.store.store import Store, Stored, merge
+
+OUTPUTS = Path(__file__).resolve().parents[2] / "outputs"
+
+
+def parts(cells: list[Stored]) -> dict[str, list[Stored]]:
+    """'axis=value' -> cells: the first, the middle and the last value of each axis that has several, of one seed."""
+    seed = min(int(c.meta["seed"]) for c in cells)
+    by: dict[str, dict[str, list[Stored]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        if cell.meta["seed"] == seed:
+            for axis, value in cell.meta["params"].items():
+                by[axis][str(value)].append(cell)
+    found = {}
+    for axis, values in by.items():
+        names = sorted(values)
+        for name in {names[0], names[len(names) // 2], names[-1]} if len(names) > 1 else ():
+            found[f"{axis}={name}"] = values[name]
+    return found
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str) -> None:
+    job = build_job([f"experiment={name}"])
+    cells = [c for c in Store(OUTPUTS, name).all() if c.meta["settings_key"] == job.identity.key]
+    if not cells:
+        pytest.skip("nothing is stored of it")
+    failed = {}
+    for part, own in parts(cells).items():
+        failures = Failures()
+        found = ask(job.experiment, merge(own), reference_path(name), "", failures, {})
+        for figure, maker in found.figures.items():
+            failures.guard("figure", partial(made, maker), None, figure)
+        if failures.records:
+            failed[part] = failures.lines()
+    assert not failed
