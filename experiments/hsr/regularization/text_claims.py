@@ -32,9 +32,9 @@ def views(c: Case) -> Made:
     every = every[every["method"].isin(PAPERS)]
     yield c.mark(), c.evidence.compared(c.says["loss falls from sharp seeds"], by_seed(every, _slowest_fall))
     sharp = c.rows("profiles", kind="sharp group", at="stopped")
-    printed = sharp[sharp["method"].isin(PAPERS)]
-    yield c.mark(), c.evidence.compared(c.says["HSR consistently flat"], by_seed(printed, _steepest_of_hsr))
     for asam in c.methods("asam"):
+        among = sharp[sharp["method"].isin(("gd", "trace", asam, "hsr"))]
+        yield c.mark(asam), c.evidence.compared(c.says["HSR consistently flat"], by_seed(among, _steepest_of_hsr))
         for column, mark in (("q50", c.mark(asam)), ("q90", f"{c.mark(asam)} 90 % quantile")):
             steepest = by_seed(sharp, partial(_steepest_of_all, methods=("trace", asam, "hsr"), column=column))
             yield mark, c.evidence.compared(c.says["methods flatter along u₁"], steepest)
