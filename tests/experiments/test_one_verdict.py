@@ -32,8 +32,7 @@ APART = {
     ("ws_bound", "tighter than Chebyshev's", "ws.discussion.square"): "a comparison; a direction",
     ("ws_bound", "tighter than Chebyshev's", "ws.discussion.trace"): "a comparison; a direction",
     **{
-        ("attention_newton", name, f"attention.theorem_j.1.{clause}"): J1
-        for name in ("order", "time of an iteration")
+        ("attention_newton", "time of an iteration", f"attention.theorem_j.1.{clause}"): J1
         for clause in ("loss", "convexity", "minimiser", "convergence", "recovery")
     },
 }
