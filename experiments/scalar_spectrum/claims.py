@@ -49,16 +49,12 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     ]
     made = [found for table, make in makers if len(tables.get(table, ())) for found in make(setup, tables, says)]
     holds = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
-    return [_beyond(_protocol_unknown(_slipped(claim, holds))) for claim in judge.gathered(made)]
+    return [_protocol_unknown(_slipped(claim, holds)) for claim in judge.gathered(made)]
 
 
 def _slipped(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
     case, where = SLIPS.get(claim.name, ("", ""))
     return judge.slip(claim, where) if (claim.name, case) in holds else claim
-
-
-def _beyond(claim: Claim) -> Claim:
-    return replace(claim, group="beyond the paper") if claim.where == "beyond the paper" else claim
 
 
 def _protocol_unknown(claim: Claim) -> Claim:

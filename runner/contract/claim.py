@@ -57,11 +57,6 @@ class Statement:
         return " and ".join(sides)
 
     @property
-    def beyond(self) -> bool:
-        """Whether it is no sentence of a paper but one of ours (`beyond_the_paper`)."""
-        return beyond_the_paper(self.where)
-
-    @property
     def decidable(self) -> bool:
         """Whether there is a limit or a number: without one no value could fail."""
         return math.isfinite(self.low) or math.isfinite(self.high) or not math.isnan(self.number)
@@ -73,14 +68,14 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, decided from tables. One row for each statement.
+    """A statement of the paper or beyond it, decided from tables. One row for each statement.
 
-    name: unique within the experiment; statement: what the paper says; where: place in the paper; verdict: see
-    `runner.stats.judge`; statistic: the measured quantity; threshold: what it was held against; detail: n, interval,
-    p and effect size, or why nothing was decided; group: what it speaks of, e.g. "beyond the paper"; variants: what
-    became of the statement in each depth, checkpoint, protocol or reading, "confirmed: L=8, L=10; no power: L=12";
-    seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where none would, NaN
-    where it is decided or no number can be given).
+    name: unique within the experiment; statement: what the paper says; where: place in the paper, "beyond …" for a
+    statement of ours (`beyond_the_paper`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
+    threshold: what it was held against; detail: n, interval, p and effect size, or why nothing was decided; group: what
+    it speaks of, where one experiment is about several papers; variants: what became of the statement in each depth,
+    checkpoint, protocol or reading, "confirmed: L=8, L=10; no power: L=12"; seeds_needed: how many seeds would decide
+    it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given).
     """
 
     name: str
@@ -93,11 +88,6 @@ class Claim:
     group: str = ""
     variants: str = ""
     seeds_needed: float = NAN
-
-    @property
-    def beyond(self) -> bool:
-        """Whether it is no sentence of a paper but one of ours (`beyond_the_paper`)."""
-        return beyond_the_paper(self.where)
 
 
 def beyond_the_paper(where: str) -> bool:

@@ -79,7 +79,6 @@ def claim(
     detail: str = "",
     *,
     threshold: str = "",
-    group: str = "",
     variants: str = "",
     seeds_needed: float = NAN,
 ) -> Claim:
@@ -93,9 +92,8 @@ def claim(
         statistic,
         threshold or statement.threshold,
         text,
-        group,
-        variants,
-        seeds_needed,
+        variants=variants,
+        seeds_needed=seeds_needed,
     )
 
 
@@ -116,7 +114,6 @@ def bound(
     *,
     known: int = FEWEST_SEEDS,
     over: str = "seeds",
-    group: str = "",
     where: str = "",
     statement: str = "",
     same: Mapping[str, float] | None = None,
@@ -130,15 +127,15 @@ def bound(
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
     if not says.decidable:
-        return _without_limits(says, group)
+        return _without_limits(says)
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
     if not facts or not says.sharp:
-        return _joined(says, samples, found, group, over=over)
+        return _joined(says, samples, found, over=over)
     own: dict[str, tuple[Verdict, float]] = {n: (decide(says.holds(v)), NAN) for n, v in facts.items()}
-    return _as_facts(_joined(says, samples, found | own, group, over=over), facts, found | own, found)
+    return _as_facts(_joined(says, samples, found | own, over=over), facts, found | own, found)
 
 
 def number(
@@ -148,7 +145,6 @@ def number(
     rounding: float = 0.0,
     *,
     known: int = FEWEST_SEEDS,
-    group: str = "",
     where: str = "",
     statement: str = "",
     same: Mapping[str, float] | None = None,
@@ -162,7 +158,7 @@ def number(
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
     if math.isnan(says.number):
-        return _without_limits(says, group)
+        return _without_limits(says)
     theirs = Sample.printed(says.number, says.std, says.n)
     margin = margin_of(says.number, says.rounding, says.margin)
     samples = _samples(parts)
@@ -176,7 +172,7 @@ def number(
     identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
     own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}
     own |= {n: ("refuted", NAN) for n, v in facts.items() if n not in own and abs(v - says.number) > margin}
-    made = _joined(says, samples, found | own, group, f"{says.number:g} ± {margin:.3g}")
+    made = _joined(says, samples, found | own, f"{says.number:g} ± {margin:.3g}")
     if not own:
         return made
     made = _as_facts(made, {n: facts[n] for n in own}, found | own, found)
@@ -217,10 +213,10 @@ def _samples(parts: Parts) -> dict[str, Sample]:
     return {name: s for name, s in samples.items() if s.n}
 
 
-def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *, group: str = "") -> Claim:
+def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") -> Claim:
     """A quantity without chance keeps the limits in every part; NaN is a part with nothing to test."""
     if not statement.decidable:
-        return _without_limits(statement, group)
+        return _without_limits(statement)
     if not math.isnan(statement.number):
         statement = replace(
             statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
@@ -233,17 +229,17 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "", *,
     marks = marked({name: v for name, (v, _) in found.items()}) if len(found) > 1 else ""
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
-    return claim(statement, verdict, value, detail, group=group, variants=marks)
+    return claim(statement, verdict, value, detail, variants=marks)
 
 
-def _without_limits(statement: Statement, group: str) -> Claim:
+def _without_limits(statement: Statement) -> Claim:
     """Nothing could fail: neither the print nor a reading says what the quantity is held to."""
-    return claim(statement, "empty", detail="no limit and no number to hold it to", group=group)
+    return claim(statement, "empty", detail="no limit and no number to hold it to")
 
 
-def constructed(statement: Statement, why: str, value: float = NAN, group: str = "") -> Claim:
+def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
     """A statement that could not have come out otherwise here."""
-    return claim(statement, "by construction", value, why, group=group)
+    return claim(statement, "by construction", value, why)
 
 
 def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:
@@ -266,7 +262,6 @@ def _joined(
     statement: Statement,
     samples: Mapping[str, Sample],
     found: Mapping[str, tuple[Verdict, float]],
-    group: str,
     threshold: str = "",
     over: str = "seeds",
 ) -> Claim:
@@ -286,7 +281,6 @@ def _joined(
         samples[shown].mean if shown in samples else NAN,
         detail,
         threshold=threshold,
-        group=group,
         variants=marked({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
         seeds_needed=max(needed) if needed and verdict == "no power" else NAN,
     )

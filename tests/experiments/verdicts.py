@@ -172,7 +172,7 @@ def printed(experiment: str) -> dict[str, Statement]:
         found = statements(experiment)
     except ValueError:
         return {}
-    return {name: s for name, s in found.items() if not s.beyond}
+    return {name: s for name, s in found.items() if not beyond_the_paper(s.where)}
 
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Tables = Mapping[str, pd.DataFrame]
 FEWEST = 10  # problems below which an order says nothing
 LATE = 0.1  # share of starts that were given up too early above which a failure says nothing
-BEYOND = "beyond the paper"
 DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
 
 
@@ -73,12 +72,12 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
         "certified itself": float((sure["certified_solved"] / sure["certified"]).min()) if len(sure) else float("nan"),
     }
     counted = f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify themselves"
-    found.append(judge.exact(says["certified"], shares, counted, group=BEYOND))
+    found.append(judge.exact(says["certified"], shares, counted))
     if "theorem" in tables:
         ratios = readings.ball_ratios(table, tables["theorem"])
-        found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size", group=BEYOND))
+        found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size"))
     far = table[table["multiple"] == 100]
-    return [*found, judge.bound(says["tight ball"], readings.by_size(far, "converged", "starts"), group=BEYOND)]
+    return [*found, judge.bound(says["tight ball"], readings.by_size(far, "converged", "starts"))]
 
 
 def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
@@ -99,7 +98,7 @@ def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, St
     ]
     if "prices" in tables and len(timed := readings.in_seconds(blind, tables["prices"], ALONE)):
         found.append(judge.bound(says["equal time"], readings.lead(timed, "seconds")))
-    return [replace(claim, group=BEYOND) for claim in found]
+    return found
 
 
 def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
@@ -115,13 +114,12 @@ def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Cla
         .groupby(["name", "seed"], sort=False)
         .min()
     )
-    found = [
+    return [
         judge.bound(says["noise law"], readings.ratio_by_axis(local, "predicted")),
         judge.bound(says["flattest"], readings.ratio_by_axis(local, "flattest")),
         judge.bound(says["prior law"], readings.ratio_by_axis(prior, "with_prior")),
         judge.bound(says["protection"], {str(name): list(part) for name, part in least.groupby("name", sort=False)}),
     ]
-    return [replace(claim, group=BEYOND) for claim in found]
 
 
 def target_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
@@ -141,10 +139,10 @@ def target_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
         decided = replace(decided, detail=note)
         if late > LATE and decided.verdict == "refuted":
             decided = replace(decided, verdict="no power", seeds_needed=float("inf"))  # rounds, not seeds
-        found.append(replace(decided, group=BEYOND))
+        found.append(decided)
     if "reading" in tables:
         rows = tables["reading"]
         rows = rows[(rows["view"] == "causal") & np.isclose(rows["noise"], 0.1)]
         read = rows.groupby("seed")["read"].mean()
-        found.append(judge.bound(says["characters"], list(read), group=BEYOND))
+        found.append(judge.bound(says["characters"], list(read)))
     return found
