@@ -136,10 +136,13 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
     """Logarithmic axis with readable ticks, also when it spans less than a decade.
 
     Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption if there are any.
+    An axis on which no value is positive stays linear: matplotlib refuses to draw it.
     """
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
     for name in ("x", "y") if which == "both" else (which,):
+        if ax.has_data() and not math.isfinite(getattr(ax.dataLim, f"minpos{name}")):
+            continue
         getattr(ax, f"set_{name}scale")("log")
         low, high = sorted(getattr(ax, f"get_{name}lim")())
         axis = getattr(ax, f"{name}axis")

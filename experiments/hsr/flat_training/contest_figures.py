@@ -50,7 +50,7 @@ def _log(ax: Axes, which: Literal["x", "both"]) -> None:
 
     draw.log_axis(ax, which)
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-        if axis is ax.yaxis and which == "x":
+        if axis.get_scale() != "log" or (axis is ax.yaxis and which == "x"):
             continue
         span = max(low, high) / min(low, high)
         places = (1.0,) if span > 1e3 else (1.0, 2.0, 5.0) if span > 8 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
