@@ -4,16 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import GOALS, keep, page
+from tests.bench.__main__ import GOALS, beside, keep, page
 from tests.bench.table import Row, aligned, read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_page_is_made_from_its_rows():
-    rows = read(DOCS / "benchmarks.json")
+@pytest.mark.parametrize("path", sorted(DOCS.glob("benchmarks*.json")), ids=lambda path: path.stem)
+def test_the_page_is_made_from_its_rows(path):
+    rows = read(path)
     assert {row.part for row in rows} == set(GOALS)
-    assert (DOCS / "benchmarks.md").read_text() == page(rows)
+    assert path.with_suffix(".md").read_text() == page(rows, beside(path))
+
+
+def test_a_page_names_the_pages_of_other_machines(tmp_path):
+    slow = Row("memory", "one", (4.0,), (2.0,), 1, machine="a slow one")
+    keep(tmp_path / "benchmarks-slow.json", [slow], whole=True)
+    keep(tmp_path / "benchmarks.json", [Row("memory", "one", (1.0,), (2.0,), 1, machine="here")], whole=True)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "1 of 1 goals are met. [On a slow one](benchmarks-slow.md): 0 of 1 goals (missed: one: 0.5)." in text
 
 
 @pytest.mark.parametrize(("at_least", "goal", "met"), [(True, 4, True), (True, 4.1, False), (False, 0.25, True)])
