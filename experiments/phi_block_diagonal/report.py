@@ -124,7 +124,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
             for (architecture, residual), rows in values.groupby(level=["architecture", "residual"]):
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
-                bars = [mean - rows.min(axis=1), rows.max(axis=1) - mean]
+                bars = [(mean - rows.min(axis=1)).clip(lower=0), (rows.max(axis=1) - mean).clip(lower=0)]  # rounding
                 axes[0, column].errorbar(classes, mean, yerr=bars, capsize=2, label=label, **LOOKS.style(label))
             axes[0, column].set(
                 xscale="log", ylim=(0, 1), xlabel="classes", ylabel=r"$\Phi$ of " + partition + "s", title=when

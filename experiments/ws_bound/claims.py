@@ -123,10 +123,10 @@ def _decided_by_draws(
         name = "fitted" if first else f"fitted draws {stage} {size} test samples"
         gain = (rows["f1_low"] - rows["f1_high"]).dropna().tolist()
         unit = f"mean F1 on {size} test samples, low less high"
-        kept.append((name, over_draws(says[names[0]], gain, 0.0, unit)))
+        kept.append((name, over_draws(says[names[0]], gain, unit)))
         spread = (rows["spread_high"] - rows["spread_low"]).dropna().tolist()
         unit = f"std of F1 on {size} test samples, high less low"
-        kept.append((name, over_draws(says[names[1]], spread, 0.0, unit)))
+        kept.append((name, over_draws(says[names[1]], spread, unit)))
     return kept
 
 
@@ -184,6 +184,8 @@ def _paths(c: Case, tables: Tables) -> Made:
         found, tops = c.evidence.compared(c.says[name], by_seed(own, growth)), by_seed(own, highest)
         way = "largest on the way over the start " + ", ".join(f"{top:.3g}" for top in tops.values())
         yield c.mark, replace(found, detail=f"{way}; {found.detail}")
+        if point == "flattest_1":
+            yield f"{c.mark} at every step", c.evidence.compared(c.says[name], tops)
 
 
 def _following(rows: pd.DataFrame) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.contract.claim import beyond_the_paper
 from runner.report.drawing import Drawing
 from runner.report.in_words import number_line, statement_line
 from runner.report.provenance import commits_of
@@ -93,7 +94,8 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     if not place:
         return ""
     scored = [row for row in rows["scorecard"].to_dict("records") if place in places(str(row.get("source", "")))]
-    said = [row for row in rows["claims"].to_dict("records") if place in places(str(row.get("where", "")))]
+    told = [row for row in rows["claims"].to_dict("records") if not beyond_the_paper(str(row.get("where", "")))]
+    said = [row for row in told if place in places(str(row.get("where", "")))]
     parts = [f"{_many(len(scored), 'printed number')} of {place}: {_counts(scored)}"] if scored else []
     parts += [f"{_many(len(said), 'statement')} on {place}: {_counts(said)}"] if said else []
     for kind, members, line in (("number", scored, number_line), ("statement", said, statement_line)):

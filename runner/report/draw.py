@@ -55,7 +55,8 @@ class Gallery:
     """The figures of one report: those drawn before and now.
 
     folder: where they lie. manifest, warnings: of the report. sources: None where every figure is to be drawn.
-    earlier: records of the last report by figure. written: every file; captions, records: by figure.
+    earlier: records of the last report by figure. partial: cells are missing, so that a figure may have nothing to
+    show. written: every file; captions, records: by figure; left_out: figures of which nothing is measured.
     """
 
     folder: Path
@@ -66,9 +67,11 @@ class Gallery:
     sources: Sources | None = None
     earlier: Mapping[str, Any] = field(default_factory=dict)
     pdf: bool = False
+    partial: bool = False
     written: list[Path] = field(default_factory=list)
     captions: dict[str, Caption] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def draw(self, makers: Figures, say: Callable[[str], None] = lambda line: None, *, anew: bool = False) -> None:
         """Draw and save what is not up to date; anew: all of it. Raises OSError for a full disk."""
@@ -95,8 +98,10 @@ class Gallery:
         found = self.found
         held = Held(maker, self._tables())
         with found.log.noting() as asked:
-            figure = self.failures.guard("figure", lambda: made(maker), None, name)
+            before = len(self.failures.records)
+            figure = self.failures.guard("figure", lambda: made(maker, partial=self.partial), None, name)
         if figure is None:
+            self.left_out += [name] * (len(self.failures.records) == before)
             return
         depends = asked | held.tables | found.asked_early | (found.asked_for_figures if held.opaque else set())
         named = asked | held.tables | held.alike
@@ -158,10 +163,14 @@ def _drawing(maker: Any) -> Any:
     return None
 
 
-def made(maker: Any) -> Any:
-    """The figure of a maker; None where nothing that it shows is measured."""
+def made(maker: Any, *, partial: bool) -> Any:
+    """The figure of a maker. partial: None where it shows nothing, since what it shows is not measured; where nothing
+    is missing, that is an error (NothingToDraw) or a picture without data, for the reader to see."""
     try:
         figure = maker() if callable(maker) else maker
     except NothingToDraw:
-        return None
-    return figure if any(ax.has_data() for ax in figure.axes) else None
+        if partial:
+            return None
+        raise
+    shown = any(ax.has_data() or ax.texts or ax.tables for ax in figure.axes)
+    return figure if shown or not partial else None

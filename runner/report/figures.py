@@ -136,12 +136,13 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
     """Logarithmic axis with readable ticks, also when it spans less than a decade.
 
     Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption if there are any.
-    An axis on which no value is positive stays linear: matplotlib refuses to draw it.
+    An axis on which no value is positive stays linear, since matplotlib refuses to draw it, and the figure says so.
     """
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
     for name in ("x", "y") if which == "both" else (which,):
         if ax.has_data() and not math.isfinite(getattr(ax.dataLim, f"minpos{name}")):
+            note(cast("Figure", ax.figure), "no value of a logarithmic axis is positive: linear there")
             continue
         getattr(ax, f"set_{name}scale")("log")
         low, high = sorted(getattr(ax, f"get_{name}lim")())

@@ -29,20 +29,28 @@ PARTS = {
 """Word for the parts of a statement by their verdicts."""
 
 
+BEYOND = {
+    "what held": ("confirmed",),
+    "what did not": ("refuted", "slip"),
+    "what is open": ("no power", "undecided"),
+    "what cannot be compared": ("not comparable",),
+}
+"""Heading of statements of ours by their verdicts."""
+
+
 def findings_text(
     title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str], trust: Sequence[str] = ()
 ) -> str:
     """Markdown: counts, statements and numbers by verdict, the notes, and what the cells' certificates say."""
-    said, scored = claims.to_dict("records"), scorecard.to_dict("records")
-    said = sorted(said, key=lambda c: beyond_the_paper(str(c.get("where") or "")))  # the paper's own before ours
+    every, scored = claims.to_dict("records"), scorecard.to_dict("records")
+    said = [c for c in every if not beyond_the_paper(str(c.get("where") or ""))]
     parts = [f"# {title}\n"]
     if notes:
         parts.append(_section("In short", [str(note) for note in notes], len(notes)))
-    held = [statement_line(c) for c in said if c["verdict"] == "confirmed"]
     numbers = _counts(r["verdict"] for r in scored)
     if scored:
         parts.append(f"## Printed numbers\n\n{len(scored)} in the paper: {numbers}.{_power(scorecard)}\n")
-    parts.append(_section("What held", held))
+    parts.append(_section("What held", [statement_line(c) for c in said if c["verdict"] == "confirmed"]))
     lost = [statement_line(c) for c in said if c["verdict"] == "refuted"]
     lost += [number_line(r) for r in scored if r["verdict"] == "not reproduced"]
     parts.append(_section("What did not", lost, 4 * LONGEST))
@@ -51,9 +59,16 @@ def findings_text(
     open_ = [statement_line(c) for c in said if c["verdict"] in ("no power", "undecided")]
     open_ += [number_line(r) for r in scored if r["verdict"] == "undecided"]
     parts.append(_section("What is open", open_))
-    rest = [c for c in said if c["verdict"] in ("by construction", "empty", "not comparable")]
+    unfixed = [f"{c['statement']} ({c['where']}): {c['detail']}" for c in said if c["verdict"] == "not comparable"]
+    parts.append(_section("What cannot be compared, for something that the paper does not print", unfixed, 4 * LONGEST))
+    rest = [c for c in said if c["verdict"] in ("by construction", "empty")]
     if rest:
-        parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} statements.\n")
+        many = "statement" if len(rest) == 1 else "statements"
+        parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} {many}.\n")
+    ours = [c for c in every if beyond_the_paper(str(c.get("where") or ""))]
+    for heading, verdicts in BEYOND.items():
+        lines = [statement_line(c) for c in ours if c["verdict"] in verdicts]
+        parts.append(_section(f"Beyond the paper: {heading}", lines, 2 * LONGEST))
     parts.append(_section("Are the numbers right", list(trust)))
     return "\n".join(part for part in parts if part)
 

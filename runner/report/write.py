@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +41,7 @@ RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
 @dataclass(frozen=True, kw_only=True)
 class ReportSummary:
     """What a report holds, for the console. claims, scorecard: verdict -> count; beyond: those of the claims that are
-    no sentence of the paper but ours; failures: one line each."""
+    no sentence of the paper but ours; left_out: figures of which nothing is measured; failures: one line each."""
 
     name: str
     directory: Path
@@ -52,6 +52,7 @@ class ReportSummary:
     scorecard: Mapping[str, int]
     missing: Sequence[str]
     failures: Sequence[str]
+    left_out: Sequence[str] = ()
 
     def lines(self) -> list[str]:
         """Lines for printing."""
@@ -62,6 +63,8 @@ class ReportSummary:
             lines += [f"  claims beyond the paper: {counts_line(self.beyond)}"]
         lines += [f"  scorecard: {counts_line(self.scorecard)}"]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
+        if self.left_out:
+            lines += [f"  not drawn, nothing of them is measured: {', '.join(self.left_out)}"]
         return lines + [f"  failed: {failure}" for failure in self.failures]
 
 
@@ -104,7 +107,8 @@ def write_report(
     if only_figure and not makers:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
     folder = directory / "figures"
-    gallery = Gallery(folder, found, manifest, warnings, failures, sources, earlier["figures"], pdf)
+    partial = bool(missing) and not only_figure
+    gallery = Gallery(folder, found, manifest, warnings, failures, sources, earlier["figures"], pdf, partial)
     gallery.draw(makers, say, anew=bool(only_figure))
     drawn = gallery.written
     if only_figure:
@@ -123,7 +127,9 @@ def write_report(
         scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
+        left_out=gallery.left_out,
     )
+    shown = found.figures.keys() - set(gallery.left_out)
     record = {
         **manifest,
         "experiment": name,
@@ -133,9 +139,10 @@ def write_report(
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,
-        "captions": _of_figures(earlier["captions"], {k: made.text for k, made in gallery.captions.items()}, found),
-        "alts": _of_figures(earlier["alts"], {k: made.alt for k, made in gallery.captions.items()}, found),
-        "figures": _of_figures(earlier["figures"], gallery.records, found),
+        "captions": _of_figures(earlier["captions"], {k: made.text for k, made in gallery.captions.items()}, shown),
+        "alts": _of_figures(earlier["alts"], {k: made.alt for k, made in gallery.captions.items()}, shown),
+        "figures": _of_figures(earlier["figures"], gallery.records, shown),
+        "left_out": gallery.left_out,
         "artifacts": [*artifacts, "index.html"],
     }
     tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
@@ -201,9 +208,9 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
-def _of_figures(earlier: Mapping[str, T], now: Mapping[str, T], found: Findings) -> dict[str, T]:
+def _of_figures(earlier: Mapping[str, T], now: Mapping[str, T], shown: Collection[str]) -> dict[str, T]:
     """What is kept of the figures that there are; those that this report did not look at keep theirs."""
-    return {key: text for key, text in {**earlier, **now}.items() if key in found.figures}
+    return {key: text for key, text in {**earlier, **now}.items() if key in shown}
 
 
 def _in_order(files: Iterable[Path], found: Findings) -> list[Path]:

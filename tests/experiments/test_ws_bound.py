@@ -276,11 +276,11 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment: WsBound, t
 
 @pytest.mark.parametrize(
     ("shift", "spread", "verdict"),
-    [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "refuted"), (0.01, 0.5, "no power")],
+    [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "no power"), (0.01, 0.5, "no power")],
 )
 def test_draws_decide_by_their_interval(shift: float, spread: float, verdict: str) -> None:
     values = (shift + spread * np.random.default_rng(0).standard_normal(30)).tolist()
-    assert over_draws(statements("ws_bound")["low bound generalises better"], values, 0.01, "F1").verdict == verdict
+    assert over_draws(statements("ws_bound")["low bound generalises better"], values, "F1").verdict == verdict
 
 
 def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(

@@ -182,6 +182,11 @@ def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
         "What did not": "refuted",
         "What is off in print, and nothing rests on it": "slip",
         "What is open": "no power",
+        "What cannot be compared, for something that the paper does not print": "not comparable",
+        "Beyond the paper: what held": "confirmed",
+        "Beyond the paper: what did not": "refuted",
+        "Beyond the paper: what is open": "no power",
+        "Beyond the paper: what cannot be compared": "not comparable",
     }
     for path in sorted(outputs.glob("*/findings.md")):
         said_of = {f"{r['statement']} ({r['where']})": r["verdict"] for r in rows(path.parent / "claims.csv")}

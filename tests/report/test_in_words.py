@@ -82,4 +82,10 @@ def test_statements_of_the_paper_stand_before_ours():
     ours = Claim("a", "ours holds", "beyond the paper", "confirmed")
     theirs = Claim("b", "theirs holds", "Fig. 1", "confirmed")
     text = findings_text("x", claims_table([ours, theirs]), pd.DataFrame(), [])
-    assert text.index("theirs holds") < text.index("ours holds")
+    assert text.index("theirs holds") < text.index("## Beyond the paper: what held") < text.index("ours holds")
+
+
+def test_what_cannot_be_compared_is_listed_with_its_reason():
+    open_one = Claim("a", "it holds", "Fig. 1", "not comparable", detail="the rate is not printed")
+    text = findings_text("x", claims_table([open_one]), pd.DataFrame(), [])
+    assert "- it holds (Fig. 1): the rate is not printed" in text and "Not counted" not in text

@@ -193,7 +193,11 @@ def test_what_is_beyond_the_paper_is_counted_apart(tmp_path):
     assert json.loads((out / "manifest.json").read_text())["beyond"] == {"refuted": 1}
     page = Page.read(out)
     assert page.verdicts == {"confirmed": 1, "no power": 1} and page.beyond == {"refuted": 1}
-    assert "Beyond the paper: <b>1</b>" in check_html(out / "index.html")
+    html = check_html(out / "index.html")
+    assert 'Beyond the paper: <a href="#rows?verdict=refuted&amp;kind=beyond"><b>1</b>' in html
+    assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"beyond":true' in html
+    text = (out / "findings.md").read_text()
+    assert text.index("## What held") < text.index("## Beyond the paper: what did not") < text.index("too (beyond")
 
 
 def test_a_figure_without_panels_is_left_out(tmp_path):
@@ -205,8 +209,16 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
         def analyse(self, tables):
             return Nothing(self, tables)
 
-    summary = write_report(tmp_path / "demo", "demo", Bare(), TABLES, MANIFEST)
+    out = tmp_path / "demo"
+    summary = write_report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
     assert not summary.failures and {p.name for p in summary.figures} == {"fig06.png", "fig07.png"}
+    assert "  not drawn, nothing of them is measured: fig08" in summary.lines()
+    assert "nothing of them is measured: fig08" in check_html(out / "index.html")
+    record = json.loads((out / "manifest.json").read_text())
+    assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
+    for about in ({}, {"missing": ["seed=45 width=3"], "only_figure": "fig08"}):  # whole, or asked for by name
+        whole = write_report(out, "demo", Bare(), TABLES, MANIFEST, **about)
+        assert len(whole.failures) == 1 and "expected at least one panel" in whole.failures[0]
     with pytest.raises(figures.NothingToDraw, match="at least one panel"):
         figures.new_figure(0, 2)
 

@@ -143,7 +143,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
         parts.append(("Theorem J.1, around its X*", theorem.set_index(["size", "seed", "problem"])["admitted_share"]))
     for i, (label, values) in enumerate(parts):
         for at, size in enumerate(found):
-            y = values.xs(size, level="size").to_numpy()
+            y = values[values.index.get_level_values("size") == size].to_numpy()
             x = at + np.linspace(-0.2, 0.2, len(y))
             look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "", "alpha": 0.6}
             axes[0, 1].plot(x, y, label=label if at == 0 else None, **look)

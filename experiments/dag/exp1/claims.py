@@ -12,6 +12,7 @@ from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, publ
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract.claim import Claim, Statement
 from runner.stats import judge
+from runner.stats.variants import unmarked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,23 +51,26 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
     slow = {e: on_own(says["residual slower than plain"], values, same) for e, values in by.items() if values}
     return [
         on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
-        residual_slope(says["residual slope"], {text(k): rates(p) for k, p in residual.items()}, same),
+        residual_slope(says["residual slope"], residual, same),
         judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "empty"),
         on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
     ]
 
 
-def residual_slope(says: Statement, curves: Parts, same: bool) -> Claim:
-    """One printed rate for six curves. It is the rate of each; where none has it and their mean does, the text does not
-    say which it is: that the mean was meant is then a reading that its fitting suggests, no evidence for or against.
+def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
+    """One printed rate for six curves. It is the rate of each; where no curve has it and their mean does, the text does
+    not say which it is: that the mean was meant is a reading that its fitting suggests, no evidence for or against.
     """
+    curves = {text(k): rates(p) for k, p in residual.items()}
     made = on_own(says, curves, same)
-    seeds = [sum(values) / len(values) for values in zip(*curves.values(), strict=False)]
-    pooled = judge.number(says, {"": seeds})
-    if made.verdict != "refuted" or pooled.verdict == "refuted":
+    measured = {tuple(sorted(set(p["seed"]))) for p in residual.values()}
+    if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in unmarked(made.variants):
         return made
-    each = ", ".join(f"{sum(v) / len(v):.2g}" for v in curves.values())
-    why = f"the curves have {each}, their mean {pooled.statistic:.2g}; that the mean is meant is not printed"
+    pooled = judge.number(says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)])
+    if pooled.verdict != "confirmed":
+        return made
+    each = ", ".join(f"{name} {sum(v) / len(v):.2g}" for name, v in curves.items())
+    why = f"{each}; their mean {pooled.statistic:.2g}, init and final together; that this mean is meant is not printed"
     return replace(made, verdict="not comparable", detail=f"{why}; {made.detail}")
 
 

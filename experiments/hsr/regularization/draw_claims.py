@@ -40,7 +40,7 @@ def _claims(experiment: HsrRegularization, tables: Tables, says: Mapping[str, St
 
     def larger(name: str, a: str, b: str) -> Claim:
         unit = f"mean macro F1 of {NAMES[a]} less that of {NAMES[b]}, sharp seeds"
-        return over_draws(says[name], gains(a, b, "sharp"), margin, unit)
+        return over_draws(says[name], gains(a, b, "sharp"), unit)
 
     def limited(name: str, a: str, b: str, group: str, high: float = float("inf")) -> Claim:
         within = replace(says[name], low=-margin, high=high)

@@ -98,7 +98,8 @@ def slack_and_limit(tables: Tables) -> Figure:
     draw.legend(axes[0, 0])
     limits = tables["limits"]
     chosen = limits[(limits["activation"] == PAPER_ACTIVATION) | (~limits["activation"].eq(PAPER_ACTIVATION).any())]
-    first = chosen[(chosen["seed"] == chosen["seed"].min()) & (chosen["hidden"] == chosen["hidden"].min())]
+    first = chosen[chosen["seed"] == chosen["seed"].min()]
+    first = first[first["hidden"] == first["hidden"].min()]
     first = first[(first["protocol"] == first["protocol"].iloc[0]) & (first["rate"] == first["rate"].iloc[0])]
     for path, rows in first.groupby("path", sort=False):
         name = {"scaled": "V scaled up", "cancelling": "and two units that cancel"}[str(path)]

@@ -158,7 +158,8 @@ class Page:
         found = []
         for row in self.table("claims"):
             content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
-            found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content})
+            ours = {"beyond": True} if beyond_the_paper(row["where"]) else {}
+            found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours})
         return _unique(found)
 
     def _anchor(self, row: Mapping[str, str], keys: Mapping[str, str]) -> str:

@@ -58,6 +58,8 @@ def means(tables: Mapping[str, pd.DataFrame], steps: Mapping[str, float]) -> pd.
         attention[f"{pair} gap"] = attention[f"{pair} tensor"] / attention[f"{pair} gn"]
     by_network = {"attention": _wide(attention), "relu_mlp": _wide(relu)}
     both = by_network["attention"].index.intersection(by_network["relu_mlp"].index)
+    if not len(both):
+        return pd.DataFrame()
     rows = []
     for pairs in itertools.product(ATTENTION_PAIRS, RELU_PAIRS):
         columns = {}
@@ -88,6 +90,8 @@ def scored(tables: Mapping[str, pd.DataFrame], margin: float, steps: Mapping[str
     import numpy as np
 
     found = means(tables, steps)
+    if found.empty:
+        return found
     own = np.logical_and.reduce([np.isclose(found[name].astype(float), value) for name, value in steps.items()])
     ratios = np.column_stack(
         [found[column_of(name)].to_numpy(dtype=float) / value for name, value in printed().items()]

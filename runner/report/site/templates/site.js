@@ -14,7 +14,7 @@
     ...data.scores.map(r => ({ ...r, kind: "number", place: r.source || "",
       what: Object.entries(r.keys).map(([k, v]) => k === "metric" ? v : `${k}=${v}`).join(" "),
       paper: known(r.paper_mean) ? r.paper_mean : r.upper_bound, ours: r.measured_mean })),
-    ...data.claims.map(r => ({ ...r, kind: "statement", what: r.statement, place: r.where || "",
+    ...data.claims.map(r => ({ ...r, kind: r.beyond ? "beyond" : "statement", what: r.statement, place: r.where || "",
       paper: r.threshold, ours: r.statistic === undefined ? undefined : Number(r.statistic) })),
   ];
   for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").toLowerCase();
@@ -27,12 +27,12 @@
     form.verdict.add(new Option(v, v));
 
   function printed(row) {
-    if (row.kind === "statement") return esc(row.paper || "");
+    if (row.kind !== "number") return esc(row.paper || "");
     if (known(row.paper_mean)) return num(row.paper_mean) + (known(row.paper_std) ? " ± " + num(row.paper_std) : "");
     return known(row.upper_bound) ? "≤ " + num(row.upper_bound) : "";
   }
   function measured(row) {
-    if (row.kind === "statement") return num(row.ours);
+    if (row.kind !== "number") return num(row.ours);
     return num(row.measured_mean) + (known(row.measured_std) ? " ± " + num(row.measured_std) : "");
   }
   function line(row) {
@@ -86,7 +86,7 @@
   }
   function chosen() {
     const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind) && words.every(w => r.text.includes(w)));
+    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "beyond")) && words.every(w => r.text.includes(w)));
     if (state.sort) {
       const down = state.sort.startsWith("-"), key = state.sort.replace(/^-/, "");
       const value = r => r[key] === undefined || r[key] === null ? "" : r[key];
