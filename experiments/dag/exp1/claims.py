@@ -58,7 +58,7 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
 
 
 def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
-    """One printed rate for six curves. It is the rate of each; where no curve has it and their mean does, the text does
+    """One printed rate for six curves. It is the rate of each; where no curve has it and their mean rounds to it, the text does
     not say which it is: that the mean was meant is a reading that its fitting suggests, no evidence for or against.
     """
     curves = {text(k): rates(p) for k, p in residual.items()}
@@ -67,7 +67,7 @@ def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
     if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in unmarked(made.variants):
         return made
     pooled = judge.number(says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)])
-    if pooled.verdict != "confirmed":
+    if pooled.verdict == "refuted" or not judge.digits_agree(pooled.statistic, says.number, says.rounding):
         return made
     each = ", ".join(f"{name} {sum(v) / len(v):.2g}" for name, v in curves.items())
     why = f"{each}; their mean {pooled.statistic:.2g}, init and final together; that this mean is meant is not printed"
