@@ -58,8 +58,8 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
 
 
 def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
-    """One printed rate for six curves. It is the rate of each; where no curve has it and their mean rounds to it, the text does
-    not say which it is: that the mean was meant is a reading that its fitting suggests, no evidence for or against.
+    """One printed rate for six curves. It is the rate of each; where no curve has it and their mean rounds to it, the
+    text does not say which it is: that the mean was meant is a reading that its fitting suggests, no evidence.
     """
     curves = {text(k): rates(p) for k, p in residual.items()}
     made = on_own(says, curves, same)
