@@ -49,11 +49,11 @@ def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[s
             found += make(case)
         found += (_nearest_saddles if variant.reading == POLISHED else _saddles)(case)
     found = decided_by_draws(experiment, tables, says, found)
-    rows = [_open_protocol(claim) for claim in judge.gathered(found, main="fitted")]
+    rows = [open_protocol(claim) for claim in judge.gathered(found, main="fitted")]
     return [*_counts(tables, says), *rows]
 
 
-def _open_protocol(claim: Claim) -> Claim:
+def open_protocol(claim: Claim) -> Claim:
     """A statement about A-SAM that the printed radius alone speaks against, or for: its operator and η are not printed.
 
     At the printed radius our A-SAM does little: easy to be better than, hard to hold the paper's praise of it.

@@ -9,11 +9,12 @@ import torch
 
 from experiments.contours import contour_length
 from experiments.hsr.regularization.analysis import Variant, wide
-from experiments.hsr.regularization.claims import whisker_tip
+from experiments.hsr.regularization.claims import open_protocol, whisker_tip
 from experiments.hsr.regularization.measure import Problem, critical_points, draw, end_under, search, train
 from experiments.hsr.regularization.methods import METHODS
 from experiments.hsr.regularization.views import boundary_length, saddle_depth
 from experiments.printed import statements
+from runner.contract.claim import Claim
 from runner.contract.experiment import Cell, Context
 from runner.contract.schema import SettingError
 from runner.curvature.closed_form import three_layer as tl
@@ -280,3 +281,23 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
     before = made("")
     assert made("asam_wide") == before and len(before) == 2
     assert all(made("hsr")[name] > 100 * before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "variants", "becomes"),
+    [
+        ("confirmed", "confirmed: fitted; no power: fitted with wide radius", "not comparable"),
+        ("confirmed", "confirmed: fitted, fitted with wide radius", "confirmed"),
+        ("refuted", "refuted: fitted; confirmed: fitted with wide radius", "not comparable"),
+        ("refuted", "refuted: fitted, fitted with wide radius", "refuted"),
+        # over draws: the wide radius seed by seed decides nothing beside the wide radius over draws
+        (
+            "confirmed",
+            "refuted: fitted with wide radius; confirmed: fitted, fitted draws with wide radius",
+            "confirmed",
+        ),
+    ],
+)
+def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):
+    claim = Claim("a", "HSR is flatter than A-SAM", "Fig. 11", verdict, variants=variants)
+    assert open_protocol(claim).verdict == becomes
