@@ -62,6 +62,10 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
     (claim,) = (c for c in paper.analyse(mixed).claims() if c.name == "residual slope")
     assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
     assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
+    rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
+    wild = pd.concat([decay(residual_rate=r, seeds=(s,))["distances"] for s, r in rates.items()])
+    noisy = {**tables, "distances": pd.concat([d[d["checkpoint"] != "final"], wild[wild["checkpoint"] == "final"]])}
+    assert verdict(paper, noisy, "residual slope") == "refuted"  # 0.0255 rounds to 0.03, whatever its interval
 
 
 def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
