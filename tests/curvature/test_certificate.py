@@ -324,4 +324,7 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
     found = verify(Dag.from_sequential(net), x, y)
     assert not found.ok
     assert "rounding of float32" in str(found) and "cancel" not in str(found)
-    assert verify(Dag.from_sequential(net.double()), x.double(), y).ok
+    net, x = net.double(), x.double()
+    for seed in range(12):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
+        found = verify(Dag.from_sequential(net), x, y, generator=seeded(seed))
+        assert found.ok, (seed, str(found))

@@ -78,7 +78,7 @@ class Differences:
         here = self._decisions(piece, 0.0)
         kink = self._crossed(piece, found.step, here)
         if not kink:
-            return self._before_rounding(piece, found, here)
+            return self._with_rounding(piece, self._before_rounding(piece, found, here))
         for step in [s for s in (*self.steps, *self.fine)[:-1] if s < found.step]:
             changed = self._crossed(piece, step, here)
             if not changed:
@@ -104,6 +104,19 @@ class Differences:
                 return last
             last = pair
         return found
+
+    def _with_rounding(self, piece: int, found: Difference) -> Difference:
+        """The same with the rounding that smaller steps show in its doubt: it goes as one over the step.
+
+        Two neighbouring differences that rounding has spoilt may agree by accident; those at all smaller steps do not.
+        """
+        doubt = dict(found.doubt)
+        for step in (s for s in (*self.steps, *self.fine)[:-1] if s < found.step):
+            pair = self._pair(piece, step)
+            for v, own in pair.doubt.items():
+                if norm_of(own) * step / found.step > norm_of(doubt[v]):  # never where it is NaN
+                    doubt[v] = own * (step / found.step)
+        return replace(found, doubt=doubt)
 
     def within_rounding(self, piece: int, found: Difference, rounding: float) -> Difference:
         """The same with its kink, where there is one within a step of `rounding`, and the values on both its sides."""
