@@ -167,13 +167,10 @@ def _paths(c: Case, tables: Tables) -> Made:
     if paths is None or paths.empty:
         return
 
-    def growth(rows: pd.DataFrame) -> float:
-        ordered = rows.sort_values("step")
-        return float(ordered["lambda_sup"].iloc[-1] / ordered["lambda_sup"].iloc[0])
-
-    def highest(rows: pd.DataFrame) -> float:
-        ordered = rows.sort_values("step")
-        return float(ordered["lambda_sup"].max() / ordered["lambda_sup"].iloc[0])
+    def over_start(rows: pd.DataFrame) -> pd.Series:
+        """The bound along the way over that at the start."""
+        bound = rows.sort_values("step")["lambda_sup"]
+        return bound / bound.iloc[0]
 
     yield c.mark, c.evidence.compared(c.says["bound follows eigenvalue"], by_seed(paths, _following))
     for name, point in (
@@ -181,7 +178,10 @@ def _paths(c: Case, tables: Tables) -> Made:
         ("bound does not rise on the way to the flattest point", "flattest_1"),
     ):
         own = paths[paths["point"] == point]
-        found, tops = c.evidence.compared(c.says[name], by_seed(own, growth)), by_seed(own, highest)
+        found, tops = (
+            c.evidence.compared(c.says[name], by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))),
+            by_seed(own, lambda rows: float(over_start(rows).max())),
+        )
         way = "largest on the way over the start " + ", ".join(f"{top:.3g}" for top in tops.values())
         yield c.mark, replace(found, detail=f"{way}; {found.detail}")
         if point == "flattest_1":

@@ -42,8 +42,11 @@ def findings_text(
     title: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes: Sequence[str], trust: Sequence[str] = ()
 ) -> str:
     """Markdown: counts, statements and numbers by verdict, the notes, and what the cells' certificates say."""
-    every, scored = claims.to_dict("records"), scorecard.to_dict("records")
-    said = [c for c in every if not beyond_the_paper(str(c.get("where") or ""))]
+    scored = scorecard.to_dict("records")
+    said: list[Mapping[str, Any]] = []
+    ours: list[Mapping[str, Any]] = []
+    for c in claims.to_dict("records"):
+        (ours if beyond_the_paper(str(c.get("where") or "")) else said).append(c)
     parts = [f"# {title}\n"]
     if notes:
         parts.append(_section("In short", [str(note) for note in notes], len(notes)))
@@ -65,7 +68,6 @@ def findings_text(
     if rest:
         many = "statement" if len(rest) == 1 else "statements"
         parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} {many}.\n")
-    ours = [c for c in every if beyond_the_paper(str(c.get("where") or ""))]
     for heading, verdicts in BEYOND.items():
         lines = [statement_line(c) for c in ours if c["verdict"] in verdicts]
         parts.append(_section(f"Beyond the paper: {heading}", lines, 2 * LONGEST))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.verdict_table import KEPT
+from runner.contract.claim import beyond_the_paper
 from tests.experiments.verdicts import Reports, contradict, counted, findings, in_words, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +134,7 @@ def experiments_with_reports(beyond: bool) -> dict[str, dict[str, int]]:
     found = {}
     for path in sorted(OUTPUTS.glob("*/manifest.json")):
         every = [r for name in ("scorecard", "claims") for r in rows(path.parent / f"{name}.csv")]
-        own = [r["verdict"] for r in every if r.get("where", "").startswith("beyond") == beyond]
+        own = [r["verdict"] for r in every if beyond_the_paper(r.get("where", "")) == beyond]
         found[path.parent.name] = {v: own.count(v) for v in dict.fromkeys(own)}
     return found
 

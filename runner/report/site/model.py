@@ -169,14 +169,16 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and of the paper's statements, in the order of tiles."""
-        said = [row for row in self.table("claims") if not beyond_the_paper(row["where"])]
-        return in_order(Counter(row["verdict"] for row in (*self.table("scorecard"), *said)))
+        return in_order(Counter(row["verdict"] for row in self.table("scorecard")), self._statements(beyond=False))
 
     @property
     def beyond(self) -> dict[str, int]:
         """Verdict -> number of statements that are ours and no paper's, in the order of tiles."""
-        ours = [row for row in self.table("claims") if beyond_the_paper(row["where"])]
-        return in_order(Counter(row["verdict"] for row in ours))
+        return in_order(self._statements(beyond=True))
+
+    def _statements(self, *, beyond: bool) -> Counter[str]:
+        rows = (row for row in self.table("claims") if beyond_the_paper(row["where"]) == beyond)
+        return Counter(row["verdict"] for row in rows)
 
     @cached_property
     def figures(self) -> list[Figure]:
