@@ -178,10 +178,9 @@ def _paths(c: Case, tables: Tables) -> Made:
         ("bound does not rise on the way to the flattest point", "flattest_1"),
     ):
         own = paths[paths["point"] == point]
-        found, tops = (
-            c.evidence.compared(c.says[name], by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))),
-            by_seed(own, lambda rows: float(over_start(rows).max())),
-        )
+        ends = by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))
+        tops = by_seed(own, lambda rows: float(over_start(rows).max()))
+        found = c.evidence.compared(c.says[name], ends)
         way = "largest on the way over the start " + ", ".join(f"{top:.3g}" for top in tops.values())
         yield c.mark, replace(found, detail=f"{way}; {found.detail}")
         if point == "flattest_1":
