@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: readme pictures docs help setup demo run test lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: readme pictures docs help setup demo run test test-slow lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -37,8 +37,11 @@ demo: $(READY) ## one cell measured now, its figure, and what the paper says
 run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=1: half the memory of 1.2 GiB)
 	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(RUN_JOBS)
 
-test: $(READY) lint types ## lint, types and all tests
-	$(BIN)/python -m pytest -n $(JOBS)
+test: $(READY) lint types ## lint, types and the tests of every day
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-slow: $(READY) ## the other tests: injected errors and long runs
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -50,15 +50,16 @@ class PaperAudit(Experiment):
         return [Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Any]:
-        from experiments.paper_audit import papers, rows, sharpness
+        from experiments.paper_audit import papers, rows
+        from experiments.paper_audit.sharpness import trials
 
         source = str(cell.params["source"])
         if source == SHARPNESS:
-            return {"sharpness": sharpness.rows(self.mutants)}
+            return {"sharpness": trials.rows(self.mutants)}
         if source == HELD_OUT:
-            return {"held_out": sharpness.held_out_rows(self.held_out, self.held_out_seed)}
+            return {"held_out": trials.held_out_rows(self.held_out, self.held_out_seed)}
         if source == SLIPS:
-            return {"slips": sharpness.slip_rows(self.slips, self.slips_seed)}
+            return {"slips": trials.slip_rows(self.slips, self.slips_seed)}
         if source == ZEROS:
             from experiments.paper_audit.dag import untrained
 
@@ -99,8 +100,7 @@ class AuditAnalysis(Analysis):
     def documents(self) -> dict[str, str]:
         from experiments.paper_audit import report
 
-        injected = {name: _rows(self.tables, name) for name in (SHARPNESS, HELD_OUT, SLIPS)}
-        return report.documents(self.formulas, injected)
+        return report.documents(self.formulas)
 
 
 def _rows(tables: Any, name: str) -> list[dict[str, Any]]:

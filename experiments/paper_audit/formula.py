@@ -1,15 +1,15 @@
-"""What an audit of a paper consists of: clauses that are checked, root causes of what is off, and what is not checked.
+"""What an audit of a paper consists of: clauses with their checks, root causes of errors, and unchecked places.
 
-A `Formula` is one clause of a paper with the check that recomputes it; an `Erratum` is one root cause, which any number
-of formulas (its heirs) may share; an `Unchecked` place is named with the reason. A verdict always follows from the
-numbers that a check returns and from the class of the root cause; it is never written down.
+A `Formula` is one clause of a paper with the check that recomputes it; an `Erratum` is one root cause, which may affect
+several clauses; an `Unchecked` place is named with the reason. A verdict always follows from the numbers that a check
+returns and from the class of the root cause; it is never written down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Agreement = Literal["holds", "holds after correction", "fails"]
 Class = Literal["A", "B", "C", "D"]
@@ -64,16 +64,32 @@ class Outcome:
 
 
 Check = Callable[[], Outcome]
+Dropped = tuple[tuple[str, Check], ...]
+
+
+class Needs(NamedTuple):
+    """A check, and the same check without one hypothesis each, which has to fail if the check means anything."""
+
+    check: Check
+    dropped: Dropped
+
+
+def needs(check: Check, *dropped: tuple[str, Check]) -> Needs:
+    """A check with (hypothesis, check without it) pairs."""
+    return Needs(check, dropped)
+
+
+Entry = Check | Needs
+"""What a package's modules give for the id of a clause, in their dictionaries CHECKS."""
 
 
 @dataclass(frozen=True)
 class Formula:
-    """One clause of a paper and how it is checked.
+    """One clause of a paper (an entry of clauses.toml) and how it is checked.
 
     id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4, consequence"); statement: the clause in plain
-    text; check: recomputes the numbers; expected: the agreement that tests hold the check to; root: id of the erratum
-    behind it ("" for none); correction: what to use instead; dropped: the same check without one hypothesis each, which
-    has to fail if the check means anything.
+    text; check: recomputes the numbers; expected: the agreement that tests require of the check; root: id of the
+    erratum behind it ("" for none); correction: what to use instead; dropped: see `Needs`.
     """
 
     id: str
@@ -83,7 +99,7 @@ class Formula:
     expected: Agreement = "holds"
     root: str = ""
     correction: str = ""
-    dropped: tuple[tuple[str, Check], ...] = ()
+    dropped: Dropped = ()
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from experiments.paper_audit import sharpness_page
-from experiments.paper_audit.fold import code, folded
 from experiments.paper_audit.formula import CLASSES, Paper
 from experiments.paper_audit.rows import Row, entries
 
 MADE = (
     "Made by `make errata` from a run of `hess-run experiment=paper_audit`; `hess-run audit PLACE` recomputes one line."
 )
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def folded(summary: str, body: Sequence[str]) -> list[str]:
+    """Lines that a reader unfolds; none where there is no body."""
+    return [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
 
 
 def paper_page(of: Paper, rows: list[Row]) -> str:
@@ -94,8 +101,8 @@ def _cell(text: str) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
-def overview(papers: Sequence[tuple[Paper, list[Row]]], injected: Mapping[str, list[Row]]) -> str:
-    """The page above: a table paper × class, how a verdict comes about, and how sharp the audit is."""
+def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
+    """The page above: a table paper × class, and how a verdict comes about."""
     lines = ["# Errata of the five papers", "", MADE, ""]
     lines += [
         "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
@@ -117,7 +124,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]], injected: Mapping[str, l
     lines += ["", "A to D count root causes, E places; clauses are rows of the audit.", ""]
     for of, _ in papers:
         lines += [f"- **{of.title}.** {of.survives}"]
-    return "\n".join(lines + sharpness_page.section(injected)) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def as_json(papers: Sequence[tuple[Paper, list[Row]]]) -> str:

@@ -1,18 +1,21 @@
-"""The audited papers, found by their folders: a package beside this module with an errata.toml is one.
+"""The audited papers, found by their folders: a package next to this module with an errata.toml is one.
 
-The package offers PAPER = read(__file__, FORMULAS); errata.toml holds the titles, what survives, the root causes, and
-the places without a check of their own.
+The package offers PAPER = read(__file__, modules). Its modules hold the checks, in dictionaries CHECKS by id;
+clauses.toml holds the clauses in the order of the paper; errata.toml holds the titles, what survives, the root causes,
+and the places without a check of their own.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from experiments.paper_audit.formula import Erratum, Formula, Paper, Unchecked, Witness
+from experiments.paper_audit.formula import Entry, Erratum, Formula, Needs, Paper, Unchecked, Witness
 
 ROOM = Path(__file__).parent
 
@@ -25,17 +28,31 @@ def keys() -> tuple[str, ...]:
 
 def read(
     face: str,
-    formulas: Sequence[Formula],
+    modules: Iterable[ModuleType],
     witnesses: Mapping[str, Callable[[], Witness]] | None = None,
     numbers: Mapping[str, Callable[[], Mapping[str, float]]] | None = None,
 ) -> Paper:
-    """The paper of the package whose __init__ is `face`; witnesses: instances of errata that no heir's check gives;
-    numbers: what an erratum's text on the paper's experiments quotes.
+    """The paper of the package whose __init__ is `face`.
 
-    Raises ValueError where a formula names a root cause that errata.toml does not hold.
+    Parameters
+    ----------
+    face
+        `__file__` of the package.
+    modules
+        Those with a dictionary CHECKS: id of a clause -> its check.
+    witnesses
+        Instances of errata that no clause's check gives, by the id of the erratum.
+    numbers
+        What an erratum's text on the paper's experiments quotes.
+
+    Raises
+    ------
+    ValueError
+        Where clauses and checks do not have the same ids, or a clause names a root cause that errata.toml lacks.
     """
     home = Path(face).parent
-    data = tomllib.loads((home / "errata.toml").read_text(encoding="utf-8"))
+    data = _table(home / "errata.toml")
+    formulas = _formulas(home, {i: check for module in modules for i, check in module.CHECKS.items()})
     own = dict(witnesses or {})
     counted = {root: cache(compute) for root, compute in (numbers or {}).items()}  # four pages quote them
     errata = tuple(
@@ -52,20 +69,35 @@ def read(
         data["name"],
         data["survives"],
         float(data["seconds"]),
-        tuple(formulas),
+        formulas,
         errata,
         tuple(Unchecked(**entry) for entry in data.get("unchecked", ())),
     )
 
 
+def _table(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _formulas(home: Path, checks: Mapping[str, Entry]) -> tuple[Formula, ...]:
+    """The clauses of clauses.toml with their checks."""
+    clauses = _table(home / "clauses.toml")["clause"]
+    if apart := sorted({clause["id"] for clause in clauses} ^ set(checks)):
+        raise ValueError(
+            f"{home.name}/clauses.toml: expected one check for each clause, found one without the other: {apart}"
+        )
+    entries = ((clause, checks[clause["id"]]) for clause in clauses)
+    return tuple(Formula(**clause, **(e._asdict() if isinstance(e, Needs) else {"check": e})) for clause, e in entries)
+
+
 def titles() -> dict[str, str]:
     """Short titles by package, without importing any check."""
-    return {k: tomllib.loads((ROOM / k / "errata.toml").read_text(encoding="utf-8"))["title"] for k in keys()}
+    return {k: _table(ROOM / k / "errata.toml")["title"] for k in keys()}
 
 
 def costs() -> dict[str, float]:
     """Predicted seconds by package, without importing any check."""
-    return {k: float(tomllib.loads((ROOM / k / "errata.toml").read_text(encoding="utf-8"))["seconds"]) for k in keys()}
+    return {k: float(_table(ROOM / k / "errata.toml")["seconds"]) for k in keys()}
 
 
 def paper(key: str) -> Paper:

@@ -40,11 +40,11 @@ def by_paper(rows: list[Row]) -> list[tuple[Paper, list[Row]]]:
     return [(paper(key), own) for key in keys() if (own := [row for row in rows if row["source"] == key])]
 
 
-def documents(rows: list[Row], injected: dict[str, list[Row]]) -> dict[str, str]:
-    """errata.md, one page a paper (errata_<paper>.md) and errata.json. injected: rows of each sample of errors."""
+def documents(rows: list[Row]) -> dict[str, str]:
+    """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
     found = by_paper(rows)
     pages = {f"errata_{of.key}.md": paper_page(of, own) for of, own in found}
-    return {"errata.md": overview(found, injected), **pages, "errata.json": as_json(found)}
+    return {"errata.md": overview(found), **pages, "errata.json": as_json(found)}
 
 
 def consequences(rows: list[Row]) -> Figure:

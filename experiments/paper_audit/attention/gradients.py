@@ -15,13 +15,12 @@ from experiments.paper_audit.attention.terms import (
     by_hand,
     compare,
     derivative_lemma,
-    formula,
     instance,
     other1,
     relative_error,
     same1,
 )
-from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.formula import Entry, Outcome
 from runner.curvature.closed_form.attention import hessian_block
 
 ORIGIN = Index(0, 0, 0, 0, 0, 0)
@@ -151,163 +150,43 @@ def _layout() -> Outcome:
     return Outcome(worst, instances=count)
 
 
-DEFINITIONS: tuple[Formula, ...] = (
-    formula("Fact B.1", "<u o v, w> = <u o v o w, 1_n> and u^T (v o w) = u^T diag(v) w", _algebra),
-    formula("Fact B.2", "product rules, power rule, d exp(f)/dt = exp(f) o df/dt, dx/dx_j = e_j, dx/dy = 0", _calculus),
-    formula(
-        "Theorem J.1, loss",
-        "L(X) = |D(X)^-1 exp(X^T W X) X^T V - B|_F^2 is the loss of Definition B.9",
-        lambda: _matrix_form(True),
-        True,
-        "attention.j.1.loss",
-        "|D(X)^-1 exp(X^T W^T X) X^T V - B|_F^2: row i0 of Definition B.4 is exp(X^T W X_{*,i0})^T. The two agree "
-        "for symmetric W only. (The minimum is over X in R^{d x n}, not R^{n x d}.)",
+CHECKS: dict[str, Entry] = {
+    "attention.fact_b.1": _algebra,
+    "attention.fact_b.2": _calculus,
+    "attention.theorem_j.1.loss": lambda: _matrix_form(True),
+    "attention.b.10.part_1": derivative_lemma(lambda t: t.scores, same1, lambda t: t.e0 * t.w1 + t.x1, wrt=1),
+    "attention.b.10.part_2": derivative_lemma(lambda t: t.scores, other1, lambda t: t.e1 * t.w1, wrt=1),
+    "attention.b.11.part_1": derivative_lemma(lambda t: t.u, same1, lambda t: t.u * (t.e0 * t.w1 + t.x1), wrt=1),
+    "attention.b.11.part_2": derivative_lemma(lambda t: t.u, other1, lambda t: t.u * t.e1 * t.w1, wrt=1),
+    "attention.b.12.part_1": derivative_lemma(
+        lambda t: t.u.sum(), same1, lambda t: t.u[t.k.i0] * t.w1 + t.u @ t.x1, wrt=1
     ),
-)
-
-FIRST_DERIVATIVES: tuple[Formula, ...] = (
-    derivative_lemma(
-        "Lemma B.10, Part 1",
-        "d X^T W X_{*,i0} / dx_{i1,j1} = e_{i0} w1 + X^T W_{*,j1}, i0 = i1",
-        lambda t: t.scores,
-        same1,
-        lambda t: t.e0 * t.w1 + t.x1,
-        wrt=1,
+    "attention.b.12.part_2": derivative_lemma(lambda t: t.u.sum(), other1, lambda t: t.u[t.k.i1] * t.w1, wrt=1),
+    "attention.b.13.part_1": derivative_lemma(
+        lambda t: 1 / t.u.sum(), same1, lambda t: -(t.f00 * t.w1 + t.z1) / t.u.sum(), wrt=1
     ),
-    derivative_lemma(
-        "Lemma B.10, Part 2",
-        "d X^T W X_{*,i0} / dx_{i1,j1} = e_{i1} w1, i0 != i1",
-        lambda t: t.scores,
-        other1,
-        lambda t: t.e1 * t.w1,
-        wrt=1,
+    "attention.b.13.part_2": derivative_lemma(
+        lambda t: 1 / t.u.sum(), other1, lambda t: -t.f01 * t.w1 / t.u.sum(), wrt=1
     ),
-    derivative_lemma(
-        "Lemma B.11, Part 1",
-        "du/dx_{i1,j1} = u o (e_{i0} w1 + X^T W_{*,j1}), i0 = i1",
-        lambda t: t.u,
-        same1,
-        lambda t: t.u * (t.e0 * t.w1 + t.x1),
-        wrt=1,
+    "attention.b.14.part_1": derivative_lemma(
+        lambda t: t.f, same1, lambda t: -t.f * (t.f00 * t.w1 + t.z1) + t.f * (t.e0 * t.w1 + t.x1), wrt=1
     ),
-    derivative_lemma(
-        "Lemma B.11, Part 2",
-        "du/dx_{i1,j1} = u o (e_{i1} w1), i0 != i1",
-        lambda t: t.u,
-        other1,
-        lambda t: t.u * t.e1 * t.w1,
-        wrt=1,
+    "attention.b.14.part_2": derivative_lemma(
+        lambda t: t.f, other1, lambda t: -t.f * t.f01 * t.w1 + t.f * t.e1 * t.w1, wrt=1
     ),
-    derivative_lemma(
-        "Lemma B.12, Part 1",
-        "d alpha/dx_{i1,j1} = u_{i0,i0} w1 + <u, X^T W_{*,j1}>, i0 = i1",
-        lambda t: t.u.sum(),
-        same1,
-        lambda t: t.u[t.k.i0] * t.w1 + t.u @ t.x1,
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.12, Part 2",
-        "d alpha/dx_{i1,j1} = u_{i0,i1} w1, i0 != i1",
-        lambda t: t.u.sum(),
-        other1,
-        lambda t: t.u[t.k.i1] * t.w1,
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.13, Part 1",
-        "d alpha^-1/dx_{i1,j1} = -alpha^-1 (f_{i0,i0} w1 + <f, X^T W_{*,j1}>), i0 = i1",
-        lambda t: 1 / t.u.sum(),
-        same1,
-        lambda t: -(t.f00 * t.w1 + t.z1) / t.u.sum(),
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.13, Part 2",
-        "d alpha^-1/dx_{i1,j1} = -alpha^-1 f_{i0,i1} w1, i0 != i1",
-        lambda t: 1 / t.u.sum(),
-        other1,
-        lambda t: -t.f01 * t.w1 / t.u.sum(),
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.14, Part 1",
-        "df/dx_{i1,j1} = -f (f_{i0,i0} w1 + <f, X^T W_{*,j1}>) + f o (e_{i0} w1 + X^T W_{*,j1}), i0 = i1",
-        lambda t: t.f,
-        same1,
-        lambda t: -t.f * (t.f00 * t.w1 + t.z1) + t.f * (t.e0 * t.w1 + t.x1),
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.14, Part 2",
-        "df/dx_{i1,j1} = -f f_{i0,i1} w1 + f o (e_{i1} w1), i0 != i1",
-        lambda t: t.f,
-        other1,
-        lambda t: -t.f * t.f01 * t.w1 + t.f * t.e1 * t.w1,
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.15",
-        "dh_{j0}/dx_{i1,j1} = e_{i1} v_{j1,j0}",
-        lambda t: t.h,
-        lambda k: True,
-        lambda t: t.e1 * t.v1,
-        wrt=1,
-    ),
-    derivative_lemma(
-        "Lemma B.16, Part 1",
-        "dc_{i0,j0}/dx_{i1,j1} = C_1 + C_2 + C_3 + C_4 + C_5, i0 = i1",
+    "attention.b.15": derivative_lemma(lambda t: t.h, lambda k: True, lambda t: t.e1 * t.v1, wrt=1),
+    "attention.b.16.part_1": derivative_lemma(
         lambda t: t.s,
         same1,
         lambda t: -t.s * t.f00 * t.w1 - t.s * t.z1 + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1,
         wrt=1,
     ),
-    derivative_lemma(
-        "Lemma B.16, Part 2",
-        "dc_{i0,j0}/dx_{i1,j1} = C_6 + C_7 + C_8, i0 != i1",
-        lambda t: t.s,
-        other1,
-        lambda t: -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1,
-        wrt=1,
+    "attention.b.16.part_2": derivative_lemma(
+        lambda t: t.s, other1, lambda t: -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1, wrt=1
     ),
-)
-
-LOSS: tuple[Formula, ...] = (
-    formula(
-        "Lemma B.17",
-        "dL/dx = sum c dc/dx",
-        _loss_gradient,
-        True,
-        "attention.b.17",
-        "dL/dx = 2 sum c dc/dx: L is the sum of c^2 without a factor 1/2",
-    ),
-    formula(
-        "Lemma F.1",
-        "d2L/dx_{i1,j1} dx_{i2,j2} = sum dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2}",
-        lambda: _loss_hessian(1.0),
-        True,
-        "attention.b.17",
-        "2 sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c/dx_{i1,j1} dx_{i2,j2})",
-    ),
-    formula(
-        "Lemma F.1, index",
-        "the second factor is dc/dx_{i1,j2} (read with the factor 2)",
-        lambda: _loss_hessian(2.0, True),
-        True,
-        "attention.f.1",
-        "dc/dx_{i2,j2}",
-    ),
-    formula(
-        "Lemma F.2",
-        "grad^2 L = sum grad c grad c^T + c grad^2 c",
-        lambda: _loss_hessian(1.0),
-        True,
-        "attention.b.17",
-        "grad^2 L = 2 sum (grad c grad c^T + c grad^2 c)",
-    ),
-    formula(
-        "Definition E.3",
-        "grad^2 c_{i0,j0} in n x n blocks: H_1 at (i0, i0), H_2 in row i0, H_3 in column i0, H_4 elsewhere",
-        _layout,
-    ),
-)
+    "attention.b.17": _loss_gradient,
+    "attention.f.1": lambda: _loss_hessian(1.0),
+    "attention.f.1.index": lambda: _loss_hessian(2.0, True),
+    "attention.f.2": lambda: _loss_hessian(1.0),
+    "attention.definition_e.3": _layout,
+}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,11 +19,10 @@ from experiments.paper_audit.attention.terms import (
     Terms,
     all_same,
     compare,
-    formula,
     points,
     second_derivative,
 )
-from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.formula import Entry, Outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,77 +58,53 @@ def square(vector: Tensor) -> Tensor:
     return torch.outer(vector, vector)
 
 
-CORRECT: tuple[tuple[str, Form], ...] = (
-    ("2 s f^2 w w^T", lambda b: 2 * b.s * b.f**2 * square(b.w)),
-    ("2 f s (w z^T + z w^T)", lambda b: 2 * b.f * b.s * both(b.w, b.z)),
-    ("-f^2 h w w^T", lambda b: -(b.f**2) * b.h * square(b.w)),
-    ("-f (m w^T + w m^T), m = W^T X diag(f_{i0}) h_{j0}", lambda b: -b.f * both(b.m, b.w)),
-    ("-f^2 (w V^T + V w^T)", lambda b: -(b.f**2) * both(b.w, b.v)),
-    ("-s f w w^T", lambda b: -b.s * b.f * square(b.w)),
-    ("-s f (w X_{*,i0}^T W + W^T X_{*,i0} w^T)", lambda b: -b.s * b.f * both(b.w, b.y)),
-    ("-s f (W + W^T)", lambda b: -b.s * b.f * b.wide),
-    ("s z z^T", lambda b: b.s * square(b.z)),
-    ("-f h (z w^T + w z^T)", lambda b: -b.f * b.h * both(b.z, b.w)),
-    ("-(z m^T + m z^T), m = W^T X diag(f_{i0}) h_{j0}", lambda b: -both(b.z, b.m)),
-    ("-f (z V^T + V z^T)", lambda b: -b.f * both(b.z, b.v)),
-    ("s z z^T", lambda b: b.s * square(b.z)),
-    ("-s W^T X diag(f_{i0}) X^T W", lambda b: -b.s * b.xw.T @ torch.diag(b.t.f) @ b.xw),
-    ("-f^2 h w w^T", lambda b: -(b.f**2) * b.h * square(b.w)),
-    ("f h w w^T", lambda b: b.f * b.h * square(b.w)),
-    ("f h (w X_{*,i0}^T W + W^T X_{*,i0} w^T)", lambda b: b.f * b.h * both(b.w, b.y)),
-    ("f (w V^T + V w^T)", lambda b: b.f * both(b.w, b.v)),
-    ("f h (W + W^T)", lambda b: b.f * b.h * b.wide),
-    ("W^T X diag(f_{i0}) diag(h_{j0}) X^T W", lambda b: b.xw.T @ torch.diag(b.t.f * b.t.h) @ b.xw),
-    ("f (W^T X_{*,i0} V^T + V X_{*,i0}^T W)", lambda b: b.f * both(b.y, b.v)),
+CORRECT: tuple[Form, ...] = (
+    lambda b: 2 * b.s * b.f**2 * square(b.w),
+    lambda b: 2 * b.f * b.s * both(b.w, b.z),
+    lambda b: -(b.f**2) * b.h * square(b.w),
+    lambda b: -b.f * both(b.m, b.w),
+    lambda b: -(b.f**2) * both(b.w, b.v),
+    lambda b: -b.s * b.f * square(b.w),
+    lambda b: -b.s * b.f * both(b.w, b.y),
+    lambda b: -b.s * b.f * b.wide,
+    lambda b: b.s * square(b.z),
+    lambda b: -b.f * b.h * both(b.z, b.w),
+    lambda b: -both(b.z, b.m),
+    lambda b: -b.f * both(b.z, b.v),
+    lambda b: b.s * square(b.z),
+    lambda b: -b.s * b.xw.T @ torch.diag(b.t.f) @ b.xw,
+    lambda b: -(b.f**2) * b.h * square(b.w),
+    lambda b: b.f * b.h * square(b.w),
+    lambda b: b.f * b.h * both(b.w, b.y),
+    lambda b: b.f * both(b.w, b.v),
+    lambda b: b.f * b.h * b.wide,
+    lambda b: b.xw.T @ torch.diag(b.t.f * b.t.h) @ b.xw,
+    lambda b: b.f * both(b.y, b.v),
 )
-"""Matrix i of the block, i = 1..21, in words (f = f_{i0,i0}, h = h_{j0,i0}, V = V_{*,j0}) and as a function."""
+"""Matrix i of the block, i = 1..21 (clauses attention.e.4.d_i and attention.definition_e.5.b_i)."""
 
+UNUSABLE = None
+"""A matrix that is printed with factors that do not multiply."""
 
-@dataclasses.dataclass(frozen=True)
-class Slip:
-    """A matrix that is printed differently: its form (None where the factors do not multiply), root and correction."""
-
-    form: Form | None
-    root: str
-    correction: str
-
-
-SIGN = Slip(
-    lambda b: b.s * b.f * (b.t.w.T - b.t.w), "attention.e.4.d8", "-s f_{i0,i0} (W + W^T): printed s f_{i0,i0} (W^T - W)"
-)
-EXTRA = Slip(
-    lambda b: b.s * b.f * square(b.z), "attention.c.10.1", "z s z^T without f_{i0,i0} (inherited from Lemma C.10)"
-)
-TRANSPOSE = Slip(
-    None, "attention.e.4.d17", "w(X)_{i0,*}^T at the end: the transpose is missing and the factors do not multiply"
-)
-FREE = Slip(
-    lambda b: b.f * both(b.w, b.t.v.diagonal()),
-    "attention.e.4.d18",
-    "f_{i0,i0} (w V_{*,j0}^T + V_{*,j0} w^T): printed with V_{j1,*} and V_{j2,*}, entry indices in a matrix",
-)
-INDEX = Slip(lambda b: b.f * b.t.hbad * b.wide, "attention.h_index", "h_{j0,i0} for h_{i0,i0}")
-
-SLIPS: dict[str, dict[int, Slip]] = {
-    "E.4": {8: SIGN, 13: EXTRA, 17: TRANSPOSE, 18: FREE, 19: INDEX},
+PRINTED: dict[str, dict[int, Form | None]] = {
+    "E.4": {
+        8: lambda b: b.s * b.f * (b.t.w.T - b.t.w),
+        13: lambda b: b.s * b.f * square(b.z),
+        17: UNUSABLE,
+        18: lambda b: b.f * both(b.w, b.t.v.diagonal()),
+        19: lambda b: b.f * b.t.hbad * b.wide,
+    },
     "E.5": {
-        8: SIGN,
-        12: Slip(
-            lambda b: b.f * (torch.outer(b.v, b.z) - torch.outer(b.z, b.v)),
-            "attention.e.5.b12",
-            "-z f_{i0,i0} V_{*,j0}^T - V_{*,j0} f_{i0,i0} z^T: a minus sign is printed as plus",
-        ),
-        13: EXTRA,
-        17: TRANSPOSE,
-        18: dataclasses.replace(FREE, form=None),
-        19: INDEX,
-        20: Slip(
-            lambda b: b.xw.T @ torch.diag(b.t.f * b.t.h) @ b.t.x.T,
-            "attention.e.5.b20",
-            "W^T X diag(f) diag(h) X^T W: the last factor W is missing",
-        ),
+        8: lambda b: b.s * b.f * (b.t.w.T - b.t.w),
+        12: lambda b: b.f * (torch.outer(b.v, b.z) - torch.outer(b.z, b.v)),
+        13: lambda b: b.s * b.f * square(b.z),
+        17: UNUSABLE,
+        18: UNUSABLE,
+        19: lambda b: b.f * b.t.hbad * b.wide,
+        20: lambda b: b.xw.T @ torch.diag(b.t.f * b.t.h) @ b.t.x.T,
     },
 }
+"""Matrices that are printed differently, by lemma and number."""
 
 
 def entries(expression: Expression) -> Expression:
@@ -142,31 +118,18 @@ def entries(expression: Expression) -> Expression:
     return matrix
 
 
-def _form_check(i: int, slip: Slip | None) -> Outcome:
+def _form_check(place: str, i: int) -> Outcome:
     def truth(t: Terms) -> Tensor:
         return entries(lambda cell: d_term(cell, i))(t)
 
     def correct(t: Terms) -> Tensor:
-        return CORRECT[i - 1][1](Block(t))
+        return CORRECT[i - 1](Block(t))
 
-    if slip is None:
+    if i not in PRINTED[place]:
         return compare(points(all_same), truth, correct)
-    form = slip.form
+    form = PRINTED[place][i]
     printed = None if form is None else (lambda t: form(Block(t)))
     return compare(points(all_same), truth, printed, correct, "factors that do not multiply")
-
-
-def _form(place: str, letter: str, i: int) -> Formula:
-    slip = SLIPS[place].get(i)
-    name = f"{'Lemma' if place == 'E.4' else 'Definition'} {place}, {letter}_{i}"
-    return formula(
-        name,
-        f"{letter}_{i}(X) = {CORRECT[i - 1][0]}" + (", printed otherwise" if slip else ""),
-        lambda: _form_check(i, slip),
-        slip is not None,
-        slip.root if slip else "",
-        slip.correction if slip else "",
-    )
 
 
 def _z_definition() -> Outcome:
@@ -183,32 +146,19 @@ def _block_sum(printed: bool) -> Expression:
 
     def matrix(t: Terms) -> Tensor:
         block, total = Block(t), torch.zeros_like(t.w)
-        for i, (_, correct) in enumerate(CORRECT, start=1):
-            slip = SLIPS["E.5"].get(i) if printed else None
-            total = total + (slip.form if slip and slip.form else correct)(block)
+        for i, correct in enumerate(CORRECT, start=1):
+            form = PRINTED["E.5"].get(i) if printed else None
+            total = total + (form or correct)(block)
         return total
 
     return matrix
 
 
-MATRIX_FORMS: tuple[Formula, ...] = (
-    formula(
-        "Lemma E.4, z",
-        "z(X)_{i0} = W X f(X)_{i0} has the entries z(X)_{i0,j1} = <f, X^T W_{*,j1}>",
-        _z_definition,
-        True,
-        "attention.e.4.z",
-        "z(X)_{i0} = W^T X f(X)_{i0}, also in Definition E.5. It enters matrices 2, 9, 10, 11, 12 and 13, which are "
-        "checked below with the corrected z",
+CHECKS: dict[str, Entry] = {
+    "attention.e.4.z": _z_definition,
+    **{f"attention.e.4.d_{i}": partial(_form_check, "E.4", i) for i in range(1, 22)},
+    **{f"attention.definition_e.5.b_{i}": partial(_form_check, "E.5", i) for i in range(1, 22)},
+    "attention.definition_e.5": lambda: compare(
+        points(all_same), entries(second_derivative), _block_sum(True), _block_sum(False)
     ),
-    *(_form("E.4", "D", i) for i in range(1, 22)),
-    *(_form("E.5", "B", i) for i in range(1, 22)),
-    formula(
-        "Definition E.5",
-        "H_1^{(i0,i0)} = sum of B_1..B_21 (z corrected; B_17 and B_18 too, as their factors do not multiply)",
-        lambda: compare(points(all_same), entries(second_derivative), _block_sum(True), _block_sum(False)),
-        True,
-        "attention.c.10.1",
-        "the sum of the corrected B_i",
-    ),
-)
+}

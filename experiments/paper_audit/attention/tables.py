@@ -18,13 +18,12 @@ from experiments.paper_audit.attention.terms import (
     all_same,
     compare,
     derivative_lemma,
-    formula,
     points,
     relative_error,
     same_then_other,
     second_derivative,
 )
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 
 TABLES: dict[int, tuple[Expression, ...]] = {
     1: (
@@ -172,70 +171,15 @@ H2 = (
     "+ <W_{*,j1}, X_{*,i2}> v_{j2,j0} - f_{i0,i0} w2 (h_{j0,i0} w1 + v_{j1,j0}) - m1 w2), m1 = <f o x1, h>"
 )
 
-FIRST_CASE: tuple[Formula, ...] = (
-    derivative_lemma(
-        "Lemma C.9, Part 1",
-        "dC_1/dx_{i2,j2}: the eight terms of Table 1",
-        lambda t: -t.s * t.f00 * t.w1,
-        all_same,
-        table_sum(1, True),
+CHECKS: dict[str, Entry] = {
+    "attention.c.9.part_1": derivative_lemma(lambda t: -t.s * t.f00 * t.w1, all_same, table_sum(1, True)),
+    "attention.c.10.part_1": derivative_lemma(lambda t: -t.s * t.z1, all_same, table_sum(2, True), table_sum(2, False)),
+    "attention.c.11.part_1": derivative_lemma(
+        lambda t: t.f00 * t.h0 * t.w1, all_same, table_sum(3, True), table_sum(3, False)
     ),
-    derivative_lemma(
-        "Lemma C.10, Part 1",
-        "dC_2/dx_{i2,j2}: the nine terms of Table 2",
-        lambda t: -t.s * t.z1,
-        all_same,
-        table_sum(2, True),
-        table_sum(2, False),
-        "attention.c.10.1",
-        "the sixth term is s z1 z2, without f_{i0,i0}",
-    ),
-    derivative_lemma(
-        "Lemma C.11, Part 1",
-        "dC_3/dx_{i2,j2}: the six terms of Table 3",
-        lambda t: t.f00 * t.h0 * t.w1,
-        all_same,
-        table_sum(3, True),
-        table_sum(3, False),
-        "attention.h_index",
-        "h_{j0,i0} for h_{i0,i0} in the last term",
-    ),
-    derivative_lemma(
-        "Lemma C.12, Part 1",
-        "dC_4/dx_{i2,j2}: the six terms of Table 4",
-        lambda t: t.m1,
-        all_same,
-        table_sum(4, True),
-    ),
-    derivative_lemma(
-        "Lemma C.13, Part 1",
-        "dC_5/dx_{i2,j2}: the four terms of Table 5",
-        lambda t: t.f00 * t.v1,
-        all_same,
-        table_sum(5, True),
-    ),
-    formula(
-        "Tables 1-5",
-        "which terms are symmetric in (j1, j2), and which are each other's transpose",
-        _pairs,
-        True,
-        "attention.tables",
-        "Table 2: 1 is the transpose of Table 1: 8 (not 9), and Table 3: 6 has h_{j0,i0}; all other pairs are right",
-    ),
-    formula(
-        "Lemma C.14, Part 1",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 = i2: the sum of D_1..D_21 (the right-hand side is blank in our text)",
-        lambda: compare(points(all_same), second_derivative, _d_sum(True), _d_sum(False)),
-        True,
-        "attention.c.10.1",
-        "the sum of D_1..D_21 with D_13 = s z1 z2 and, in D_19, h_{j0,i0} for h_{i0,i0}",
-    ),
-    formula(
-        "Lemma C.14, Part 2",
-        "d2 c/dx_{i1,j1} dx_{i2,j2}, i0 = i1 != i2: blank in our text",
-        lambda: compare(points(same_then_other), second_derivative, None, _h2),
-        True,
-        "attention.blank",
-        "nothing is printed, here or in the proof: " + H2,
-    ),
-)
+    "attention.c.12.part_1": derivative_lemma(lambda t: t.m1, all_same, table_sum(4, True)),
+    "attention.c.13.part_1": derivative_lemma(lambda t: t.f00 * t.v1, all_same, table_sum(5, True)),
+    "attention.tables_1-5": _pairs,
+    "attention.c.14.part_1": lambda: compare(points(all_same), second_derivative, _d_sum(True), _d_sum(False)),
+    "attention.c.14.part_2": lambda: compare(points(same_then_other), second_derivative, None, _h2),
+}

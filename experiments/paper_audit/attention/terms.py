@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit import checks
-from experiments.paper_audit.formula import Agreement, Formula, Outcome
+from experiments.paper_audit.formula import Check, Outcome
 
 SIZES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
 TUPLES_PER_SIZE = 8
@@ -191,36 +191,10 @@ def second_derivative(terms: Terms) -> Tensor:
 
 
 def derivative_lemma(
-    place: str,
-    statement: str,
-    quantity: Expression,
-    case: Case,
-    printed: Expression | None,
-    corrected: Expression | None = None,
-    root: str = "",
-    correction: str = "",
-    wrt: int = 2,
-) -> Formula:
-    """Formula for a lemma of the form d quantity / d x = right-hand side, in one of the paper's index cases."""
-
-    def check() -> Outcome:
-        return compare(points(case), lambda t: derivative(quantity, t, wrt), printed, corrected)
-
-    return formula(place, statement, check, corrected is not None, root, correction)
-
-
-def formula(
-    place: str,
-    statement: str,
-    check: Callable[[], Outcome],
-    corrected: bool = False,
-    root: str = "",
-    correction: str = "",
-) -> Formula:
-    """Formula whose id is made from its place; expected to hold, or to hold after the correction given."""
-    name = place.lower().replace("lemma ", "").replace("lemmas ", "").replace(", ", ".").replace(" ", "_")
-    expected: Agreement = "holds after correction" if corrected else "holds"
-    return Formula(f"attention.{name}", place, statement, check, expected, root, correction)
+    quantity: Expression, case: Case, printed: Expression | None, corrected: Expression | None = None, wrt: int = 2
+) -> Check:
+    """Check of a lemma of the form d quantity / d x = right-hand side, in one of the paper's index cases."""
+    return lambda: compare(points(case), lambda t: derivative(quantity, t, wrt), printed, corrected)
 
 
 def same1(k: Index) -> bool:

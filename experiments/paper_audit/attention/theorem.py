@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.attention.bounds import DRAWS, RADII, SIZES, draw
-from experiments.paper_audit.attention.terms import formula
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.bounds import (
     BOUNDS,
@@ -90,29 +89,9 @@ def _without_gamma() -> Outcome:
     return Outcome(worst, instances=len(SIZES) * DRAWS)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "attention.theorem_j.1.convexity",
-        "Theorem J.1, convexity",
-        "gamma >= 42 n d R^8 makes the regularised Hessian positive definite",
-        _convex,
-        dropped=(("gamma >= 42 n d R^8", _without_gamma),),
-    ),
-    formula("Theorem J.1, minimiser", "(reading) X* at the admissible gamma is below 1 % of the data", _near_zero),
-    formula(
-        "Theorem J.1, convergence",
-        "from |X0 - X*| <= 0.1 l / M, with l the smallest eigenvalue at X* and M of Lemma H.10, Newton's method has "
-        "|X_T - X*| <= eps after T = ceil(log2(|X0 - X*| / eps)) steps",
-        _newton_converges,
-    ),
-    Formula(
-        "attention.theorem_j.1.recovery",
-        "Theorem J.1, recovery",
-        "the minimiser X* of the regularised problem is the initial data",
-        _recovers,
-        "fails",
-        "attention.j.1",
-        "X* is the minimiser of a nearly quadratic problem, close to zero and not to the data. Recovery needs a gamma "
-        "far below the admissible one (see the experiment attention_newton)",
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "attention.theorem_j.1.convexity": needs(_convex, ("gamma >= 42 n d R^8", _without_gamma)),
+    "attention.theorem_j.1.minimiser": _near_zero,
+    "attention.theorem_j.1.convergence": _newton_converges,
+    "attention.theorem_j.1.recovery": _recovers,
+}

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.paper_audit.checks import equality, relative_error, worst
 from experiments.paper_audit.dag.networks import Instance, attention, linear_chain, smooth
 from experiments.paper_audit.dag.oracle import Example, examples
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 from runner.curvature import Dag, Node
 
 
@@ -228,89 +228,20 @@ def reparametrised() -> Outcome:
     return Outcome(relative_error(parts, whole), instances=5)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula("dag.m1", "Eq. M.1", "softmax Jacobian diag(s) - s s^T", softmax_first),
-    Formula(
-        "dag.m2",
-        "Eq. M.2",
-        "d2 s_i/dz_j dz_k = s_i (d_ij d_ik - d_ij s_k - d_ik s_j - d_jk s_j + 2 s_j s_k)",
-        lambda: equality(logits(), torch.func.hessian(soft), softmax_second),
-    ),
-    Formula(
-        "dag.remark101",
-        "Remark 101",
-        "S and T_sigma;z are dense since all s_i > 0",
-        softmax_dense,
-        "holds after correction",
-        "dag.remark101",
-        "for generic logits",
-    ),
-    Formula(
-        "dag.prop102.1",
-        "Proposition 102.1; Example 37; Remark 103.1",
-        "H[q,v] is dense along the positions",
-        lambda: dense(("q", "v")),
-    ),
-    Formula(
-        "dag.prop102.2",
-        "Proposition 102.2, density; Remark 103.3",
-        "H[q,k] is dense along the positions, n^2 entries",
-        lambda: dense(("q", "k")),
-    ),
-    Formula(
-        "dag.prop102.3",
-        "Proposition 102.3",
-        "H[k,v] is dense along the positions, as H[q,v]",
-        lambda: dense(("k", "v")),
-    ),
-    Formula(
-        "dag.prop102.form",
-        "Proposition 102.1, structure",
-        "O = A V: no tensor part for (v,v); H[q,v] passes through A",
-        products,
-    ),
-    Formula(
-        "dag.prop102.source",
-        "Proposition 102.2, last sentence; Remark 103.2",
-        "the pair (q,k) is the main source of H^T in the attention block",
-        main_source,
-        "fails",
-        "dag.prop102",
-    ),
-    Formula(
-        "dag.heads",
-        "Appendix M.4, last paragraph; Theorem 87, note",
-        "multi-head attention reduces to block diagonalization by heads",
-        two_heads,
-        "holds after correction",
-        "dag.heads",
-        "for the tensors T; H couples heads through d2 loss and the projection",
-    ),
-    Formula(
-        "dag.cor21",
-        "Corollary 21; Corollary 90 (3); Appendix I.1, cost",
-        "an HVP costs a constant multiple of a backward pass, O(P)",
-        hvp_cost,
-    ),
-    Formula(
-        "dag.def20",
-        "Definition 20, Eq. 6",
-        "HVP_v(r) = sum_w H[v,w] r_w with r propagated forward",
-        propagated,
-        "holds after correction",
-        "dag.def20",
-        "with r_w the increments e_w themselves",
-    ),
-    Formula(
-        "dag.prop89",
-        "Proposition 89, proof",
-        "pairs with non-empty Ch(v) u Ch(w) are at most O(ns)",
-        pair_count,
-        "holds after correction",
-        "dag.prop89",
-        "n^2",
-    ),
-    Formula("dag.def79", "Definition 79; Remark 95", "within distance k a chain has O(n k) blocks", radius_count),
-    Formula("dag.thm87.bn", "Theorem 87.1", "batch normalisation as a node", batch_norm),
-    Formula("dag.remark88", "Remark 88", "after reparametrisation the formulas apply to E[L]", reparametrised),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.m1": softmax_first,
+    "dag.m2": lambda: equality(logits(), torch.func.hessian(soft), softmax_second),
+    "dag.remark101": softmax_dense,
+    "dag.prop102.1": lambda: dense(("q", "v")),
+    "dag.prop102.2": lambda: dense(("q", "k")),
+    "dag.prop102.3": lambda: dense(("k", "v")),
+    "dag.prop102.form": products,
+    "dag.prop102.source": main_source,
+    "dag.heads": two_heads,
+    "dag.cor21": hvp_cost,
+    "dag.def20": propagated,
+    "dag.prop89": pair_count,
+    "dag.def79": radius_count,
+    "dag.thm87.bn": batch_norm,
+    "dag.remark88": reparametrised,
+}

@@ -19,7 +19,7 @@ from experiments.paper_audit.dag.networks import (
     smooth,
 )
 from experiments.paper_audit.dag.oracle import assembled, exact, examples, gauss_newton, parameter_blocks, parametric
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from runner.curvature import Dag, Node
 
 
@@ -220,72 +220,20 @@ def single_node() -> Outcome:
     return Outcome(max(errors), instances=3)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.remark8",
-        "Remark 8; Theorem 7.1; Theorem 83.1",
-        "[H^GN[v,w]] is positive semi-definite for a convex loss",
-        psd,
-        dropped=(("convex loss", concave),),
-    ),
-    Formula("dag.remark8.form", "Remark 8, identity", "r^T H^GN r = |sum_v J_out,v r_v|^2 in d2 loss", quadratic_form),
-    Formula("dag.remark8.blocks", "Remark 8, last clause", "individual blocks of H need not be PSD", indefinite_blocks),
-    Formula("dag.thm7.signs", "Theorem 7.2, sign", "H^T can be positive or negative semi-definite", tensor_signs),
-    Formula(
-        "dag.remark9",
-        "Remark 9",
-        "H^GN = J^T (d2 loss) J with J = [J_out,v1, ..., J_out,vn]",
-        reads_as_ggn,
-        root="dag.remark9",
-    ),
-    Formula(
-        "dag.remark9.fisher",
-        "Remark 9, Fisher",
-        "under log-likelihood loss the GGN coincides with the Fisher matrix",
-        ggn_is_fisher,
-        "holds after correction",
-        "dag.fisher",
-        "for exponential families in natural parameters (softmax cross-entropy, squared error)",
-    ),
-    Formula(
-        "dag.prop10",
-        "Proposition 10; Theorem 77, last sentence; Remark 84",
-        "H = H^GN for piecewise-linear activations, max-pooling included",
-        kinks,
-        dropped=(("piecewise linear", curved),),
-    ),
-    Formula(
-        "dag.cor12.sign",
-        "Corollary 12, last sentence",
-        "the gap measures the size of H^T, not its sign",
-        tensor_norm_is_unsigned,
-    ),
-    Formula(
-        "dag.cor12.everywhere",
-        "Corollary 12, scope",
-        "for smooth activations H^T != 0 everywhere",
-        vanishing_tensor,
-        "holds after correction",
-        "dag.everywhere",
-        "not for nodes that reach the output linearly (Remark 39), nor at zero residual",
-    ),
-    Formula("dag.remark39", "Remark 39", "H^T[v,w] = 0 exactly where f_w reaches the logits linearly", linear_head),
-    Formula("dag.symmetry", "Symmetry property; Appendix G.1", "H[v,w] = H[w,v]^T for smooth networks", symmetric),
-    Formula("dag.remark42", "Remark 42", "slices of T_u;v and the assembled Hessian are symmetric", tensors_symmetric),
-    Formula("dag.prop14.only_if", "Proposition 14, only if", "without a common descendant the block is zero", separate),
-    Formula(
-        "dag.prop14.if",
-        "Proposition 14, if; Appendix G.1, R = 0",
-        "with one the block is not zero",
-        reached,
-        "holds after correction",
-        "dag.prop14",
-        "generically",
-    ),
-    Formula(
-        "dag.single_node",
-        "Abstract, Section 1, special case",
-        "for a single node the blocks are the Hessian in its parameters",
-        single_node,
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.remark8": needs(psd, ("convex loss", concave)),
+    "dag.remark8.form": quadratic_form,
+    "dag.remark8.blocks": indefinite_blocks,
+    "dag.thm7.signs": tensor_signs,
+    "dag.remark9": reads_as_ggn,
+    "dag.remark9.fisher": ggn_is_fisher,
+    "dag.prop10": needs(kinks, ("piecewise linear", curved)),
+    "dag.cor12.sign": tensor_norm_is_unsigned,
+    "dag.cor12.everywhere": vanishing_tensor,
+    "dag.remark39": linear_head,
+    "dag.symmetry": symmetric,
+    "dag.remark42": tensors_symmetric,
+    "dag.prop14.only_if": separate,
+    "dag.prop14.if": reached,
+    "dag.single_node": single_node,
+}

@@ -14,7 +14,7 @@ from experiments.paper_audit.checks import attack, exists, worst
 from experiments.paper_audit.dag.graphs import GRAPHS, Linear
 from experiments.paper_audit.dag.networks import Instance, chain, piecewise_linear, residual, smooth
 from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 
 
 def theorem_25() -> Outcome:
@@ -137,53 +137,14 @@ def threshold() -> Outcome:
     return Outcome(max(found), instances=80)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.thm25",
-        "Theorem 25, Eq. 9",
-        "on a chain, R(v_i,v_j) <= ||H[v_j,v_j]||_F ||J_j ... J_{i+1}||_2 for each example",
-        theorem_25,
-    ),
-    Formula(
-        "dag.thm25.exponent",
-        "Theorem 25, Eqs. 8, 9 and the constant at j = L",
-        "||Pi||_2 = exp((j-i) lambda); C_L = ||d2 loss||_F",
-        lyapunov_identity,
-    ),
-    Formula(
-        "dag.thm77",
-        "Corollary 26, Eq. 10; Theorem 77, Appendix H.1",
-        "R^GN(v,w) <= ||d2 loss||_F (s rho)^dist(v,w) for s rho < 1",
-        lambda: decay(0.9),
-        dropped=(("s rho < 1", lambda: decay(2.5)),),
-    ),
-    Formula(
-        "dag.thm77.proof", "Theorem 77, proof", "H^GN[v,w] = sum_u D_uv^T H^GN[u,w] for arbitrary v, w", children_sum
-    ),
-    Formula("dag.remark27", "Remark 27", "bound (9) is no weaker than bound (10) for s = 1", looser),
-    Formula(
-        "dag.remark27.number",
-        "Remark 27; Section 5.1",
-        "rho^8 is about 780 at rho = 2.6",
-        arithmetic,
-        "holds after correction",
-        "dag.arithmetic",
-        "rho^7",
-    ),
-    Formula(
-        "dag.remark27.necessary",
-        "Remark 27; Remark 30",
-        "lambda_1 < 0 is necessary and sufficient for decay",
-        necessary,
-        "holds after correction",
-        "dag.remark27",
-        "sufficient",
-    ),
-    Formula("dag.remark30", "Remark 30", "s rho < 1 is sufficient, not necessary", not_necessary),
-    Formula(
-        "dag.cor28",
-        "Corollary 28; Corollary 78",
-        "blocks beyond the threshold distance are below eps ||d2 loss||_F",
-        threshold,
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.thm25": theorem_25,
+    "dag.thm25.exponent": lyapunov_identity,
+    "dag.thm77": needs(lambda: decay(0.9), ("s rho < 1", lambda: decay(2.5))),
+    "dag.thm77.proof": children_sum,
+    "dag.remark27": looser,
+    "dag.remark27.number": arithmetic,
+    "dag.remark27.necessary": necessary,
+    "dag.remark30": not_necessary,
+    "dag.cor28": threshold,
+}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import random_matrices, worst
 from experiments.paper_audit.dag.ranks import stable
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 
 
 def hutchinson() -> Outcome:
@@ -90,27 +90,9 @@ def coupling_violations() -> Outcome:
     return Outcome(max(0.0, stays[1] - stays[0] / 4), max(0.0, falls[1] - 0.02), 1600, witness)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.remark54",
-        "Remark 54; Remark 63; Corollary 90 (1); Algorithm 4",
-        "||A||_F^2 = tr A^T A = E |A z|^2 over Rademacher z",
-        hutchinson,
-    ),
-    Formula("dag.algorithm4", "Algorithm 4", "S / (m sigma^2) estimates D(v,w)", algorithm_4),
-    Formula(
-        "dag.remark63",
-        "Remark 63, power iteration",
-        "relative error O((sigma_2/sigma_1)^(2T)) after T steps",
-        power_rate,
-    ),
-    Formula(
-        "dag.remark51",
-        "Remark 51",
-        "the probability that an estimate of C exceeds 1 decreases as O(1/m)",
-        coupling_violations,
-        "holds after correction",
-        "dag.remark51",
-        "where C < 1",
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.remark54": hutchinson,
+    "dag.algorithm4": algorithm_4,
+    "dag.remark63": power_rate,
+    "dag.remark51": coupling_violations,
+}

@@ -11,7 +11,7 @@ from experiments.paper_audit.checks import attack, exists, relative_error
 from experiments.paper_audit.dag.networks import Instance, chain, smooth
 from experiments.paper_audit.dag.oracle import examples
 from experiments.paper_audit.dag.saddles import Hessian, whole
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 
 
 def at_the_kink() -> Outcome:
@@ -179,68 +179,16 @@ def residual_above_one() -> Outcome:
     return Outcome(1.0 if value < 1 else 0.0, max(0.0, 1 - min(values)), 11, witness)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.remark1.smooth",
-        "Remark 1, smooth case; Theorem 48",
-        "the AD-Hessian is the classical one",
-        finite_differences,
-    ),
-    Formula(
-        "dag.def47", "Remark 1, kinks; Section 3.3; Definition 47", "AD assigns phi'(0) = phi''(0) = 0", at_the_kink
-    ),
-    Formula(
-        "dag.thm46.lipschitz",
-        "Theorem 46.1, proof",
-        "f_v is (prod L_u) ||W||_2-Lipschitz",
-        lipschitz_product,
-        "holds after correction",
-        "dag.thm46.lipschitz",
-        "sqrt(sum L_u^2) ||W||_2",
-    ),
-    Formula(
-        "dag.thm46.example",
-        "Theorem 46, proof, step 2",
-        "ReLU(x)^2/2 is twice non-differentiable on (-inf, 0]",
-        quadratic_of_relu,
-        "holds after correction",
-        "dag.thm46.example",
-        "at 0 only",
-    ),
-    Formula(
-        "dag.thm46.3",
-        "Theorem 46.3; Theorem 48, last sentence",
-        "at points of differentiability the AD-Hessian is the classical one",
-        smooth_point_of_kinks,
-        "holds after correction",
-        "dag.thm46.3",
-        "where no single neuron is at its kink: almost everywhere",
-    ),
-    Formula(
-        "dag.symmetry.kink",
-        "Symmetry property, Case B; Remark 15",
-        "with phi'(0) = 0 the AD-Hessian stays symmetric at kinks (it 'may not')",
-        kink_symmetry,
-    ),
-    Formula("dag.thm48", "Theorem 48, continuity", "inside a linear region the AD-Hessian is continuous", continuous),
-    Formula(
-        "dag.remark45",
-        "Remark 45",
-        "-H^+ g is the minimum-norm solution of H d = -g",
-        pseudoinverse,
-        "holds after correction",
-        "dag.remark45",
-        "least-squares solution; H^+ = H^-1 at full rank",
-    ),
-    Formula("dag.footnote1", "Section 5, footnote 1", "LayerNorm has second derivatives", layer_norm),
-    Formula("dag.exp1b.norm", "Appendix N.1", "||diag(sigma') W||_2 <= ||W||_2", masked),
-    Formula(
-        "dag.exp1.residual",
-        "Section 5.1, residual MLP",
-        "rho > 1 by construction for J = alpha D W + I",
-        residual_above_one,
-        "holds after correction",
-        "dag.residual",
-        "for weights as they come",
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.remark1.smooth": finite_differences,
+    "dag.def47": at_the_kink,
+    "dag.thm46.lipschitz": lipschitz_product,
+    "dag.thm46.example": quadratic_of_relu,
+    "dag.thm46.3": smooth_point_of_kinks,
+    "dag.symmetry.kink": kink_symmetry,
+    "dag.thm48": continuous,
+    "dag.remark45": pseudoinverse,
+    "dag.footnote1": layer_norm,
+    "dag.exp1b.norm": masked,
+    "dag.exp1.residual": residual_above_one,
+}

@@ -12,7 +12,7 @@ from experiments.paper_audit.checks import apart, excess, relative_error
 from experiments.paper_audit.dag.networks import diamond
 from experiments.paper_audit.dag.oracle import examples
 from experiments.paper_audit.dag.ranks import rank, samples, singular
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 
 
 def proposition_92() -> Outcome:
@@ -94,33 +94,10 @@ def storage() -> Outcome:
     return Outcome(max(found), instances=3)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.prop92",
-        "Proposition 92, Eq. K.2; Definition 91",
-        "GN factors of v from those of its children, at most |Ch(v)||Ch(w)| r columns",
-        proposition_92,
-    ),
-    Formula(
-        "dag.thm93",
-        "Theorem 93, Eq. K.3",
-        "||H - H_r||_F = sqrt(sum_{i>r} sigma_i^2) <= sqrt(d_min - r) sigma_{r+1}",
-        theorem_93,
-    ),
-    Formula(
-        "dag.cor94",
-        "Theorem 93, in particular; Corollary 94",
-        "sigma_{r+1}/sigma_1 <= eps/sqrt(d_min - r) gives relative accuracy eps",
-        relative_rank,
-    ),
-    Formula(
-        "dag.cor94.decay",
-        "Corollary 94, last sentence; Appendix K, first sentence; Remark 95",
-        "resonance decay makes a very small rank suffice for distant pairs",
-        decay_is_not_low_rank,
-        "fails",
-        "dag.cor94",
-        "decay of the norm says nothing about the rank",
-    ),
-    Formula("dag.remark95", "Remark 95, storage", "rank-r factors take O((d_v + d_w) r) numbers", storage),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.prop92": proposition_92,
+    "dag.thm93": theorem_93,
+    "dag.cor94": relative_rank,
+    "dag.cor94.decay": decay_is_not_low_rank,
+    "dag.remark95": storage,
+}

@@ -20,7 +20,7 @@ from experiments.paper_audit.dag.oracle import (
     parametric,
     stacked,
 )
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from runner.curvature import Dag, Node
 
 
@@ -228,86 +228,29 @@ def first_terms_psd() -> Outcome:
     return worst(instances()[1:], violation)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.eq5",
-        "Eq. 5; Appendix F.1; Algorithm 2",
-        "H[theta_v,theta_w] = D_v^T H[v,w] D_w + (v = w) sum_i delta_i T_theta[i] + mixed terms over u in both "
-        "Pa(v) and Ch(w)",
-        lambda: blocks_agree(instances(), truth, equation_5, right_5),
-        "holds after correction",
-        "dag.eq5",
-        "mixed terms sum_{p in Pa(v)} M_v,p^T J_pw D_w and their mirror, J over all paths",
+CHECKS: dict[str, Entry] = {
+    "dag.eq5": lambda: blocks_agree(instances(), truth, equation_5, right_5),
+    "dag.eq5.two_edges": lambda: blocks_agree(
+        [chain(seed, act, widths=(2, 3, 2, 3)) for seed, act in enumerate((nn.Tanh, nn.SiLU))], truth, two_edges
     ),
-    Formula(
-        "dag.eq5.two_edges",
-        "Eq. 5, nodes two edges apart; Algorithm 2",
-        "the third term as printed is right for v two edges below w on a chain",
-        lambda: blocks_agree(
-            [chain(seed, act, widths=(2, 3, 2, 3)) for seed, act in enumerate((nn.Tanh, nn.SiLU))], truth, two_edges
-        ),
+    "dag.i1": lambda: blocks_agree(
+        instances(),
+        lambda c, e: product(c, e, truth(c, e)),
+        i_1,
+        lambda c, e: product(c, e, right_5(c, e)),
     ),
-    Formula(
-        "dag.i1",
-        "Eq. I.1",
-        "[H r]_theta_v = D_v^T (sum_w H[v,w] D_w r_theta_w) + sum_i delta_i T_theta[i] r_theta_v",
-        lambda: blocks_agree(
-            instances(),
-            lambda c, e: product(c, e, truth(c, e)),
-            i_1,
-            lambda c, e: product(c, e, right_5(c, e)),
-        ),
-        "holds after correction",
-        "dag.eq5",
-        "the mixed input-parameter terms are missing",
+    "dag.thm19": lambda: blocks_agree(
+        instances(),
+        truth,
+        lambda c, e: equation_5(c, e, printed.equation_2(c.dag, e, e.base)),
+        right_5,
     ),
-    Formula(
-        "dag.thm19",
-        "Theorem 19; Contribution C1",
-        "Eq. 2 and Eq. 5 together give the exact Hessian in the parameters",
-        lambda: blocks_agree(
-            instances(),
-            truth,
-            lambda c, e: equation_5(c, e, printed.equation_2(c.dag, e, e.base)),
-            right_5,
-        ),
-        "holds after correction",
-        "dag.eq5",
-        "true with the corrected forms of both",
+    "dag.remark16": beyond_ggn,
+    "dag.remark16.linear": pure_of_linear,
+    "dag.cor17": needs(
+        lambda: worst(instances(), remainder), ("the remainder", lambda: worst(instances(), without_remainder))
     ),
-    Formula(
-        "dag.remark16", "Remark 16; Proposition 10, last clause", "H^T = 0 does not make H_theta the GGN", beyond_ggn
-    ),
-    Formula(
-        "dag.remark16.linear",
-        "Remark 16, linear layers",
-        "both parametric tensors of Eq. 5 are nonzero for linear layers",
-        pure_of_linear,
-        "holds after correction",
-        "dag.remark16",
-        "only the mixed one",
-    ),
-    Formula(
-        "dag.cor17",
-        "Corollary 17",
-        "||H[theta_v,theta_w]||_F <= ||D_v||_2 ||D_w||_2 ||H[v,w]||_F + ||other terms of Eq. 5||_F",
-        lambda: worst(instances(), remainder),
-        dropped=(("the remainder", lambda: worst(instances(), without_remainder)),),
-    ),
-    Formula(
-        "dag.cor17.coupling",
-        "Corollary 17, consequently",
-        "C(v,w) upper-bounds the parametric cross-block up to the Jacobian scale factors",
-        coupling_bounds,
-        "holds after correction",
-        "dag.cor17",
-        "R(v,w) does, together with the remainder",
-    ),
-    Formula(
-        "dag.remark49",
-        "Remark 49; Section 3.6, weight tying",
-        "H[theta,theta] of a shared weight = sum over its copies",
-        shared,
-    ),
-    Formula("dag.remark96.psd", "Remark 96 (3)", "the first terms of Eqs. 2 and 5 alone are PSD", first_terms_psd),
-)
+    "dag.cor17.coupling": coupling_bounds,
+    "dag.remark49": shared,
+    "dag.remark96.psd": first_terms_psd,
+}

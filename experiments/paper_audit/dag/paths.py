@@ -10,7 +10,7 @@ from experiments.paper_audit.checks import exists, relative_error, worst
 from experiments.paper_audit.dag import printed
 from experiments.paper_audit.dag.networks import Instance, by_hand, chain, diamond, skip
 from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 
 
 def path_cases() -> tuple[Instance, ...]:
@@ -91,37 +91,11 @@ def total_of_paths() -> Outcome:
     return Outcome(max(errors), instances=len(errors))
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.thm33",
-        "Theorem 33, Eq. 11; Theorem 65",
-        "H[v,w] = sum over common descendants c and pairs of paths of D^T H[c,c] D + H^T[v,w]",
-        theorem_33,
-        "holds after correction",
-        "dag.thm33",
-        "each source of curvature once: pairs of paths to out with d2 loss, and paths v -> p, w -> q with C_u;p,q",
-    ),
-    Formula(
-        "dag.thm33.additive",
-        "Theorem 33, last sentence",
-        "each pair of paths contributes additively to R(v,w)",
-        additive,
-        "holds after correction",
-        "dag.additive",
-        "to the block; R is at most the sum",
-    ),
-    Formula("dag.remark72", "Remark 72; Theorem 65, proof", "J_out,v = sum over paths of D_p", total_of_paths),
-    Formula("dag.remark72.cancel", "Remark 72", "path contributions may cancel", partial_cancel),
-    Formula(
-        "dag.cor67", "Corollary 67; Definition 66", "R(v,w) <= sum over pairs of paths of R(p_v, p_w)", corollary_67
-    ),
-    Formula(
-        "dag.cor67.equality",
-        "Corollary 67, equality",
-        "equality holds when all path contributions are sign-aligned",
-        sign_aligned,
-        "holds after correction",
-        "dag.additive",
-        "when they are non-negative multiples of one matrix",
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.thm33": theorem_33,
+    "dag.thm33.additive": additive,
+    "dag.remark72": total_of_paths,
+    "dag.remark72.cancel": partial_cancel,
+    "dag.cor67": corollary_67,
+    "dag.cor67.equality": sign_aligned,
+}

@@ -12,7 +12,7 @@ from experiments.paper_audit.checks import attack, exists, random_matrices, wors
 from experiments.paper_audit.dag import printed
 from experiments.paper_audit.dag.networks import Instance, diamond, layer, skip, smooth
 from experiments.paper_audit.dag.oracle import exact, examples
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from runner.curvature import Dag, Node
 
 
@@ -207,62 +207,15 @@ def proposition_55() -> Outcome:
     return Outcome(float(worst_case), instances=8)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.prop62",
-        "Eq. 7; Definition 24; Proposition 58 (i); Proposition 62 (i), (iv)",
-        "1 <= D <= d_eff <= rank and d_eff <= sqrt(rank D)",
-        dimensions,
-    ),
-    Formula(
-        "dag.prop62.iff",
-        "Proposition 58 (ii), (iii); Proposition 62 (ii), (iii); Definition 24",
-        "value 1 iff rank 1; value = rank iff all nonzero singular values are equal",
-        equality_cases,
-    ),
-    Formula(
-        "dag.prop31",
-        "Proposition 31; Corollary 56; Remark 53",
-        "rank H^GN[v,w] <= d_u when all paths to the output pass through u, one example",
-        proposition_31,
-        dropped=(("all paths pass through u", lambda: proposition_31(True)),),
-    ),
-    Formula(
-        "dag.prop31.text",
-        "before Proposition 31",
-        "the same when all paths between v and w pass through u",
-        text_before_31,
-        "holds after correction",
-        "dag.prop31.text",
-        "all paths to the output, as the proposition says",
-    ),
-    Formula(
-        "dag.exp2.rank",
-        "Section 5.2",
-        "D_far <= min(d_u, K-1) on batch means verifies the rank constraint of Proposition 31",
-        measured_rank,
-        "holds after correction",
-        "dag.exp2",
-        "the constraint is for each example; a mean of B has rank up to B d_u",
-    ),
-    Formula("dag.remark32", "Remark 32; Remark 61", "with a skip around u the rank may exceed d_u", full_rank_again),
-    Formula("dag.remark59", "Remark 59", "at rank <= d_u the norm can remain large", large_norm),
-    Formula(
-        "dag.remark60",
-        "Remark 60, consequence",
-        "D(v,w) <= min(d_u, K - 1)",
-        remark_60,
-        "holds after correction",
-        "dag.remark60",
-        "for H^GN of single examples",
-    ),
-    Formula(
-        "dag.remark60.rank", "Remark 60", "rank of the softmax cross-entropy Hessian is at most K - 1", softmax_rank
-    ),
-    Formula(
-        "dag.prop55",
-        "Proposition 55",
-        "rank of a path contribution <= smallest rank along its paths; sums are subadditive",
-        proposition_55,
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.prop62": dimensions,
+    "dag.prop62.iff": equality_cases,
+    "dag.prop31": needs(proposition_31, ("all paths pass through u", lambda: proposition_31(True))),
+    "dag.prop31.text": text_before_31,
+    "dag.exp2.rank": measured_rank,
+    "dag.remark32": full_rank_again,
+    "dag.remark59": large_norm,
+    "dag.remark60": remark_60,
+    "dag.remark60.rank": softmax_rank,
+    "dag.prop55": proposition_55,
+}

@@ -23,7 +23,7 @@ from experiments.paper_audit.dag.networks import (
     smooth,
 )
 from experiments.paper_audit.dag.oracle import Blocks, Example, examples
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 
 ROUTING = (
     "H[v,w] = sum_u D_uv^T H[u,w] + sum_u sum_{p in Pa(u)} (sum_i delta_u,i T_u;v,p[i]) J_pw over the children u of v"
@@ -199,150 +199,44 @@ def _tensor_part_recursion() -> Outcome:
     return blocks_agree(everything(), true_tensor, without_base, right_tensor)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "dag.eq1", "Remark 3, Eq. 1", "[T_u;v]_ijk = sigma''(z_i) W_ij W_ik for f_u = sigma(W f_v + b)", equation_1
+CHECKS: dict[str, Entry] = {
+    "dag.eq1": equation_1,
+    "dag.remark3.linear": linear_merge,
+    "dag.remark3.nonlinear": nonlinear_merge,
+    "dag.eq2": lambda: blocks_agree(everything(), true_blocks, second, right),
+    "dag.eq2.piecewise": lambda: blocks_agree(piecewise_linear(), true_blocks, second),
+    "dag.eq2.unrelated": lambda: blocks_agree(everything(), true_blocks, unrelated_with_exact),
+    "dag.eq2.diagonal": lambda: blocks_agree(everything(), true_blocks, diagonal_with_exact, right),
+    "dag.eq2.base": lambda: blocks_agree(everything(), true_blocks, boundary),
+    "dag.algorithm1": missing_boundary,
+    "dag.algorithm5": lambda: blocks_agree(
+        everything(), true_blocks, lambda c, e: printed.algorithm_1(c.dag, e, True), right
     ),
-    Formula("dag.remark3.linear", "Remark 3; Example 6", "the mixed tensor vanishes for linear merging", linear_merge),
-    Formula(
-        "dag.remark3.nonlinear", "Remark 3; Example 6", "and does not for a merge with phi'' != 0", nonlinear_merge
+    "dag.example5": lambda: blocks_agree(
+        [chain(seed, widths=(3, 4, 5)) for seed in range(3)],
+        true_blocks,
+        lambda c, e: {
+            ("h1", "h1"): e.jacobian["h2", "h1"].T @ e.blocks["h2", "h2"] @ e.jacobian["h2", "h1"]
+            + e.curvature["h2"]["h1", "h1"],
+            ("h1", "h2"): e.jacobian["h2", "h1"].T @ e.blocks["h2", "h2"],
+        },
     ),
-    Formula(
-        "dag.eq2",
-        "Eq. 2, Definition 4",
-        "H[v,w] = double sum over children D^T H[u1,u2] D + mixed tensor of common children (v != w) "
-        "+ pure tensor of children (v = w), with one-sided base cases at the output",
-        lambda: blocks_agree(everything(), true_blocks, second, right),
-        "holds after correction",
-        "dag.eq2",
-        ROUTING,
+    "dag.example5.skip": example_5_skip,
+    "dag.example6": lambda: blocks_agree(
+        (diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh)), true_blocks, example_6
     ),
-    Formula(
-        "dag.eq2.piecewise",
-        "Eq. 2, piecewise-linear activations",
-        "the same recursion where every tensor term is zero",
-        lambda: blocks_agree(piecewise_linear(), true_blocks, second),
-    ),
-    Formula(
-        "dag.eq2.unrelated",
-        "Eq. 2, v and w without a directed path between them",
-        "the recursion with exact blocks on the right",
-        lambda: blocks_agree(everything(), true_blocks, unrelated_with_exact),
-    ),
-    Formula(
-        "dag.eq2.diagonal",
-        "Eq. 2, v = w",
-        "the diagonal block with exact blocks on the right, merges of a skip included",
-        lambda: blocks_agree(everything(), true_blocks, diagonal_with_exact, right),
-        "holds after correction",
-        "dag.eq2",
-        ROUTING + "; a child that is also fed by a descendant p of v adds C_u;v,p J_pv and its transpose",
-    ),
-    Formula(
-        "dag.eq2.base",
-        "Eq. 2, base cases; Definition 18",
-        "H[out,out] = d2 loss, H[v,out] = sum_u D_uv^T H[u,out], H[out,v] = H[v,out]^T",
-        lambda: blocks_agree(everything(), true_blocks, boundary),
-    ),
-    Formula(
-        "dag.algorithm1",
-        "Algorithms 1 and 3",
-        "Algorithm 3 fills all blocks by Algorithm 1 from the cached block (out, out), activations piecewise linear",
-        missing_boundary,
-        "holds after correction",
-        "dag.algorithm1",
-        "with the boundary blocks (v, out) computed first, as in Algorithm 5",
-    ),
-    Formula(
-        "dag.algorithm5",
-        "Algorithm 5",
-        "boundary blocks by the one-sided recursion, all others by Eq. 2",
-        lambda: blocks_agree(everything(), true_blocks, lambda c, e: printed.algorithm_1(c.dag, e, True), right),
-        "holds after correction",
-        "dag.eq2",
-        ROUTING,
-    ),
-    Formula(
-        "dag.example5",
-        "Example 5",
-        "blocks (v1,v1) and (v1,v2) of a chain: D^T H[v2,v2] D + pure tensor, and D^T H[v2,v2]",
-        lambda: blocks_agree(
-            [chain(seed, widths=(3, 4, 5)) for seed in range(3)],
-            true_blocks,
-            lambda c, e: {
-                ("h1", "h1"): e.jacobian["h2", "h1"].T @ e.blocks["h2", "h2"] @ e.jacobian["h2", "h1"]
-                + e.curvature["h2"]["h1", "h1"],
-                ("h1", "h2"): e.jacobian["h2", "h1"].T @ e.blocks["h2", "h2"],
-            },
-        ),
-    ),
-    Formula(
-        "dag.example5.skip",
-        "Example 5, skip connection",
-        "term (1) for (v1, v2) includes (v2, v2), (v2, out), (out, v2), (out, out) from Ch(v1) x Ch(v2)",
-        example_5_skip,
-        "holds after correction",
-        "dag.example5",
-        "for the pair (v1, v1)",
-    ),
-    Formula(
-        "dag.example6",
-        "Example 6",
-        "cross-branch block of a diamond: D^T H[v4,v4] D + mixed tensor term",
-        lambda: blocks_agree((diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh)), true_blocks, example_6),
-    ),
-    Formula(
-        "dag.example6.minimal",
-        "Example 6, last sentence",
-        "this is the minimal topology in which term (2) can be nonzero",
-        minimal_topology,
-        "holds after correction",
-        "dag.example6",
-        "among graphs where v and w are not connected; a skip over one node needs three nodes",
-    ),
-    Formula(
-        "dag.remark76",
-        "Remark 76",
-        "for v an ancestor of w, H[v,w] = sum over children u of v of D_uv^T H[u,w]",
-        lambda: blocks_agree(everything(), true_blocks, one_directional, right),
-        "holds after correction",
-        "dag.remark76",
-        "when no child of v has another parent at or below w; otherwise the terms C_u;v,p J_pw are added",
-    ),
-    Formula(
-        "dag.remark76.chain",
-        "Remark 76 on a chain; Theorem 25, proof",
-        "the same without skips, every activation",
+    "dag.example6.minimal": minimal_topology,
+    "dag.remark76": lambda: blocks_agree(everything(), true_blocks, one_directional, right),
+    "dag.remark76.chain": needs(
         lambda: blocks_agree(
             (by_hand()[0], chain(0), chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)), chain(2, nn.GELU, norm=True)),
             true_blocks,
             one_directional,
         ),
-        dropped=(("no skips", lambda: blocks_agree((skip(6),), true_blocks, one_directional)),),
+        ("no skips", lambda: blocks_agree((skip(6),), true_blocks, one_directional)),
     ),
-    Formula(
-        "dag.prop14.directed",
-        "Proposition 14, one-directional path",
-        "the block of an ancestor pair reduces to that recursion, which excludes tensor terms",
-        lambda: blocks_agree((by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right),
-        "holds after correction",
-        "dag.remark76",
-        "when no child of v has another parent at or below w",
-    ),
-    Formula(
-        "dag.thm7.gn",
-        "Theorem 7.1; Remark 9; Appendix F",
-        "H^GN by its own recursion = J_out,v^T (d2 loss) J_out,w",
-        lambda: blocks_agree((*everything(), *piecewise_linear()), true_gauss_newton, first_order),
-    ),
-    Formula(
-        "dag.thm7.tensor",
-        "Theorem 7.2; Appendix F",
-        "H^T = H - H^GN satisfies the recursion of Eq. 2 with base 0",
-        lambda: blocks_agree(everything(), true_tensor, without_base, right_tensor),
-        "holds after correction",
-        "dag.eq2",
-        "T[v,w] = sum_u D_uv^T T[u,w] + sum_u sum_{p in Pa(u)} C_u;v,p J_pw with T[out,w] = 0",
-    ),
-    Formula("dag.fig1", "Figure 1", "D_out,v0 = D3 (I + D2 D1) and the curvature routing of panel (b)", figure_1),
-)
+    "dag.prop14.directed": lambda: blocks_agree((by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right),
+    "dag.thm7.gn": lambda: blocks_agree((*everything(), *piecewise_linear()), true_gauss_newton, first_order),
+    "dag.thm7.tensor": lambda: blocks_agree(everything(), true_tensor, without_base, right_tensor),
+    "dag.fig1": figure_1,
+}

@@ -12,7 +12,7 @@ from torch import Tensor
 from experiments.paper_audit.checks import apart, attack
 from experiments.paper_audit.dag.graphs import WIDTH, Linear, line
 from experiments.paper_audit.dag.paths import total_of_paths
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 
 
 def branches(z: Tensor, count: int, size: float) -> list[Tensor]:
@@ -231,106 +231,18 @@ def decayed() -> float:
     return ratio(torch.cat([z.repeat(9)[: 60 * WIDTH**2], z[-(WIDTH**2) :]]), 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula("dag.thm34a", "Theorem 34(a); Theorem 71(a)", "R(v0,vL) <= C rho^L for a chain", vanilla),
-    Formula(
-        "dag.thm34b",
-        "Theorem 34(b); Theorem 71(b); footnote 2; Remark 74 (1)",
-        "R(v0,vL) <= C rho^k for identity skips every k layers, independent of L",
-        skip_upper,
-        "holds after correction",
-        "dag.thm34b",
-        "R(v0,vL) <= C (1 + rho^k)^(L/k), which grows with L",
-    ),
-    Formula(
-        "dag.thm34b.lower",
-        "Theorem 34(b'); Theorem 71(b'), Appendix G.4",
-        "R(v0,vL) >= (1 - rho^k)^(L/k) ||d2 loss||_F when H^T = 0 and the loss is convex",
-        lambda: skip_lower(0.8),
-        dropped=(("rho < 1", lambda: skip_lower(2.2)),),
-    ),
-    Formula(
-        "dag.thm34.scaling",
-        "Theorem 34, scaling; Theorem 71, scaling; Remark 35",
-        "with alpha = c/L, (1 - (alpha rho)^k)^(L/k) -> 1",
-        scaling,
-        "holds after correction",
-        "dag.thm34.scaling",
-        "for k >= 2; for k = 1 the limit is exp(-c rho)",
-    ),
-    Formula(
-        "dag.thm34.rate",
-        "Theorem 34, rate; Theorem 71, rate",
-        "the lower bound decays at rate rho^k / k when rho^k << 1",
-        rates,
-    ),
-    Formula(
-        "dag.footnote2",
-        "Section 5.1, footnote 2",
-        "with alpha = L^(-1/2) the lower bound decays as exp(-rho sqrt(L))",
-        footnote_2,
-    ),
-    Formula(
-        "dag.thm34.sketch",
-        "Theorem 34, proof sketch of (b')",
-        "the skip-path summands are individually PSD",
-        summands_psd,
-        "holds after correction",
-        "dag.sketch",
-        "the full proof multiplies smallest singular values",
-    ),
-    Formula(
-        "dag.remark81.skips",
-        "Remark 81, last sentences; Remark 74 (1)",
-        "skips guarantee R(v0,vL) >= C > 0 independently of L",
-        unscaled,
-        "holds after correction",
-        "dag.thm34.scaling",
-        "with residual scaling alpha = c/L",
-    ),
-    Formula(
-        "dag.remark81",
-        "Remark 81",
-        "for rho slightly above 1 or s > 1 path contributions explode",
-        unstable,
-        "holds after correction",
-        "dag.remark81",
-        "the upper bound grows; for s rho < 1 curvature decays",
-    ),
-    Formula(
-        "dag.thm69",
-        "Theorem 69, Appendix G.3",
-        "B >= 0 implies R_res >= (1 - eta) R_base: some network with identity skips meets B >= 0, B != 0",
-        hypothesis_of_69,
-        "holds after correction",
-        "dag.thm69",
-        "none does: B's block at the head of the last skip is zero",
-    ),
-    Formula(
-        "dag.remark70",
-        "Remark 70",
-        "on average over the graph the total Frobenius norm does not decrease",
-        total_norm,
-        "fails",
-        "dag.thm69",
-        "only where B >= 0, which is empty",
-    ),
-    Formula(
-        "dag.cor73",
-        "Corollary 73",
-        "stable iff every distant pair has one path with ||D_p|| >= c > 0",
-        stability_criterion,
-        "holds after correction",
-        "dag.cor73",
-        "the sum over paths decides",
-    ),
-    Formula(
-        "dag.prop75",
-        "Proposition 75",
-        "uniform skips ensure min R(v,w) >= C rho^(L/B)",
-        skip_placement,
-        "fails",
-        "dag.prop75",
-        "no lower bound follows from ||D|| <= rho",
-    ),
-)
+CHECKS: dict[str, Entry] = {
+    "dag.thm34a": vanilla,
+    "dag.thm34b": skip_upper,
+    "dag.thm34b.lower": needs(lambda: skip_lower(0.8), ("rho < 1", lambda: skip_lower(2.2))),
+    "dag.thm34.scaling": scaling,
+    "dag.thm34.rate": rates,
+    "dag.footnote2": footnote_2,
+    "dag.thm34.sketch": summands_psd,
+    "dag.remark81.skips": unscaled,
+    "dag.remark81": unstable,
+    "dag.thm69": hypothesis_of_69,
+    "dag.remark70": total_norm,
+    "dag.cor73": stability_criterion,
+    "dag.prop75": skip_placement,
+}

@@ -8,7 +8,7 @@ from torch import Tensor
 from experiments.paper_audit.checks import attack, exists, worst
 from experiments.paper_audit.dag.networks import Instance, piecewise_linear, smooth
 from experiments.paper_audit.dag.oracle import assembled, examples, mean, stacked
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 
 Jacobian = torch.autograd.functional.jacobian
 Hessian = torch.autograd.functional.hessian
@@ -106,33 +106,18 @@ def descent_sign() -> Outcome:
     return Outcome(found, instances=240)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula("dag.thm83.gn", "Theorem 83.1; Definition 82", "m^-(H^GN) = 0 for a convex loss", gauss_newton_mass),
-    Formula("dag.thm83.full", "Theorem 83.2", "m^-(H) > 0 occurs", full_mass),
-    Formula("dag.thm83.only", "Theorem 83.3", "negative curvature arises exclusively from H^T", only_tensor),
-    Formula(
-        "dag.remark84",
-        "Remark 84",
-        "m^-(H) = 0 for piecewise-linear activations, in activation space",
+CHECKS: dict[str, Entry] = {
+    "dag.thm83.gn": gauss_newton_mass,
+    "dag.thm83.full": full_mass,
+    "dag.thm83.only": only_tensor,
+    "dag.remark84": needs(
         piecewise_mass,
-        dropped=(
-            (
-                "piecewise linear",
-                lambda: worst(smooth(), lambda c: negative_mass(whole(c)) / float(whole(c).trace().abs())),
-            ),
+        (
+            "piecewise linear",
+            lambda: worst(smooth(), lambda c: negative_mass(whole(c)) / float(whole(c).trace().abs())),
         ),
     ),
-    Formula(
-        "dag.prop85", "Proposition 85", "at a saddle, moving along +-v_i with lambda_i < 0 decreases the loss", escape
-    ),
-    Formula(
-        "dag.prop85.space",
-        "Proposition 85, last sentence",
-        "negative curvature of L(theta) is contained exclusively in H^T of Theorem 83",
-        parameter_saddle,
-        "holds after correction",
-        "dag.prop85",
-        "in H - GGN of the parameters",
-    ),
-    Formula("dag.cor86", "Corollary 86", "-sign(grad L . v) v does not ascend", descent_sign),
-)
+    "dag.prop85": escape,
+    "dag.prop85.space": parameter_saddle,
+    "dag.cor86": descent_sign,
+}

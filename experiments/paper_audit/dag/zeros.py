@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.formula import Entry, Outcome, needs
 from runner.models import Network, diamond, mlp, positionwise_mlp
 from runner.models.network import INPUT
 
@@ -96,33 +96,15 @@ def before_the_head(activation: str, v: str, w: str) -> Outcome:
     return _largest([(_seeded(mlp, s, activation=activation, **size), v, w) for s in (0, 1, 2)], (9,), cross_entropy)
 
 
-FORMULAS = (
-    Formula(
-        "dag.zeros.exp3",
-        "Section 5.3 (a); Table 5",
-        "H^T = 0 in plain networks of ReLU and leaky ReLU without LayerNorm",
-        lambda: chains("relu", "leaky_relu"),
-        dropped=(("piecewise linear", lambda: chains("softplus")),),
-    ),
-    Formula(
-        "dag.zeros.exp4",
-        "Section 5.4 (H4.3)",
-        "H^T of the pair before the merge is 0 for sum+ReLU, sum+SiLU and cat+ReLU",
+CHECKS: dict[str, Entry] = {
+    "dag.zeros.exp3": needs(lambda: chains("relu", "leaky_relu"), ("piecewise linear", lambda: chains("softplus"))),
+    "dag.zeros.exp4": needs(
         lambda: merges(("sum", "relu"), ("sum", "silu"), ("cat", "relu")),
-        dropped=(("linear or piecewise linear merge", lambda: merges(("cat", "silu"))),),
+        ("linear or piecewise linear merge", lambda: merges(("cat", "silu"))),
     ),
-    Formula(
-        "dag.zeros.exp5",
-        "Section 5.5 (H5.2)",
-        "H^T of the position-wise ReLU network is 0",
-        lambda: positions("relu"),
-        dropped=(("ReLU", lambda: positions("silu")),),
-    ),
-    Formula(
-        "dag.zeros.exp6",
-        "Section 5.6 (H6.2), d = 4",
-        "H^T is 0 where everything behind the second output is linear",
+    "dag.zeros.exp5": needs(lambda: positions("relu"), ("ReLU", lambda: positions("silu"))),
+    "dag.zeros.exp6": needs(
         lambda: before_the_head("silu", "block0", "block3"),
-        dropped=(("linear head", lambda: before_the_head("silu", "block0", "block2")),),
+        ("linear head", lambda: before_the_head("silu", "block0", "block2")),
     ),
-)
+}

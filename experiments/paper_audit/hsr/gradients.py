@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad
 
 from experiments.paper_audit.checks import attack, equality
-from experiments.paper_audit.formula import Check, Formula, Outcome, Witness
+from experiments.paper_audit.formula import Check, Entry, Outcome, Witness
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.three_layer import pair_terms as t
 from experiments.paper_audit.three_layer.checks import inequality
@@ -192,28 +192,6 @@ def weighted_omega(i: Sample, j: Sample) -> Tensor:
     return t.hidden(i, j) ** 2 * t.omega(i, j)
 
 
-def _sums() -> tuple[Formula, ...]:
-    cases = (
-        ("109", "Lemma 14", "w", "Φ", weighted_phi, t.w_phi),
-        ("124", "Lemma 18", "w", "Ψ", weighted_psi, t.w_psi),
-        ("129", "Lemma 20", "w", "Ω", weighted_omega, t.w_omega),
-        ("135", "Lemma 25", "v", "Φ", weighted_phi, t.v_phi),
-        ("140", "Lemma 29", "v", "Ψ", weighted_psi, t.v_psi),
-        ("141", "Lemma 30", "v", "Ω", weighted_omega, t.v_omega),
-    )
-    form = {"w": "Σ_ij h(x_i)⊗(A_ij + B_ij) + h(x_j)⊗(A_ji + B_ji)", "v": "Σ_ij C_ij + D_ij + C_ji + D_ji"}
-    return tuple(
-        Formula(
-            f"hsr.eq{number}",
-            f"{lemma}, Eq. {number}",
-            f"[d tr H²/d{part}]_{letter} = {form[part]}",
-            _part_sum(quantity, printed, part),
-            root="hsr.root" if letter == "Φ" else "",
-        )
-        for number, lemma, part, letter, quantity, printed in cases
-    )
-
-
 def _gradient_share(theta: Tensor, x: Tensor, q: Tensor) -> float:
     """Largest entry of the first sample's share of the four gradients (Eqs. 20, 24; 28, 46 with the second), tanh."""
     i, j = Instance("tanh", theta, x, q).samples
@@ -292,54 +270,24 @@ def _omega_range() -> Outcome:
     return Outcome(found, instances=160)
 
 
-GRADIENTS: tuple[Formula, ...] = (
-    Formula("hsr.eq1", "Eq. 1", "λ_1 <= μ + √(D−1) σ", inequality(_upper)),
-    Formula(
-        "hsr.eq2",
-        "Eq. 2",
-        "μ = tr H / D and σ² = tr H² / D − μ² are mean and variance of the eigenvalues",
-        _check(_moments_from_traces, lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2])),
-    ),
-    Formula("hsr.eq3", "Eq. 3", "tr H as a sum over samples", _check(_trace, lambda c: c.hessian.trace())),
-    Formula("hsr.eq4", "Eqs. 4-16", "tr H² as a double sum of φ, ψ, ω", _check(_square, lambda c: squared(c.hessian))),
-    Formula("hsr.theorem1", "Theorem 1, Eqs. 17-19", "∇λ_sup = ∇μ + √(D−1) ∇σ, where σ > 0", _theorem_one),
-    Formula(
-        "hsr.theorem2",
-        "Theorem 2, Eqs. 20-23",
-        "d tr H/dw = Σ_i h(x_i) ⊗ (W^I + W^II + W^III)",
-        _theorems_two_three("w"),
-    ),
-    Formula("hsr.theorem3", "Theorem 3, Eqs. 24-27", "d tr H/dv = Σ_i V^I + V^II + V^III", _theorems_two_three("v")),
-    Formula(
-        "hsr.theorem4",
-        "Theorem 4, Eqs. 28-45",
-        "d tr H²/dw = 2 Σ_ij h(x_i) ⊗ (A_ij + B_ij)",
-        _theorems_four_five("w"),
-        root="hsr.root",
-    ),
-    Formula(
-        "hsr.theorem5",
-        "Theorem 5, Eqs. 46-59",
-        "d tr H²/dv = 2 Σ_ij (C_ij + D_ij)",
-        _theorems_four_five("v"),
-        root="hsr.root",
-    ),
-    Formula("hsr.omega", "Eq. 16, range", "ω_ij in (0, 1/16]", _omega_range),
-    Formula(
-        "hsr.proposition1",
-        "Proposition 1, Eq. 60",
-        "p_i → q_i makes the share of sample i in the four gradients vanish",
-        _proposition_one,
-        "holds after correction",
-        "hsr.proposition1",
-        "if the other factors stay bounded, or grow slower than 1/|delta_i|",
-    ),
-    Formula("hsr.eq61", "Eq. 61", "λ_D >= μ − √(D−1) σ", inequality(_lower)),
-    Formula(
-        "hsr.proposition2",
-        "Proposition 2, Eq. 62",
-        "σ falls at equal μ ⇒ λ_sup falls and λ_inf rises",
-        _proposition_two,
-    ),
-    *_sums(),
-)
+CHECKS: dict[str, Entry] = {
+    "hsr.eq1": inequality(_upper),
+    "hsr.eq2": _check(_moments_from_traces, lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2])),
+    "hsr.eq3": _check(_trace, lambda c: c.hessian.trace()),
+    "hsr.eq4": _check(_square, lambda c: squared(c.hessian)),
+    "hsr.theorem1": _theorem_one,
+    "hsr.theorem2": _theorems_two_three("w"),
+    "hsr.theorem3": _theorems_two_three("v"),
+    "hsr.theorem4": _theorems_four_five("w"),
+    "hsr.theorem5": _theorems_four_five("v"),
+    "hsr.omega": _omega_range,
+    "hsr.proposition1": _proposition_one,
+    "hsr.eq61": inequality(_lower),
+    "hsr.proposition2": _proposition_two,
+    "hsr.eq109": _part_sum(weighted_phi, t.w_phi, "w"),
+    "hsr.eq124": _part_sum(weighted_psi, t.w_psi, "w"),
+    "hsr.eq129": _part_sum(weighted_omega, t.w_omega, "w"),
+    "hsr.eq135": _part_sum(weighted_phi, t.v_phi, "v"),
+    "hsr.eq140": _part_sum(weighted_psi, t.v_psi, "v"),
+    "hsr.eq141": _part_sum(weighted_omega, t.v_omega, "v"),
+}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.formula import Entry
 from experiments.paper_audit.scalar import linear_terms as linear
 from experiments.paper_audit.scalar import oracle
 from experiments.paper_audit.scalar.cases import Relu, ascending, compare, eigen_error, relu_cases, worst
@@ -179,139 +179,47 @@ def density_error(c: Relu, sign: int) -> float:
     return relative_error(after, float(more.cell(sign)[1] / c.cell(sign)[1]) * before)
 
 
-FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "scalar.relu_definition",
-        "Section 2",
-        "ReLU written (a)_+ = 1{a > 0}",
-        lambda: compare(
-            relu_cases(),
-            network,
-            lambda c: (torch.outer(c.x, c.v) > 0).double() @ c.w,
-            lambda c: (torch.outer(c.x, c.v) * (torch.outer(c.x, c.v) > 0)) @ c.w,
-        ),
-        "holds after correction",
-        "scalar.relu_definition",
-        "(a)_+ = a 1{a > 0}, as in Appendix B",
+CHECKS: dict[str, Entry] = {
+    "scalar.relu_definition": lambda: compare(
+        relu_cases(),
+        network,
+        lambda c: (torch.outer(c.x, c.v) > 0).double() @ c.w,
+        lambda c: (torch.outer(c.x, c.v) * (torch.outer(c.x, c.v) > 0)) @ c.w,
     ),
-    Formula(
-        "scalar.relu_covariance",
-        "Section 2, covariances",
-        "mean_± yx = 1/n_± times the sum of y_i x_i 1{...} over i = 1..n_±",
-        lambda: compare(
-            relu_cases(),
-            lambda c: torch.stack([c.cell(1)[0].yx, c.cell(-1)[0].yx]),
-            lambda c: covariance(c, False),
-            lambda c: covariance(c, True),
-        ),
-        "holds after correction",
-        "scalar.covariance",
-        "the sum runs to n, as Appendix B has it",
+    "scalar.relu_covariance": lambda: compare(
+        relu_cases(),
+        lambda c: torch.stack([c.cell(1)[0].yx, c.cell(-1)[0].yx]),
+        lambda c: covariance(c, False),
+        lambda c: covariance(c, True),
     ),
-    Formula(
-        "scalar.relu_output",
-        "Section 2",
-        "f(x) = ⟨w_+, v_+⟩ x 1{x>0} + ⟨w_-, v_-⟩ x 1{x<=0}",
-        lambda: compare(relu_cases(), network, output),
+    "scalar.relu_output": lambda: compare(relu_cases(), network, output),
+    "scalar.eq35_36": lambda: compare(
+        relu_cases(), lambda c: oracle.autodiff_gradient(oracle.relu_network, [c.v, c.w], c.x, c.y), gradient
     ),
-    Formula(
-        "scalar.eq35_36",
-        "Eqs. 35, 36",
-        "gradients of the ReLU network by cells",
-        lambda: compare(
-            relu_cases(), lambda c: oracle.autodiff_gradient(oracle.relu_network, [c.v, c.w], c.x, c.y), gradient
-        ),
+    "scalar.eq37_39": lambda: compare(relu_cases(1), lambda c: c.hessian, single_hessian),
+    "scalar.eq40_42": lambda: compare(relu_cases(), lambda c: c.hessian, average_hessian),
+    "scalar.thm4": lambda: worst(
+        relu_cases(), lambda c: max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))
     ),
-    Formula(
-        "scalar.eq37_39",
-        "Eqs. 37–39",
-        "Hessian blocks for one sample",
-        lambda: compare(relu_cases(1), lambda c: c.hessian, single_hessian),
+    "scalar.density": lambda: worst(relu_cases(), lambda c: max(density_error(c, sign) for sign in SIGNS)),
+    "scalar.thm4_zero_neuron": lambda: compare(zero_neuron_cases(), lambda c: c.hessian, cell_matrix, without_dead),
+    "scalar.cell_residual": lambda: compare(
+        relu_cases(), lambda c: torch.stack([c.cell(1)[0].d, c.cell(-1)[0].d]), residual_identity
     ),
-    Formula(
-        "scalar.eq40_42",
-        "Eqs. 40–42",
-        "Hessian blocks averaged over samples",
-        lambda: compare(relu_cases(), lambda c: c.hessian, average_hessian),
+    "scalar.cor5": lambda: compare(relu_cases(), lambda c: c.eigenvalues, corollary5),
+    "scalar.cor5_empty": lambda: compare(
+        empty_cell_cases(),
+        lambda c: c.eigenvalues,
+        corollary5,
+        lambda c: relu_spectrum(c.w, c.v, c.x, c.y).expanded().flip(0),
     ),
-    Formula(
-        "scalar.thm4",
-        "Theorem 4, Eq. 4",
-        "H = blockdiag(n_+/n H_+, n_-/n H_-) up to order; zero between the cells",
-        lambda: worst(relu_cases(), lambda c: max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))),
+    "scalar.eq64": lambda: worst(
+        relu_cases(), lambda c: outlier_vector_error(c, 1, False), lambda c: outlier_vector_error(c, 1, True)
     ),
-    Formula(
-        "scalar.density",
-        "Section 2, impact of ReLU",
-        "the eigenvalues scale in proportion to the density n±/n of their cell",
-        lambda: worst(relu_cases(), lambda c: max(density_error(c, sign) for sign in SIGNS)),
+    "scalar.eq65": lambda: worst(
+        relu_cases(), lambda c: outlier_vector_error(c, -1, False), lambda c: outlier_vector_error(c, -1, True)
     ),
-    Formula(
-        "scalar.thm4_zero_neuron",
-        "Section 2, Theorem 4",
-        "neurons with v_j = 0 belong to the negative cell (1{v <= 0})",
-        lambda: compare(zero_neuron_cases(), lambda c: c.hessian, cell_matrix, without_dead),
-        "holds after correction",
-        "scalar.zero_neuron",
-        "needs v_j ≠ 0: at v_j = 0 the loss is not twice differentiable; with ReLU'(0) = 0, as automatic "
-        "differentiation has it, the neuron is in no cell and adds two zero eigenvalues",
+    "scalar.relu_bulk": lambda: worst(
+        relu_cases(), lambda c: bulk_vector_error(c, False), lambda c: bulk_vector_error(c, True)
     ),
-    Formula(
-        "scalar.cell_residual",
-        "Appendix B",
-        "mean_± xδ = σ±² ⟨w±, v±⟩ − mean_± yx",
-        lambda: compare(relu_cases(), lambda c: torch.stack([c.cell(1)[0].d, c.cell(-1)[0].d]), residual_identity),
-    ),
-    Formula(
-        "scalar.cor5",
-        "Corollary 5, Eqs. 43, 44",
-        "ReLU spectrum: per cell ±(n±/n) d±, q−1 times, and two outliers",
-        lambda: compare(relu_cases(), lambda c: c.eigenvalues, corollary5),
-    ),
-    Formula(
-        "scalar.cor5_empty",
-        "Corollary 5",
-        "the same when a cell has no neurons or no samples",
-        lambda: compare(
-            empty_cell_cases(),
-            lambda c: c.eigenvalues,
-            corollary5,
-            lambda c: relu_spectrum(c.w, c.v, c.x, c.y).expanded().flip(0),
-        ),
-        "holds after correction",
-        "scalar.empty_cell",
-        "needs neurons and samples in both cells: without neurons the cell contributes nothing (the formula gives "
-        "±|d| and q−1 = −1), without samples 2q zeros (the formula gives 0/0)",
-    ),
-    Formula(
-        "scalar.eq64",
-        "Eq. 64",
-        "outlier eigenvectors of the positive cell from λ_outlier^+ and mean_+ xδ",
-        lambda: worst(
-            relu_cases(), lambda c: outlier_vector_error(c, 1, False), lambda c: outlier_vector_error(c, 1, True)
-        ),
-        "holds after correction",
-        "scalar.eq64",
-        "λ^+ carries the factor n_+/n, so mean_+ xδ must carry it too: (n_+/n) mean_+ xδ",
-    ),
-    Formula(
-        "scalar.eq65",
-        "Eq. 65",
-        "outlier eigenvectors of the negative cell from λ_outlier^- and mean_- xδ",
-        lambda: worst(
-            relu_cases(), lambda c: outlier_vector_error(c, -1, False), lambda c: outlier_vector_error(c, -1, True)
-        ),
-        "holds after correction",
-        "scalar.eq64",
-        "λ^- carries the factor n_-/n, so mean_- xδ must carry it too: (n_-/n) mean_- xδ",
-    ),
-    Formula(
-        "scalar.relu_bulk",
-        "Appendix C.2",
-        "bulk λ_bulk^± = ± mean_± xδ with eigenvectors (z, ±z), z ⟂ w ± v",
-        lambda: worst(relu_cases(), lambda c: bulk_vector_error(c, False), lambda c: bulk_vector_error(c, True)),
-        "holds after correction",
-        "scalar.eq64",
-        "λ_bulk^± = ± (n±/n) mean_± xδ, as in Corollary 5",
-    ),
-)
+}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 from experiments.paper_audit.three_layer.oracle import derivative
 
 GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
@@ -114,90 +114,37 @@ def _tanh_condition() -> Outcome:
 
 ROOT3, ROOT2 = math.sqrt(3), math.sqrt(2)
 
-ACTIVATION_FORMULAS: tuple[Formula, ...] = (
-    Formula("ws.eq36", "Eq. 36", "linear: f = y, f' = 1, f'' = 0", _derivatives("linear", _linear)),
-    Formula(
-        "ws.eq37",
-        "Eqs. 37, 38",
-        "linear: extremes of f' are 1, of f'' are 0",
-        _extremes(*(Extreme("linear", k, top, 2.0 - k) for k in (1, 2) for top in (True, False))),
+CHECKS: dict[str, Entry] = {
+    "ws.eq36": _derivatives("linear", _linear),
+    "ws.eq37": _extremes(*(Extreme("linear", k, top, 2.0 - k) for k in (1, 2) for top in (True, False))),
+    "ws.eq39": _derivatives("sigmoid", _sigmoid),
+    "ws.eq40": _extremes(
+        Extreme("sigmoid", 1, False, 0.0),
+        Extreme("sigmoid", 1, True, 0.25),
+        Extreme("sigmoid", 2, True, ROOT3 / 18, "0.096"),
+        Extreme("sigmoid", 2, False, -ROOT3 / 18, "-0.096"),
     ),
-    Formula("ws.eq39", "Eq. 39", "sigmoid: f, f', f'', f''' in terms of f", _derivatives("sigmoid", _sigmoid)),
-    Formula(
-        "ws.eq40",
-        "Eqs. 40, 41",
-        "sigmoid: inf f' = 0, max f' = 1/4, extremes of f'' = ±√3/18 = ±0.096...",
-        _extremes(
-            Extreme("sigmoid", 1, False, 0.0),
-            Extreme("sigmoid", 1, True, 0.25),
-            Extreme("sigmoid", 2, True, ROOT3 / 18, "0.096"),
-            Extreme("sigmoid", 2, False, -ROOT3 / 18, "-0.096"),
-        ),
+    "ws.eq42": _derivatives("tanh", _tanh),
+    "ws.eq43": _extremes(
+        Extreme("tanh", 1, False, 0.0),
+        Extreme("tanh", 1, True, 1.0),
+        Extreme("tanh", 2, True, 4 * ROOT3 / 9, "0.769"),
+        Extreme("tanh", 2, False, -4 * ROOT3 / 9, "-0.769"),
     ),
-    Formula(
-        "ws.eq42",
-        "Eq. 42",
-        "tanh: f' = 1 − f², f'' = −2f(1 − f²), f''' = −2(1 − f²)(1 − 3f²)",
-        _derivatives("tanh", _tanh),
+    "ws.eq44.condition": _tanh_condition,
+    "ws.eq45": _derivatives("softplus", _softplus),
+    "ws.eq46": _extremes(
+        Extreme("softplus", 1, False, 0.0),
+        Extreme("softplus", 1, True, 1.0),
+        Extreme("softplus", 2, False, 0.0),
+        Extreme("softplus", 2, True, 0.25),
     ),
-    Formula(
-        "ws.eq43",
-        "Eqs. 43, 44",
-        "tanh: inf f' = 0, max f' = 1, extremes of f'' = ±4√3/9 = ±0.769...",
-        _extremes(
-            Extreme("tanh", 1, False, 0.0),
-            Extreme("tanh", 1, True, 1.0),
-            Extreme("tanh", 2, True, 4 * ROOT3 / 9, "0.769"),
-            Extreme("tanh", 2, False, -4 * ROOT3 / 9, "-0.769"),
-        ),
+    "ws.eq48": _derivatives("gelu", _gelu),
+    "ws.eq49": _extremes(
+        Extreme("gelu", 1, True, gelu_slope(), "1.128"), Extreme("gelu", 1, False, 1 - gelu_slope(), "-0.128")
     ),
-    Formula(
-        "ws.eq44.condition",
-        "before Eq. 44",
-        "tanh: f''(y) = 0 at f(y) = ±1/√3",
-        _tanh_condition,
-        "holds after correction",
-        "ws.tanh",
-        "f'''(y) = 0 at f(y) = ±1/√3: that is where f'' has its extremes",
+    "ws.eq50": _extremes(
+        Extreme("gelu", 2, True, math.sqrt(2 / math.pi), "0.797"),
+        Extreme("gelu", 2, False, -2 * math.exp(-2) / math.sqrt(2 * math.pi), "-0.107"),
     ),
-    Formula(
-        "ws.eq45",
-        "Eq. 45",
-        "SmoothReLU: f = log(1 + e^y), f' = sigmoid, f'' = (1 − f') f'",
-        _derivatives("softplus", _softplus),
-    ),
-    Formula(
-        "ws.eq46",
-        "Eqs. 46, 47",
-        "SmoothReLU: f' in (0, 1), f'' in (0, 1/4]",
-        _extremes(
-            Extreme("softplus", 1, False, 0.0),
-            Extreme("softplus", 1, True, 1.0),
-            Extreme("softplus", 2, False, 0.0),
-            Extreme("softplus", 2, True, 0.25),
-        ),
-    ),
-    Formula(
-        "ws.eq48",
-        "Eq. 48",
-        "GELU: f = yG, f' = G + yg, f'' = g(√2 − y)(√2 + y), f''' = −yg(2 − y)(2 + y)",
-        _derivatives("gelu", _gelu),
-    ),
-    Formula(
-        "ws.eq49",
-        "Eq. 49",
-        "GELU: max f' = G(√2) + √2 g(√2) = 1.128..., min f' = −0.128...",
-        _extremes(
-            Extreme("gelu", 1, True, gelu_slope(), "1.128"), Extreme("gelu", 1, False, 1 - gelu_slope(), "-0.128")
-        ),
-    ),
-    Formula(
-        "ws.eq50",
-        "Eq. 50",
-        "GELU: max f'' = 2g(0) = √(2/π) = 0.797..., min f'' = −0.107...",
-        _extremes(
-            Extreme("gelu", 2, True, math.sqrt(2 / math.pi), "0.797"),
-            Extreme("gelu", 2, False, -2 * math.exp(-2) / math.sqrt(2 * math.pi), "-0.107"),
-        ),
-    ),
-)
+}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import attack, exists
-from experiments.paper_audit.formula import Formula, Outcome, Witness
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from experiments.paper_audit.three_layer.checks import inequality
 from experiments.paper_audit.three_layer.oracle import Instance, derivative, instances
 from experiments.paper_audit.ws_bound.activations import gelu_slope
@@ -244,70 +244,17 @@ def _sizes_raise() -> Outcome:
     return Outcome(max(found), instances=len(found) * 160)
 
 
-LIMIT_FORMULAS: tuple[Formula, ...] = (
-    Formula("ws.discussion.square", "Section VI, on Theorem 1", "a larger tr H² gives a larger λ_sup", _square_raises),
-    Formula(
-        "ws.discussion.trace", "Section VI, on Theorem 1", "tr H can raise λ_sup and can lower it", _trace_does_both
-    ),
-    Formula(
-        "ws.discussion.sizes",
-        "after Propositions 6 and 7",
-        "I, M and N increase the upper bound of tr H²",
-        _sizes_raise,
-    ),
-    Formula(
-        "ws.proposition1",
-        "Proposition 1, Eq. 10",
-        "λ_1 >= 0 and λ_2 = ... = λ_D = 0 ⇒ λ_sup = λ_1",
-        _proposition_one,
-        dropped=(("other eigenvalues not zero", _more_eigenvalues),),
-    ),
-    Formula(
-        "ws.proposition5",
-        "Proposition 5, Eq. 24",
-        "max over inputs in [0, 1] of 1ᵀ(E + XᵀX⊙E)1 = I(1 + M)",
-        _proposition_five,
-    ),
-    Formula(
-        "ws.proposition6",
-        "Proposition 6, Eq. 31",
-        "max over inputs in [0, 1] of ||J + XᵀX||² = I²(1 + M)",
-        _proposition_six,
-        "holds after correction",
-        "ws.proposition6",
-        "I²(1 + M)²",
-    ),
-    Formula(
-        "ws.proposition7",
-        "Proposition 7, Eq. 32",
-        "sup ||J + RᵀR||² = I²(1 + N)² for sigmoid and tanh",
-        _proposition_seven,
-    ),
-    Formula(
-        "ws.theorem7",
-        "Theorem 7, Eq. 33",
-        "δ → 0 ⇒ λ_sup → 0",
-        _theorem_seven,
-        "holds after correction",
-        "ws.theorem7",
-        "if |δ_i| (1 + ||Ṽ||² + ||r_i||²) vanishes, too",
-    ),
-    Formula(
-        "ws.theorem4.gelu",
-        "Theorem 4, Eq. 23, GELU; proof, Appendix B-J",
-        "ζ_1 = (1.128...)² = 1.272...",
-        _gelu_constant,
-        "holds after correction",
-        "ws.zeta1",
-        "ζ_1 = 1.27443...",
-    ),
-    Formula("ws.omega", "Eq. 28, range", "ω_ij in (0, 1/16]", _omega_range),
-    Formula(
-        "ws.proposition8",
-        "Proposition 8, Eqs. 34, 96, 97",
-        "H >= 0 ⇒ tr(H)²/D <= tr H² <= tr(H)²",
-        _proposition_eight,
-        dropped=(("H >= 0", _indefinite),),
-    ),
-    Formula("ws.eq67", "Eq. 67", "max s'(z) = 1/4", _variance_limit),
-)
+CHECKS: dict[str, Entry] = {
+    "ws.discussion.square": _square_raises,
+    "ws.discussion.trace": _trace_does_both,
+    "ws.discussion.sizes": _sizes_raise,
+    "ws.proposition1": needs(_proposition_one, ("other eigenvalues not zero", _more_eigenvalues)),
+    "ws.proposition5": _proposition_five,
+    "ws.proposition6": _proposition_six,
+    "ws.proposition7": _proposition_seven,
+    "ws.theorem7": _theorem_seven,
+    "ws.theorem4.gelu": _gelu_constant,
+    "ws.omega": _omega_range,
+    "ws.proposition8": needs(_proposition_eight, ("H >= 0", _indefinite)),
+    "ws.eq67": _variance_limit,
+}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import equality as equal
 from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.formula import Formula, Outcome
+from experiments.paper_audit.formula import Entry, Outcome
 from experiments.paper_audit.three_layer import pair_terms as t
 from experiments.paper_audit.three_layer.checks import equality, inequality
 from experiments.paper_audit.three_layer.oracle import Instance, Sample, instances
@@ -160,69 +160,18 @@ def _pair_terms(instance: Instance) -> Tensor:
     return torch.stack([_gram(instance, term) for term in (t.phi, t.psi, t.omega)])
 
 
-SQUARE_FORMULAS: tuple[Formula, ...] = (
-    Formula(
-        "ws.theorem5",
-        "Theorem 5, Eqs. 25-28",
-        "tr H² = ⟨Φ,(J+XᵀX)^⊙2⟩ + 2⟨Ψ,J+XᵀX⟩ + ⟨Ω,(J+RᵀR)^⊙2⟩",
-        equality(_square, lambda c: c.hessian.square().sum(), PAIRED),
+CHECKS: dict[str, Entry] = {
+    "ws.theorem5": equality(_square, lambda c: c.hessian.square().sum(), PAIRED),
+    "ws.eq26": equality(_pair_terms, lambda c: torch.stack(grams(c)[:3]), PAIRED),
+    "ws.eq26.phi22": _scanned_phi,
+    "ws.theorem6": inequality(_excess_square),
+    "ws.eq68": equality(_block_square, lambda c: c.hessian.square().sum(), PAIRED),
+    "ws.eq73": _kronecker,
+    "ws.eq74": _pairwise(lambda i, j: (block_ww(i) @ block_ww(j)).trace(), _lemma_four),
+    "ws.eq82": _pairwise(lambda i, j: (block_wv(i) @ block_vw(j)).trace(), _lemma_five),
+    "ws.eq89": _pairwise(
+        lambda i, j: (block_vv(i) @ block_vv(j)).trace(), lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2
     ),
-    Formula(
-        "ws.eq26",
-        "Eqs. 26-28",
-        "o_iᵀΦ_ij o_j, o_iᵀΨ_ij o_j, o_iᵀΩ o_j are the factors of Eqs. 74, 82, 89",
-        equality(_pair_terms, lambda c: torch.stack(grams(c)[:3]), PAIRED),
-    ),
-    Formula(
-        "ws.eq26.phi22",
-        "below Eq. 28",
-        "(Φ_ij)_22 = Ṽ F''(y_i) F'(y_j) Ṽᵀ",
-        _scanned_phi,
-        "holds after correction",
-        "ws.phi22",
-        "(Φ_ij)_22 = Ṽ F''(y_i) F''(y_j) Ṽᵀ, as in Eq. 74",
-    ),
-    Formula(
-        "ws.theorem6",
-        "Theorem 6, Eqs. 29, 30",
-        "0 <= tr H² <= ||Ψ||² + (1 + φ_max)||J + XᵀX||² + ||J + RᵀR||²/16, φ_max >= 0",
-        inequality(_excess_square),
-    ),
-    Formula(
-        "ws.eq68",
-        "Lemma 2, Eq. 68",
-        "tr H² = Σ_ij tr(H_i(w,w)H_j(w,w)) + 2 tr(H_i(w,v)H_j(v,w)) + tr(H_i(v,v)H_j(v,v))",
-        equality(_block_square, lambda c: c.hessian.square().sum(), PAIRED),
-    ),
-    Formula("ws.eq73", "Lemma 3, Eqs. 73, 80", "tr((A⊗C)(B⊗D)) = tr(AB) tr(CD); tr(diag(a)diag(b)) = aᵀb", _kronecker),
-    Formula(
-        "ws.eq74",
-        "Lemma 4, Eq. 74",
-        "tr(H_i(w,w)H_j(w,w)) = (1 + x_iᵀx_j)²(s_i's_j'(ṼF'F'Ṽᵀ)² + ...)",
-        _pairwise(lambda i, j: (block_ww(i) @ block_ww(j)).trace(), _lemma_four),
-    ),
-    Formula(
-        "ws.eq82",
-        "Lemma 5, Eq. 82",
-        "tr(H_i(w,v)H_j(v,w)) = (1 + x_iᵀx_j)(s_i's_j'(1 + r_iᵀr_j)ṼF'F'Ṽᵀ + ...)",
-        _pairwise(lambda i, j: (block_wv(i) @ block_vw(j)).trace(), _lemma_five),
-    ),
-    Formula(
-        "ws.eq89",
-        "Lemma 6, Eq. 89",
-        "tr(H_i(v,v)H_j(v,v)) = s_i's_j'(1 + r_iᵀr_j)²",
-        _pairwise(lambda i, j: (block_vv(i) @ block_vv(j)).trace(), lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2),
-    ),
-    Formula(
-        "ws.eq90",
-        "Proposition 9, Eq. 90",
-        "tr H² = Σ_ij φ(1 + x_iᵀx_j)² + 2ψ(1 + x_iᵀx_j) + ω(1 + r_iᵀr_j)²",
-        equality(_summed_square, lambda c: c.hessian.square().sum()),
-    ),
-    Formula(
-        "ws.eq92",
-        "Lemmas 7-9, Proposition 10, Eqs. 92-95",
-        "the three sums of Eq. 90 against their bounds; φ_ii >= 0, ω > 0",
-        inequality(_excess_terms),
-    ),
-)
+    "ws.eq90": equality(_summed_square, lambda c: c.hessian.square().sum()),
+    "ws.eq92": inequality(_excess_terms),
+}

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Formula
+from experiments.paper_audit.formula import Entry
 from experiments.paper_audit.three_layer.checks import equality, inequality
 from experiments.paper_audit.three_layer.oracle import INCREASING, Instance, derivative
 from experiments.paper_audit.three_layer.pair_terms import kron
@@ -114,102 +114,34 @@ def _gradient(instance: Instance) -> Tensor:
     return torch.cat([by_w, total(lambda i: i.delta * i.hr)(instance)])
 
 
-TRACES: tuple[Formula, ...] = (
-    Formula(
-        "ws.eq1",
-        "Eqs. 1-3",
-        "z with four parameters equals z with h(x), h(r) and theta = [vec W, v]",
-        equality(_forward, lambda c: stacked(c, lambda i: i.z)),
+CHECKS: dict[str, Entry] = {
+    "ws.eq1": equality(_forward, lambda c: stacked(c, lambda i: i.z)),
+    "ws.eq4": equality(
+        _by_entropy,
+        lambda c: torch.nn.functional.binary_cross_entropy_with_logits(stacked(c, lambda i: i.z), c.q, reduction="sum"),
     ),
-    Formula(
-        "ws.eq4",
-        "Eqs. 4, 5",
-        "L = Σ_i −q log p − (1 − q) log(1 − p), a sum over samples",
-        equality(
-            _by_entropy,
-            lambda c: torch.nn.functional.binary_cross_entropy_with_logits(
-                stacked(c, lambda i: i.z), c.q, reduction="sum"
-            ),
+    "ws.eq6": equality(_eigen, lambda c: c.hessian),
+    "ws.theorem1": inequality(_excess_upper),
+    "ws.proposition2": equality(_gradient, lambda c: c.gradient),
+    "ws.proposition3": equality(_whole, lambda c: c.hessian),
+    "ws.eq15": equality(total(block_ww), ww),
+    "ws.eq16": equality(total(block_vv), vv),
+    "ws.eq17": equality(total(block_vw), vw),
+    "ws.eq18": equality(total(block_wv), lambda c: vw(c).T),
+    "ws.eq19": equality(lambda c: _trace_ww(c) + _trace_vv(c), lambda c: c.hessian.trace()),
+    "ws.eq35": equality(_jacobians, _true_jacobians),
+    "ws.eq20": equality(_trace_ww, lambda c: ww(c).trace()),
+    "ws.eq21": equality(_trace_vv, lambda c: vv(c).trace()),
+    "ws.theorem3": inequality(_excess_vv, ("sigmoid", "tanh")),
+    "ws.theorem4": inequality(excess_ww, INCREASING),
+    "ws.eq57": equality(total(block_wv), lambda c: total(block_vw)(c).T),
+    "ws.eq64": equality(
+        lambda c: torch.stack(
+            [
+                stacked(c, lambda i: i.s1 * (1 + i.f @ i.f)),
+                stacked(c, lambda i: i.norm * (i.s1 * (i.F(1) @ i.V).square().sum() + i.delta * (i.V @ i.d(2)))),
+            ]
         ),
+        lambda c: torch.stack([stacked(c, lambda i: block_vv(i).trace()), stacked(c, lambda i: block_ww(i).trace())]),
     ),
-    Formula(
-        "ws.eq6",
-        "Eq. 6",
-        "H = U diag(λ) Uᵀ, real eigenvalues in falling order",
-        equality(_eigen, lambda c: c.hessian),
-    ),
-    Formula("ws.theorem1", "Theorem 1, Eqs. 7-9", "λ_1 <= λ_sup = μ + √(D−1) σ", inequality(_excess_upper)),
-    Formula(
-        "ws.proposition2",
-        "Proposition 2, Eqs. 11-13",
-        "∂l/∂w = delta h(x) ⊗ (F'(y) Ṽᵀ), ∂l/∂v = delta h(r), delta = p − q",
-        equality(_gradient, lambda c: c.gradient),
-    ),
-    Formula(
-        "ws.proposition3",
-        "Proposition 3, Eq. 14",
-        "H is made of its four blocks",
-        equality(_whole, lambda c: c.hessian),
-    ),
-    Formula(
-        "ws.eq15",
-        "Proposition 4, Eq. 15",
-        "H(w,w) = h(x)h(x)ᵀ ⊗ (s' F'ṼᵀṼF' + delta diag(Ṽᵀ) F'')",
-        equality(total(block_ww), ww),
-    ),
-    Formula("ws.eq16", "Eq. 16", "H(v,v) = s' h(r)h(r)ᵀ", equality(total(block_vv), vv)),
-    Formula("ws.eq17", "Eq. 17", "H(v,w) = h(x)ᵀ ⊗ (s' h(r) ṼF' + delta [0ᵀ; F'])", equality(total(block_vw), vw)),
-    Formula(
-        "ws.eq18",
-        "Eq. 18",
-        "H(w,v) = h(x) ⊗ (s' F'Ṽᵀ h(r)ᵀ + delta [0 F'])",
-        equality(total(block_wv), lambda c: vw(c).T),
-    ),
-    Formula(
-        "ws.eq19",
-        "Theorem 2, Eq. 19",
-        "tr H = tr H(w,w) + tr H(v,v)",
-        equality(lambda c: _trace_ww(c) + _trace_vv(c), lambda c: c.hessian.trace()),
-    ),
-    Formula("ws.eq35", "Eq. 35", "df/dy = F' = diag f', df'/dy = diag f''", equality(_jacobians, _true_jacobians)),
-    Formula(
-        "ws.eq20",
-        "Theorem 2, Eq. 20",
-        "tr H(w,w) = (s'⊙(F'^⊙2 Ṽ^⊙2ᵀ) + delta⊙(F''Ṽᵀ))ᵀ (E + XᵀX⊙E) 1",
-        equality(_trace_ww, lambda c: ww(c).trace()),
-    ),
-    Formula(
-        "ws.eq21", "Theorem 2, Eq. 21", "tr H(v,v) = s'ᵀ (E + RᵀR⊙E) 1", equality(_trace_vv, lambda c: vv(c).trace())
-    ),
-    Formula(
-        "ws.theorem3",
-        "Theorem 3, Eq. 22",
-        "tr H(v,v) <= I(N+1)/4 for sigmoid and tanh",
-        inequality(_excess_vv, ("sigmoid", "tanh")),
-    ),
-    Formula(
-        "ws.theorem4",
-        "Theorem 4, Eq. 23",
-        "tr H(w,w) <= (ζ_1||Ṽ||²/4 + ζ_2|Ṽ|1) Σ(1 + xᵀx), ζ of linear, sigmoid, tanh, SmoothReLU",
-        inequality(excess_ww, INCREASING),
-    ),
-    Formula(
-        "ws.eq57", "Lemma 1, Eq. 57", "H(v,w)ᵀ = H(w,v)", equality(total(block_wv), lambda c: total(block_vw)(c).T)
-    ),
-    Formula(
-        "ws.eq64",
-        "Eqs. 64, 65",
-        "tr H_l(v,v) = s'(1 + rᵀr), tr H_l(w,w) = (1 + xᵀx)(s'||F'Ṽᵀ||² + delta Ṽf'')",
-        equality(
-            lambda c: torch.stack(
-                [
-                    stacked(c, lambda i: i.s1 * (1 + i.f @ i.f)),
-                    stacked(c, lambda i: i.norm * (i.s1 * (i.F(1) @ i.V).square().sum() + i.delta * (i.V @ i.d(2)))),
-                ]
-            ),
-            lambda c: torch.stack(
-                [stacked(c, lambda i: block_vv(i).trace()), stacked(c, lambda i: block_ww(i).trace())]
-            ),
-        ),
-    ),
-)
+}

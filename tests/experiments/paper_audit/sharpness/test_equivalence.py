@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.paper_audit import equivalence
-from experiments.paper_audit.mutation import Mutation, mutations
+from experiments.paper_audit.sharpness import equivalence
+from experiments.paper_audit.sharpness.mutation import Mutation, mutations
+
+pytestmark = pytest.mark.slow
 
 VECTOR, MATRIX = (3,), (3, 3)
 

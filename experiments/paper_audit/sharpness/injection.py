@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.paper_audit.formula import Paper
 from experiments.paper_audit.papers import ROOM
-from experiments.paper_audit.targets import TARGETS
+from experiments.paper_audit.sharpness.targets import TARGETS
 
 PACKAGE = "experiments.paper_audit"
 

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.paper_audit import equivalence, held_out, slips
 from experiments.paper_audit.formula import Formula, Outcome
-from experiments.paper_audit.injection import PACKAGE, changed, reached, source_of
-from experiments.paper_audit.mutation import KINDS, Mutation, mutations
 from experiments.paper_audit.papers import keys, paper
-from experiments.paper_audit.targets import TARGETS
+from experiments.paper_audit.sharpness import equivalence, held_out, slips
+from experiments.paper_audit.sharpness.injection import PACKAGE, changed, reached, source_of
+from experiments.paper_audit.sharpness.mutation import KINDS, Mutation, mutations
+from experiments.paper_audit.sharpness.targets import TARGETS
 
 LIMIT = 30
 """Most formulas that are asked about one change."""

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.paper_audit import held_out, slips
+from experiments.paper_audit.sharpness import held_out, slips
 
 SWAPS = {
     "i": "j",
