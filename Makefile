@@ -75,9 +75,9 @@ else
 endif
 
 figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
-	@found=; for f in outputs/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
-	  e=$${f#outputs/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
-	  [ -n "$$found" ] || { echo "no outputs/*/figures/$*.png; ls outputs/*/figures shows the names" >&2; exit 2; }
+	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
+	  e=$${f#outputs/published/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
+	  [ -n "$$found" ] || { echo "no outputs/published/*/figures/$*.png; ls shows the names" >&2; exit 2; }
 
 errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit

@@ -1,4 +1,4 @@
-"""Write the table of experiments into README.md, from the reports below outputs/: `make readme`.
+"""Write the table of experiments into README.md, from the published reports: `make readme`.
 
 One row an experiment: what it reproduces, what held of the printed numbers and statements, and what a seed costs.
 """
@@ -25,7 +25,7 @@ KEPT = (
 def row(name: str) -> str:
     """One line of the table."""
     experiment = preview(name)
-    path = ROOT / "outputs" / name / "manifest.json"
+    path = ROOT / "outputs" / "published" / name / "manifest.json"
     paper = experiment.paper if experiment.paper != "scalar spectrum" else "Scalar spectrum"
     head = f"| `{name}` | {paper} | {experiment.reproduces or experiment.title} |"
     if not path.is_file():
@@ -45,7 +45,7 @@ def row(name: str) -> str:
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
-    return f"{head} [{held or 'measured'}](outputs/{name}/findings.md) | {duration(cost)}{more} |"
+    return f"{head} [{held or 'measured'}](outputs/published/{name}/findings.md) | {duration(cost)}{more} |"
 
 
 def main() -> None:

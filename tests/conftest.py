@@ -1,6 +1,22 @@
-"""One thread for every test: several on a shared machine spend their time waiting for one another."""
+"""One thread for every test: several on a shared machine spend their time waiting for one another.
+
+No test takes a published cell for one that it has measured, unless it asks for the published results.
+"""
 
 import os
+from pathlib import Path
+
+import pytest
 
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch is first imported
     os.environ.setdefault(variable, "1")
+
+os.environ["HESS_PUBLISHED"] = ""
+
+
+@pytest.fixture
+def published(monkeypatch) -> Path:
+    """The published results count, as they do for a user; their folder."""
+    folder = Path(__file__).resolve().parents[1] / "outputs" / "published"
+    monkeypatch.setenv("HESS_PUBLISHED", str(folder))
+    return folder

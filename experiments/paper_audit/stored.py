@@ -1,49 +1,49 @@
-"""Tables of other experiments' committed cells, for what an erratum changes there."""
+"""Tables of other experiments' published cells, for what an erratum changes there."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
 from experiments.dag.protocol.companions import PUBLISHED_SEEDS
-from experiments.paper_audit.papers import ROOM
-
-OUTPUTS = ROOM.parents[1] / "outputs"
+from runner.store.cells import Stored
+from runner.store.published import published_cells
 
 Row = dict[str, str]
 
 
-def rows(experiment: str, table: str, outputs: Path = OUTPUTS, **parameters: Any) -> list[Row]:
-    """Rows of one table of the stored cells with these parameters; none where nothing is stored (`cells`)."""
-    return [row for cell in cells(experiment, outputs, **parameters) for row in _read(cell / f"{table}.csv.gz")]
+def rows(experiment: str, table: str, **parameters: Any) -> list[Row]:
+    """Rows of one table of the published cells with these parameters; none where there are no such cells (`cells`)."""
+    found = (cell for cell in cells(experiment, **parameters) if table in cell.meta["tables"])
+    return [row for cell in found for row in _rows(cell.content(table))]
 
 
-def cells(experiment: str, outputs: Path = OUTPUTS, **parameters: Any) -> Iterator[Path]:
-    """Folders of the cells at the papers' seeds and protocol.
+def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
+    """Published cells at the papers' seeds and protocol, in the order of ids.
 
-    Left out are those that stand beside: changed inputs (training.perturbation), the order of another seed
-    (training.order_seed), and further seeds.
+    Left out are changed inputs (training.perturbation), the order of another seed (training.order_seed), and further
+    seeds.
     """
-    for path in sorted(outputs.glob(f"{experiment}/cells/*/cell.json")):
-        cell = json.loads(path.read_text(encoding="utf-8"))
-        training = cell["settings"].get("training") or {}
-        beside = training.get("perturbation") or training.get("order_seed") or cell["seed"] not in PUBLISHED_SEEDS
-        if not beside and all(cell["params"].get(k) == v for k, v in parameters.items()):
-            yield path.parent
+    archive = published_cells(experiment)
+    for name in sorted(archive.names()) if archive is not None else ():
+        cell = archive.usable(name) if archive is not None else None
+        if cell is not None and _in_protocol(cell.meta, parameters):
+            yield cell
 
 
-def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with gzip.open(path) as stream:
-        return list(csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline="")))
+def _in_protocol(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+    training = meta["settings"].get("training") or {}
+    apart = training.get("perturbation") or training.get("order_seed") or meta["seed"] not in PUBLISHED_SEEDS
+    return not apart and all(meta["params"].get(k) == v for k, v in parameters.items())
+
+
+def _rows(content: bytes) -> list[Row]:
+    return list(csv.DictReader(io.StringIO(gzip.decompress(content).decode(), newline="")))
 
 
 def middle(found: list[Row], column: str) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 from runner.contract.experiment import Experiment
 from runner.report.watched import NAMES
 from runner.store.identity import digest
+from runner.store.published import published_root
 from runner.store.store import Stored
 
 RUNNER = Path(__file__).resolve().parents[1]
@@ -100,11 +101,18 @@ def start_made_from(root: Path) -> str:
     """Hash of everything that decides the start page of an output folder, and the rates over all reports."""
     names = ("manifest.json", "scorecard.csv", "claims.csv")
     files = [path for name in names for path in root.glob(f"*/{name}")]
-    files += [root / "not_run.md", *root.glob("*/errata.json")]
+    files += [*not_run_files(root), *root.glob("*/errata.json")]
     below = [path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json")]
     drawn = [path.relative_to(root).as_posix() for path in root.glob("*/figures/*.png")]
-    content = [[path.relative_to(root).as_posix(), _file(path)] for path in sorted(files) if path.is_file()]
+    names = {path: path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name for path in files}
+    content = [[names[path], _file(path)] for path in sorted(files) if path.is_file()]
     return digest([content, sorted(below), sorted(drawn), [_folder(RUNNER / room) for room in ROOMS]])
+
+
+def not_run_files(root: Path) -> list[Path]:
+    """Files that say what was not run and why: the published one, then that of the output folder."""
+    folders = [*filter(None, [published_root()]), root]
+    return [path for folder in folders if (path := folder / "not_run.md").is_file()]
 
 
 def references(experiment: Experiment, files: Iterable[Path]) -> list[Path]:

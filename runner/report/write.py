@@ -27,7 +27,7 @@ from runner.report.in_words import findings_text
 from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
-from runner.report.sources import Sources, start_made_from
+from runner.report.sources import Sources, not_run_files, start_made_from
 from runner.store import tables
 from runner.store.outputs import MARKER
 
@@ -196,9 +196,8 @@ def write_overview(root: Path) -> Path:
 
 
 def not_run(root: Path) -> dict[str, str]:
-    """What was not run, with the reason, as `root`/not_run.md says: lines of '- name: reason'."""
-    path = root / "not_run.md"
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    """What was not run, with the reason, as the files not_run.md say: lines of '- name: reason'."""
+    lines = [line for path in not_run_files(root) for line in path.read_text("utf-8", "replace").splitlines()]
     found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
     return {match.group(1): match.group(2) for match in found if match}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from runner.contract.experiment import Experiment
@@ -51,7 +52,7 @@ def _job(argv: Sequence[str]) -> Job:
     if len(argv) > 1 or any(not word.startswith("outputs=") for word in argv):
         raise SettingError(f"demo takes at most outputs=PATH, found {' '.join(argv)}")
     words = [f"experiment={EXPERIMENT}", *CELL, *(argv or [f"outputs={OUTPUTS}"])]
-    return config.build_jobs(config.parse(words))[0]
+    return replace(config.build_jobs(config.parse(words))[0], published=False)  # measured now, that is the point
 
 
 def _report(job: Job) -> list[str]:

@@ -14,6 +14,7 @@ from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.store.job import Job
 from runner.store.outputs import check_outputs
+from runner.store.published import CELLS, published_root
 from runner.store.store import Store
 from runner.store.verify import compare
 
@@ -30,17 +31,26 @@ def check_store(argv: Sequence[str]) -> int:
         raise SettingError(f"repair: expected true or false, found {words['repair']}")
     root = Path(words.get("outputs", "outputs"))
     check_outputs(root)
-    if not root.is_dir():
+    if not root.is_dir() and published_root() is None:
         raise SettingError(f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH")
     total, lines = 0, []
-    for folder in sorted(path for path in root.iterdir() if (path / "cells").is_dir()):
-        store = Store(root, folder.name)
+    for experiment in _experiments(root):
+        store = Store(root, experiment)
         total += sum(1 for _ in store.all())
         for name, reason in sorted(store.damaged.items()):
             moved = words.get("repair") == "true"
-            lines.append(store.quarantine(name) if moved else f"{folder.name}: damaged cell {name} ({reason})")
+            lines.append(store.quarantine(name) if moved else f"{experiment}: damaged cell {name} ({reason})")
+        lines += store.published_damage()
     print("\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"]))
     return 1 if lines else 0
+
+
+def _experiments(root: Path) -> list[str]:
+    """Names of the experiments with cells in the working folder or published."""
+    working = [path.parent.name for path in root.glob("*/cells") if path.is_dir()]
+    folder = published_root()
+    published = [path.parent.name for path in folder.glob(f"*/{CELLS}")] if folder is not None else []
+    return sorted({*working, *published})
 
 
 def sample_and_tolerance(argv: Sequence[str]) -> tuple[int, float, list[str]]:

@@ -18,6 +18,8 @@ from typing import Any
 from runner.contract.schema import SettingError
 from runner.report.site.model import PAPERS, Page
 from runner.run.sources import nearest, short
+from runner.store.published import published_folder, report_folders
+from runner.store.store import Store
 from runner.store.tables import read_json
 
 SHOWN_CELLS = 12
@@ -64,7 +66,9 @@ def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
     said = figure_record(path)
     if not said:
         raise SettingError(f"why: {path.name} is not in a report and says nothing of its origin; expected a PNG or CSV")
-    for manifest in sorted((outputs / said.get("experiment", "")).rglob("manifest.json")):
+    name = said.get("experiment", "")
+    places = [outputs / name, *filter(None, [published_folder(name)])]
+    for manifest in (path for place in places for path in sorted(place.rglob("manifest.json"))):
         record = _json(manifest)
         if record and record.get("settings_key") == said.get("run"):
             return manifest.parent, record
@@ -128,7 +132,7 @@ def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list
 def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
     """The evidence of one row: what is printed, what was measured, the verdict, and the cells behind it."""
     known: list[str] = []
-    for folder in sorted(path.parent for path in outputs.glob("*/manifest.json")):
+    for folder in report_folders(outputs):
         page = Page.read(folder)
         if page is None or PAPERS.get(page.paper, "") not in ("", anchor.partition(".")[0]):
             continue
@@ -184,9 +188,11 @@ def _matches(cell: Record, row: Record) -> bool:
 
 
 def _cell_json(folder: Path, record: Record, cell_id: str) -> dict[str, Any] | None:
-    """cell.json of a cell of a report, whose folder is that of its experiment or one below."""
-    places = (folder, folder.parent)
-    return next((found for place in places if (found := _json(place / "cells" / cell_id / "cell.json"))), None)
+    """cell.json of a cell of a report, whose folder is that of its experiment or one below; or published."""
+    name = str(record.get("experiment"))
+    root = folder if folder.name == name else folder.parent
+    found = Store(root.parent, name).find(cell_id)
+    return dict(found.meta) if found is not None else None
 
 
 def _tables_behind(record: Record, figure: str) -> set[str]:
@@ -255,10 +261,11 @@ def _commands(
 
 def _cell_lines(folder: Path) -> list[str]:
     """A stored cell, from its cell.json."""
-    from runner.store.check import Damaged, read_cell
+    from runner.store.cells import Folder
+    from runner.store.check import Damaged
 
     try:
-        meta = read_cell(folder)
+        meta: Record = Folder(folder.parent).cell(folder.name).meta
         state = "whole"
     except Damaged as error:
         meta, state = _json(folder / "cell.json") or {}, f"damaged: {error}"

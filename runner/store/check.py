@@ -7,15 +7,14 @@ with the SHA-256 that was recorded when it was written. Nothing is believed beca
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.store.identity import digest
-from runner.store.tables import read_json
 
+CELL_JSON = "cell.json"
 NEEDED: dict[str, type | tuple[type, ...]] = {
     "experiment": str,
     "version": int,
@@ -40,34 +39,24 @@ class Damaged(ValueError):
     """A cell that cannot be used; the text says what was expected and what was found."""
 
 
-def read_cell(path: Path, *, tables: bool = True) -> dict[str, Any]:
-    """Content of the cell in the folder `path`, examined; tables=False leaves out the sums of its tables.
-
-    Raises Damaged.
-    """
-    meta = _content(path)
+def check_cell(name: str, content: bytes) -> dict[str, Any]:
+    """Meaning of the cell.json of the cell `name`. Raises Damaged."""
+    meta = _parsed(content)
     for key, kind in NEEDED.items():
         if not isinstance(meta.get(key), kind):
             raise Damaged(f"cell.json: expected {key}, found {_short(meta.get(key))}")
-    _check_identity(path.name, meta)
-    for name in meta["tables"]:
-        if not TABLE_NAME.fullmatch(name):
-            raise Damaged(f"cell.json: expected table names of a-z, 0-9 and _, found {_short(name)}")
-    if tables:
-        _check_tables(path, meta)
+    _check_identity(name, meta)
+    for table in meta["tables"]:
+        if not TABLE_NAME.fullmatch(table):
+            raise Damaged(f"cell.json: expected table names of a-z, 0-9 and _, found {_short(table)}")
     return meta
 
 
-def _content(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise Damaged("expected a folder")
-    file = path / "cell.json"
-    if os.path.lexists(file) and not file.is_file():  # a pipe would be waited for
-        raise Damaged("cell.json: expected a file")
+def _parsed(content: bytes) -> dict[str, Any]:
     try:
-        meta = read_json(file)
-    except OSError as error:
-        raise Damaged(f"cell.json: cannot be read ({error.strerror})") from error
+        meta = json.loads(content)
+    except RecursionError as error:
+        raise Damaged("cell.json: expected JSON (nested too deeply)") from error
     except ValueError as error:
         raise Damaged(f"cell.json: expected JSON ({error})") from error
     if not isinstance(meta, dict):
@@ -85,26 +74,21 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
         raise Damaged(f"expected the folder and id {expected} for its settings, parameters and seed")
 
 
-def _check_tables(path: Path, meta: Mapping[str, Any]) -> None:
+def check_tables(meta: Mapping[str, Any], read: Callable[[str], bytes]) -> None:
+    """Check the tables of a cell against their checksums. read: content of a file by name. Raises Damaged."""
     sums = meta.get("sha256")
     if sums is not None and (not isinstance(sums, dict) or set(sums) != set(meta["tables"])):
         raise Damaged(f"cell.json: expected one SHA-256 for each of its tables, found {_short(sums)}")
-    for table in meta["tables"]:
-        file = path / f"{table}.csv.gz"
-        if os.path.lexists(file) and not file.is_file():
-            raise Damaged(f"{file.name}: expected a file")
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise Damaged(f"{file.name}: cannot be read ({error.strerror})") from error
-        if isinstance(sums, dict):
-            if hashlib.sha256(content).hexdigest() != sums.get(table):
-                raise Damaged(f"{file.name}: is not the table that was stored (SHA-256 differs)")
-        else:
-            _check_rows(file, content, meta["tables"][table])
+    for table, rows in meta["tables"].items():
+        file = f"{table}.csv.gz"
+        content = read(file)
+        if not isinstance(sums, dict):
+            _check_rows(file, content, rows)
+        elif hashlib.sha256(content).hexdigest() != sums.get(table):
+            raise Damaged(f"{file}: is not the table that was stored (SHA-256 differs)")
 
 
-def _check_rows(file: Path, content: bytes, rows: Any) -> None:
+def _check_rows(file: str, content: bytes, rows: Any) -> None:
     """For cells stored before sums were recorded: the file is whole and has the recorded number of rows."""
     import gzip
     import zlib
@@ -112,10 +96,10 @@ def _check_rows(file: Path, content: bytes, rows: Any) -> None:
     try:
         text = gzip.decompress(content).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise Damaged(f"{file.name}: cannot be unpacked ({error})") from error
+        raise Damaged(f"{file}: cannot be unpacked ({error})") from error
     found = text.count("\n") - 1
     if found != rows or not text.endswith("\n"):
-        raise Damaged(f"{file.name}: expected {rows} rows, found {found}")
+        raise Damaged(f"{file}: expected {rows} rows, found {found}")
 
 
 def _short(value: Any) -> str:

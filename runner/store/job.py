@@ -25,6 +25,8 @@ class Job:
     device: str = "cpu"
     jobs: int = 1
     force: bool = False
+    published: bool = True
+    """Whether published cells count as stored."""
     started: float = field(default_factory=time.time, compare=False)
     overrides: tuple[str, ...] = ()
     """The command line of this job without experiment, seed and profile: for the commands that reports print."""
@@ -35,7 +37,7 @@ class Job:
 
     @property
     def store(self) -> Store:
-        return Store(self.outputs, self.name)
+        return Store(self.outputs, self.name, published=self.published)
 
     @property
     def since(self) -> float:

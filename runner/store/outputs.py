@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.contract.schema import SettingError
+from runner.store import published
 from runner.store import tables as csv
 from runner.store.scratch import is_scratch
 
 MARKER = ".hess-run.json"
 FORMAT = 1
-OWN = (MARKER, ".multirun")
+OWN = (MARKER, ".multirun", published.NAME)
 
 
 def claim_outputs(root: Path) -> None:
@@ -41,6 +42,9 @@ def check_outputs(root: Path) -> None:
 
 
 def _check_place(root: Path) -> None:
+    place = published.published_root()
+    if place is not None and root.resolve().is_relative_to(place.resolve()):
+        raise SettingError(f"outputs: {root} holds published results; only hess-run publish writes there")
     if root.is_symlink() and not root.exists():
         raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH")
     place = root

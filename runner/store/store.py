@@ -1,4 +1,4 @@
-"""Where measured cells live: one directory a cell, whole or absent, whatever is killed.
+"""Where measured cells are: the working folder, one folder a cell, and below it the published cells.
 
     <outputs>/.hess-run.json                    says that this folder belongs to hess-run
     <outputs>/<experiment>/cells/<id>/          cell.json and <table>.csv.gz, put there by one rename
@@ -8,7 +8,9 @@
     <outputs>/<experiment>/logs/                one file a job
     <outputs>/<experiment>/.locks/              one lock file a cell: two processes never measure the same cell
 
-An id is a hash of everything that decides the numbers (`identity`), so a cell that is there never has to be redone.
+An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to be measured again. A
+cell that is not in the working folder is looked for in the archive of published cells (`published`), which is never
+written here.
 """
 
 from __future__ import annotations
@@ -17,53 +19,54 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract.schema import SettingError
 from runner.store import tables as csv
-from runner.store.check import Damaged, read_cell
+from runner.store.cells import CellFiles, Folder, Stored, merge
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import digest, settings
+from runner.store.published import published_cells
 from runner.store.scratch import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["Store", "Stored", "merge"]
+
 QUARANTINE = "quarantine"
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A finished cell: its directory and the content of its cell.json."""
-
-    path: Path
-    meta: Mapping[str, Any]
-
-    @property
-    def id(self) -> str:
-        return self.path.name
-
-    def table(self, name: str) -> pd.DataFrame:
-        return csv.read(self.path / f"{name}.csv.gz")
-
-
 class Store:
-    """The cells of one experiment below an output folder."""
+    """The cells of one experiment: those below an output folder, and the published ones unless published=False."""
 
-    def __init__(self, outputs: Path, experiment: str) -> None:
+    def __init__(self, outputs: Path, experiment: str, *, published: bool = True) -> None:
         self.root = outputs / experiment
         self.cells = self.root / "cells"
         self.failures = self.root / "failures"
         self.logs = self.root / "logs"
         self.locks = self.root / ".locks"
         self.experiment = experiment
-        self.damaged: dict[str, str] = {}
-        """Name in cells/ -> why it cannot be used: what this object has come across and not moved away."""
-        self._whole: dict[str, int] = {}
+        self.working = Folder(self.cells)
+        self.archive = published_cells(experiment) if published else None
+        self.layers: tuple[CellFiles, ...] = (self.working, self.archive) if self.archive else (self.working,)
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """Name in cells/ -> why it cannot be used: what this object has read and not moved away."""
+        return self.working.damaged
+
+    def published_damage(self) -> list[str]:
+        """One line for each thing in the archive that cannot be used; such cells count as not stored."""
+        if self.archive is None:
+            return []
+        if self.archive.error:
+            return [f"{self.archive.path} cannot be read ({self.archive.error}); its cells count as not stored"]
+        lines = self.archive.damaged.items()
+        return [f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)]
 
     def prepare(self, *, clean: bool = True) -> None:
         """Make the folders; clean: and remove what killed writers left behind. Raises SettingError for a file in the
@@ -95,12 +98,12 @@ class Store:
 
         A cell that is there but cannot be used counts as not stored; `damaged` then says why.
         """
-        if not os.path.lexists(self.cells / cell_id) or self._read(cell_id) is None:
-            return False
-        return self.written(cell_id, since)
+        if since:  # published cells were finished before
+            return self.working.usable(cell_id) is not None and self.written(cell_id, since)
+        return self.find(cell_id) is not None
 
     def written(self, cell_id: str, since: float = 0.0) -> bool:
-        """Whether there is a cell.json of at least that age: a glance for those who wait, not a check."""
+        """Whether the working folder has a cell.json of at least that age: a glance for those who wait, not a check."""
         return _written_since(self.cells / cell_id / "cell.json", since)
 
     def failed_since(self, cell_id: str, since: float) -> bool:
@@ -109,35 +112,23 @@ class Store:
 
     def get(self, cell_id: str) -> Stored:
         """A stored cell. Raises `runner.store.check.Damaged` for one that cannot be used."""
-        path = self.cells / cell_id
-        return Stored(path, read_cell(path))
+        return self.find(cell_id) or self.working.cell(cell_id)
 
     def all(self, *, tables: bool = True) -> Iterator[Stored]:
-        """Every usable cell, in the order of ids; tables=False does not look at the sums of the tables."""
+        """Every usable cell, in the order of ids; tables=False does not compute the checksums of the tables."""
         for name in self.names():
-            cell = self._read(name, tables=tables)
+            cell = self.find(name, tables=tables)
             if cell is not None:
                 yield cell
 
     def names(self) -> list[str]:
-        """Everything in cells/ that is not scratch, usable or not."""
-        if not self.cells.is_dir():
-            return []
-        return sorted(name for name in os.listdir(self.cells) if not name.startswith("."))
+        """Name of every cell in the working folder or published, usable or not."""
+        return sorted({name for layer in self.layers for name in layer.names()})
 
-    def _read(self, name: str, *, tables: bool = True) -> Stored | None:
-        path = self.cells / name
-        try:
-            stamp = (path / "cell.json").stat().st_mtime_ns
-            known = self._whole.get(name) == stamp  # looked at before by this object: the sums need no second look
-            cell = Stored(path, read_cell(path, tables=tables and not known))
-        except (Damaged, OSError) as error:
-            self.damaged[name] = str(error) if isinstance(error, Damaged) else f"cell.json: {error.strerror}"
-            return None
-        if tables:
-            self._whole[name] = stamp
-        self.damaged.pop(name, None)
-        return cell
+    def find(self, name: str, *, tables: bool = True) -> Stored | None:
+        """The cell of the first layer that has it whole; None where none has."""
+        found = (layer.usable(name, tables=tables) for layer in self.layers)
+        return next((cell for cell in found if cell is not None), None)
 
     def quarantine(self, name: str) -> str:
         """Move what lies under a cell's name away, with the reason beside it; returns one line that says so."""
@@ -193,7 +184,6 @@ class Store:
             if final.exists():
                 final.rename(old)
             scratch.rename(final)
-            self._whole.pop(cell_id, None)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
@@ -231,12 +221,3 @@ def _record(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and "error" in record else None
-
-
-def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:
-    """Tables of many cells (of these names), one below the other in the order given."""
-    parts: dict[str, list[Path]] = {}
-    for cell in cells:
-        for name in cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]:
-            parts.setdefault(name, []).append(cell.path / f"{name}.csv.gz")
-    return {name: csv.read_many(paths) for name, paths in parts.items()}

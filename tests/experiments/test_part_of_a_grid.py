@@ -13,8 +13,6 @@ from runner.report.findings import Failures, ask
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
 
-OUTPUTS = Path(__file__).resolve().parents[2] / "outputs"
-
 
 def parts(cells: list[Stored]) -> dict[str, list[Stored]]:
     """'axis=value' -> cells: the first, the middle and the last value of each axis that has several, of one seed; and
@@ -36,10 +34,11 @@ def parts(cells: list[Stored]) -> dict[str, list[Stored]]:
     return found
 
 
+@pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("name", experiment_names())
-def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str) -> None:
+def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str, tmp_path: Path) -> None:
     job = build_job([f"experiment={name}"])
-    cells = [c for c in Store(OUTPUTS, name).all() if c.meta["settings_key"] == job.identity.key]
+    cells = [c for c in Store(tmp_path, name).all() if c.meta["settings_key"] == job.identity.key]
     if not cells:
         pytest.skip("nothing is stored of it")
     failed = {}

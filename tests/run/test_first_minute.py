@@ -17,8 +17,8 @@ from runner.run.execute import run
 from runner.run.handover import without_stored
 from runner.run.listing import Costs, announce, survey
 from runner.run.why import figure_record, why
+from runner.store.cells import Folder, Stored
 from runner.store.job import Job
-from runner.store.store import Stored
 from tests.report.test_site import report
 from tests.run.toy import Toy
 
@@ -123,7 +123,9 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
 def test_costs_are_those_of_cells_that_trained(seen, predicted):
     about = {"params": {"depth": 8}, "peak_memory_mib": 512.0, "wall_seconds": 1.0}
     cells = [
-        Stored(Path("x"), about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}))
+        Stored(
+            "x", about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}), Folder(Path())
+        )
         for seconds, resumed in seen
     ]
     assert Costs(cells)(Cell({"depth": 8}, seconds=60.0))[0] == predicted

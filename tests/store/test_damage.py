@@ -200,9 +200,10 @@ def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm
 
 def test_cells_stored_before_sums_were_are_held_to_their_number_of_rows(outputs):
     cell = next(Store(outputs, "toy").all())
-    described(cell.path, sha256=None)
+    folder = outputs / "toy" / "cells" / cell.id
+    described(folder, sha256=None)
     assert Store(outputs, "toy").has(cell.id)
-    edited(cell.path / "numbers.csv.gz", lambda rows: rows.pop())
+    edited(folder / "numbers.csv.gz", lambda rows: rows.pop())
     with pytest.raises(Damaged, match="expected 20 rows, found 19"):
         Store(outputs, "toy").get(cell.id)
 
@@ -294,9 +295,9 @@ def test_verify_measures_again_and_names_the_first_field_that_differs(outputs, c
     job = Job("toy", TOY, 42, outputs)
     assert verify_jobs([job], sample=0) == 0
     assert capsys.readouterr().out.count("identical") == 3
-    cell = next(job.store.all())
-    described(cell.path, sha256=None)
-    edited(cell.path / "numbers.csv.gz", lambda rows: rows[3].__setitem__(4, "0.5"))
+    folder = job.store.cells / next(job.store.all()).id
+    described(folder, sha256=None)
+    edited(folder / "numbers.csv.gz", lambda rows: rows[3].__setitem__(4, "0.5"))
     assert verify_jobs([job], sample=0) == 1
     out = capsys.readouterr().out
     assert "differs: numbers.value row 2: 0.5 stored" in out and "2 agree, 1 differ" in out

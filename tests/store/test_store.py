@@ -93,10 +93,10 @@ def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
     assert (len(again.measured), len(again.stored)) == (0, 2)
     wider = run(Job("toy", dataclasses.replace(TOY, width=[1, 2, 3]), 42, tmp_path))
     assert (len(wider.measured), len(wider.stored)) == (1, 2)
-    before = {c.id: (c.path / "numbers.csv.gz").read_bytes() for c in job.store.all()}
+    before = {c.id: c.content("numbers") for c in job.store.all()}
     forced = run(Job("toy", TOY, 42, tmp_path, force=True))
     assert (len(forced.measured), len(forced.stored)) == (2, 0)
-    assert before == {c.id: (c.path / "numbers.csv.gz").read_bytes() for c in job.store.all()}
+    assert before == {c.id: c.content("numbers") for c in job.store.all()}
 
 
 def test_failures_are_recorded_logged_and_tried_again(tmp_path, monkeypatch):
@@ -126,11 +126,11 @@ def test_a_replacement_killed_between_its_renames_is_put_back(tmp_path):
     job = Job("toy", TOY, 42, tmp_path)
     run(job)
     cell = next(job.store.all())
-    content = (cell.path / "numbers.csv.gz").read_bytes()
-    cell.path.rename(cell.path.with_name(f".tmp-{cell.id}-999-old"))
-    cell.path.with_name(f".tmp-{cell.id}-999").mkdir()
+    content, folder = cell.content("numbers"), job.store.cells / cell.id
+    folder.rename(folder.with_name(f".tmp-{cell.id}-999-old"))
+    folder.with_name(f".tmp-{cell.id}-999").mkdir()
     job.store.prepare()
-    assert (cell.path / "numbers.csv.gz").read_bytes() == content
+    assert cell.content("numbers") == content
     assert not list(job.store.cells.glob(".tmp-*"))
 
 
@@ -151,16 +151,14 @@ def test_a_field_added_with_since_leaves_every_id_alone():
     assert Grown().shifts is not Grown().shifts
 
 
-def test_the_stored_cells_are_those_that_the_configuration_asks_for():
-    """Every cell committed below outputs/ that the five seeds of the paper's protocol ask for is found again."""
+@pytest.mark.usefixtures("published")
+def test_the_published_cells_are_those_that_the_configuration_asks_for(tmp_path):
+    """Every published cell that the five seeds of the paper's protocol ask for is found again."""
     from runner.run import config
 
-    root = config.sources.CONF.parent / "outputs"
     for name in ("scalar_spectrum", "exp5_attention"):
-        store = Store(root, name)
-        job = config.build_job((f"experiment={name}", f"outputs={root}"))
-        if store.cells.is_dir():
-            assert [label.label for cell_id, label in job.cells() if not store.has(cell_id)] == []
+        job = config.build_job((f"experiment={name}", f"outputs={tmp_path}"))
+        assert [cell.label for cell_id, cell in job.cells() if not job.store.has(cell_id)] == []
 
 
 def test_tables_take_rows_as_well_as_columns():
@@ -178,14 +176,14 @@ def test_a_text_column_of_infinity_alone_stays_text_and_floats_stay_floats(tmp_p
     kinds = {"kind": ["infinity", "infinity"], "sign": ["-Infinity", "infinity"], "size": [math.inf, -math.inf]}
     path = tmp_path / "t.csv.gz"
     tables.write(tables.frame("t", kinds, {}), path)
-    for back in (tables.read(path), tables.read_many([path]), tables.read_many([path, path])):
+    packed = path.read_bytes()
+    for back in (tables.read(path), tables.read_many([packed]), tables.read_many([packed, packed])):
         assert set(back["kind"]) == {"infinity"} and set(back["sign"]) == {"-Infinity", "infinity"}
         assert set(back["size"]) == {math.inf, -math.inf} and back["size"].dtype == float
     mixed = tables.frame("t", {"kind": ["saddle", "infinity"]}, {})
     tables.write(mixed, tmp_path / "mixed.csv.gz")
-    assert tables.read_many([path, tmp_path / "mixed.csv.gz"])["kind"].tolist() == ["infinity"] * 2 + list(
-        mixed["kind"]
-    )
+    both = tables.read_many([packed, (tmp_path / "mixed.csv.gz").read_bytes()])
+    assert both["kind"].tolist() == ["infinity"] * 2 + list(mixed["kind"])
     for word in ("inf", "nan", "-Inf", " NaN"):
         with pytest.raises(ValueError, match="would be read back as a float"):
             tables.frame("t", {"kind": [word, "saddle"]}, {})
@@ -210,5 +208,6 @@ def test_many_tables_read_at_once_are_the_tables_read_one_by_one(tmp_path, files
     for path, text in zip(paths, files, strict=True):
         path.write_bytes(gzip.compress(text.encode(), mtime=0))
     one_by_one = pd.concat([tables.read(path) for path in paths], ignore_index=True)
-    assert tables.to_bytes(tables.read_many(paths)) == tables.to_bytes(one_by_one)
-    assert list(tables.read_many(paths).dtypes) == list(one_by_one.dtypes)
+    at_once = tables.read_many([path.read_bytes() for path in paths])
+    assert tables.to_bytes(at_once) == tables.to_bytes(one_by_one)
+    assert list(at_once.dtypes) == list(one_by_one.dtypes)

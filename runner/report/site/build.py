@@ -10,6 +10,7 @@ from typing import Any
 
 from runner.report.captions import seeds_line
 from runner.report.site.model import ALL, ORDER, Page, in_order, tone
+from runner.store import published
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -128,7 +129,8 @@ def build_start(
     for entry in errata:
         counts = classes.setdefault(str(entry["paper"]), {})
         counts[str(entry["class"])] = counts.get(str(entry["class"]), 0) + 1
-    others = sorted(p.parent.relative_to(root).as_posix() for p in root.glob("*/*/manifest.json"))
+    below = [p.parent.relative_to(root) for p in root.glob("*/*/manifest.json")]
+    others = sorted(p.as_posix() for p in below if p.parts[0] != published.NAME)
     html = (
         _environment()
         .get_template("start.html")

@@ -144,10 +144,10 @@ def test_claims_follow_the_tables(experiment, tables):
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, pd.DataFrame]:
-    """Tables of the committed cells: the published networks."""
+    """Tables of the published cells: the published networks."""
     found = list(cells("exp4_diamond"))
     return {
-        name: pd.concat([pd.read_csv(cell / f"{name}.csv.gz") for cell in found], ignore_index=True)
+        name: pd.concat([cell.table(name) for cell in found], ignore_index=True)
         for name in ("distances", "merge", "networks", "origin")
     }
 
