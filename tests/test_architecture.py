@@ -21,7 +21,11 @@ ALLOWED = {
     "stats": {"contract"},
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
-    "run": {"contract", "curvature", "models", "data", "training", "metrics", "stats", "store", "report", "diagnose"},
+    "run": {
+        *("contract", "curvature", "models", "data", "training", "metrics", "stats", "store", "report", "diagnose"),
+        "results",
+    },
+    "results": {"contract", "run", "store"},
     "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report"},
     "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},
 }

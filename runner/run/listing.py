@@ -11,6 +11,7 @@ from typing import Any
 from runner.contract.experiment import Cell
 from runner.contract.schema import SettingError
 from runner.run.config import experiment_names, preview
+from runner.store.archive import Archive
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store, Stored
@@ -110,6 +111,7 @@ class _Shelf:
 
     def __post_init__(self) -> None:
         self.ids = {cell.id for cell in self.stored}
+        self.published = {cell.id for cell in self.stored if isinstance(cell.files, Archive)}
         self._costs: dict[str, Costs] = {}
 
     def costs(self, key: str) -> Costs:
@@ -176,7 +178,9 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
             for took, memory in map(costs, missing):
                 seconds, peak = seconds + took, max(peak, memory * job.jobs)
         jobs_each = members[0].jobs
-        text = f"{name}: {known} of {count} cells are stored"
+        published = shelf.published & {cell_id for job in members for cell_id, _ in job.cells()}
+        shown = f" ({'all' if len(published) == known else len(published)} published)" if published else ""
+        text = f"{name}: {known} of {count} cells are stored{shown}"
         if count > known:
             shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
             text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"

@@ -82,6 +82,32 @@ def verify_command(argv: list[str]) -> int:
     return verify_jobs(read_jobs(words)[1], sample, tolerance)
 
 
+def results_command(argv: list[str]) -> int:
+    """Tables of stored cells, with rows and columns."""
+    from runner.run.results import results_lines
+
+    words = [word for word in argv if not word.startswith("outputs=") and word != "--json"]
+    if len(words) > 1:
+        raise SettingError(f"results: expected [EXPERIMENT] [outputs=PATH] [--json], found {' '.join(words)}")
+    print("\n".join(results_lines("".join(words), _outputs(argv), "--json" in argv)))
+    return 0
+
+
+def publish_command(argv: list[str]) -> int:
+    """Merge finished cells and their report into the published results."""
+    from runner.run.publish import publish
+
+    words = [word for word in argv if not word.startswith(("outputs=", "show="))]
+    if not words or "=" in words[0]:
+        raise SettingError("publish: expected EXPERIMENT [key=value ...] [outputs=PATH] [show=true]")
+    print("\n".join(publish(words[0], words[1:], _outputs(argv), "show=true" in argv)))
+    return 0
+
+
+def _outputs(argv: list[str]) -> Path:
+    return Path(next((word.partition("=")[2] for word in argv if word.startswith("outputs=")), "outputs"))
+
+
 def audit_command(argv: list[str]) -> int:
     """One clause of a paper: printed, corrected, reference."""
     from runner.run import config
@@ -111,5 +137,7 @@ VERBS: Mapping[str, Callable[[list[str]], int]] = {
     "verify": verify_command,
     "diagnose": diagnose_command,
     "audit": audit_command,
+    "results": results_command,
+    "publish": publish_command,
 }
 """Verb -> what it does with the words behind it; its exit status."""

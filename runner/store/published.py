@@ -43,3 +43,11 @@ def report_folders(outputs: Path) -> list[Path]:
     places = [*(root.glob("*/manifest.json") if root is not None else ()), *outputs.glob("*/manifest.json")]
     found = {path.parent.name: path.parent for path in places}
     return [found[name] for name in sorted(found)]
+
+
+def where_published() -> str:
+    """Where published results are read from, in words; and what to do where there are none."""
+    root = published_root()
+    if root is not None:
+        return f"published results are read from {root}"
+    return f"published results are not here: clone the repository, or set {VARIABLE} to its outputs/{NAME}"

@@ -52,7 +52,12 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
     before, work = archive.read_bytes(), tmp_path / "work"
     outcome = run(job(work))
     assert (len(outcome.measured), len(outcome.stored)) == (0, 3)
-    assert survey([job(work)])[1] == [] and "nothing to do" in plan([job(work)])[-1]
+    lines, left = survey([job(work)])
+    assert (
+        "3 of 3 cells are stored (all published)" in lines[0]
+        and left == []
+        and "nothing to do" in plan([job(work)])[-1]
+    )
     assert verify_jobs([job(work)], sample=0) == 0 and check_store(["check", f"outputs={work}"]) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out
     assert len(merge(Store(work, "toy").all())["numbers"]) == 60

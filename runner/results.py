@@ -1,0 +1,103 @@
+"""Measured tables as pandas DataFrames, for Python and notebooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.contract.schema import SettingError
+from runner.run import config
+from runner.store.identity import digest
+from runner.store.job import Job
+from runner.store.published import where_published
+from runner.store.store import Stored, merge
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Results(Mapping[str, "pd.DataFrame"]):
+    """Tables of one experiment by name. A table is read when it is first asked for."""
+
+    def __init__(self, experiment: str, cells: Sequence[Stored]) -> None:
+        self.experiment = experiment
+        self.cells = tuple(cells)
+        self.rows: dict[str, int] = dict(sum((Counter(cell.meta["tables"]) for cell in cells), Counter()))
+        """Table -> number of rows, known without reading it."""
+        self._read: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self.rows:
+            raise KeyError(f"{name}: expected one of {', '.join(self)}")
+        if name not in self._read:
+            self._read.update(merge(self.cells, [name]))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        tables = ", ".join(f"{name} ({self.rows[name]} rows)" for name in self)
+        return f"<Results of {self.experiment}: {len(self.cells)} cells; {tables}>"
+
+
+def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Results:
+    """Measured tables of one experiment, merged over cells and seeds.
+
+    Cells below `outputs` come first, published cells second. Damaged cells are left out.
+
+    Parameters
+    ----------
+    experiment : str
+        Name of an experiment, as `hess-run list` shows it.
+    *settings : str
+        Settings as on the command line (``"profile=quick"``, ``"hidden=3"``). Without them, the cells of the paper's
+        protocol. Settings of the grid and ``seed`` select nothing: every cell with the same other settings is loaded.
+    outputs : str or Path
+        Output folder of your runs.
+
+    Returns
+    -------
+    Results
+        Mapping from table name to `pandas.DataFrame`. The first columns are the parameters of the cell and its seed.
+
+    Raises
+    ------
+    SettingError
+        If the experiment or a setting does not exist, or no cell of these settings is stored.
+
+    Examples
+    --------
+    >>> from runner import results
+    >>> tables = results.load("exp1_resonance")
+    >>> sorted(tables)
+    ['certificate', 'distances', 'history', 'networks', 'origin', 'pairs']
+    >>> networks = tables["networks"]
+    >>> final = networks[networks["checkpoint"] == "final"]
+    >>> final.groupby("arch")["test_accuracy"].mean().round(3).to_dict()
+    {'plain': 0.498, 'residual': 0.511}
+    """
+    job = config.build_jobs(config.parse([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    found = _results(job)
+    if not found.cells:
+        place = f"found none below {job.outputs}; {where_published()}"
+        raise SettingError(f"{experiment}: expected stored cells of these settings, {place}")
+    return found
+
+
+def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
+    """Results of the paper's protocol of every experiment that has any; the checksums of tables are not checked."""
+    jobs = [config.build_job([f"experiment={name}", f"outputs={outputs}"]) for name in config.experiment_names()]
+    return {job.name: found for job in jobs if (found := _results(job, tables=False)).cells}
+
+
+def _results(job: Job, *, tables: bool = True) -> Results:
+    cells = [cell for cell in job.store.all(tables=tables) if cell.meta["settings_key"] == job.identity.key]
+    order = {digest(dict(cell.params)): place for place, cell in enumerate(job.experiment.cells())}
+    cells.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(order)), str(c.meta["params"]), c.meta["seed"]))
+    return Results(job.name, cells)

@@ -1,0 +1,242 @@
+"""`hess-run publish`: merge finished cells and their report into the published results.
+
+The only command that writes there. The archive and every file of the report appear by one rename each, the manifest
+last: a publication that was killed is completed by the same command, and a second one changes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from runner.contract.schema import SettingError
+from runner.report.collect import scope
+from runner.report.site.model import SCORE_COLUMNS
+from runner.report.write import RESERVED
+from runner.run import config
+from runner.run.reports import report_jobs
+from runner.store import tables
+from runner.store.archive import archive_bytes
+from runner.store.cells import CellFiles, Stored
+from runner.store.identity import Identity
+from runner.store.job import Job
+from runner.store.published import CELLS, published_root, where_published
+from runner.store.scratch import sweep
+from runner.store.store import Store
+
+SHOWN = 20
+"""Lines shown of each kind of change."""
+MANIFEST = "manifest.json"
+NO_FACTS = ("written", "software", "cells", "wall_seconds", "made_from")
+"""Keys of a manifest that may differ between two reports of the same content."""
+
+
+def publish(experiment: str, settings: Sequence[str], outputs: Path, show: bool = False) -> list[str]:
+    """Publish the finished cells of an experiment and their report; returns what changed, one line each.
+
+    Parameters
+    ----------
+    experiment, settings
+        Cells of the paper's protocol, of its companions, and of settings that are published already; settings
+        (``key=value``) add those of a run with changed settings.
+    outputs
+        Folder with the cells.
+    show
+        Show what would change; write nothing there.
+
+    Raises
+    ------
+    SettingError
+        If a cell was measured from a changed working tree, if the archive is damaged, or if there is no folder of
+        published results.
+    """
+    root = published_root()
+    if root is None:
+        raise SettingError(f"publish: {where_published()}")
+    job = config.build_jobs(config.parse([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    folder = root / experiment
+    folder.mkdir(exist_ok=True)
+    lock = FileLock(folder / ".publish.lock", timeout=0)
+    try:
+        with lock:
+            sweep(folder)
+            return _publish(job, folder, show)
+    except Timeout as error:
+        raise SettingError(f"publish: another process is publishing {experiment}") from error
+
+
+def _publish(job: Job, folder: Path, show: bool) -> list[str]:
+    store = job.store
+    before = _published(store)
+    added, replaced = _changes(store, before, _keys(job, before))
+    _refuse_changed_trees([*added, *replaced])
+    report_jobs([job], any_seed=True)
+    place = scope(job, config.protocol).folder
+    target = folder / place.relative_to(store.root)
+    files = _changed_files(place, target)
+    lines = [
+        *_named("added", added),
+        *_named("replaced", replaced),
+        *_verdicts(target, place),
+        *(f"  file {name}" for name in files[:SHOWN]),
+    ]
+    if not show:
+        if added or replaced:
+            cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
+            tables.write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
+        _copy(place, target, files)
+    count = f"{len(added)} cells added, {len(replaced)} replaced, {len(files)} files of the report changed"
+    done = "nothing to publish" if not (added or replaced or files) else f"{count}{'; shown only' if show else ''}"
+    return [*lines, f"{job.name}: {done}"]
+
+
+def _published(store: Store) -> dict[str, Stored]:
+    """The published cells by id. Raises SettingError for a damaged archive: its cells must not be lost."""
+    if store.archive is None:
+        return {}
+    found = {name: store.archive.usable(name) for name in store.archive.names()}
+    if damage := store.published_damage():
+        raise SettingError(f"publish: expected an undamaged archive, found {damage[0]}; restore it with git checkout")
+    return {name: cell for name, cell in found.items() if cell is not None}
+
+
+def _keys(job: Job, before: Mapping[str, Stored]) -> set[str]:
+    """Keys of the settings whose cells are published."""
+    protocol = config.protocol(job.name, "paper")
+    companions = [companion.experiment for companion in protocol.companions().values()]
+    own = {Identity.of(job.name, experiment).key for experiment in (protocol, *companions)}
+    return own | {job.identity.key} | {cell.meta["settings_key"] for cell in before.values()}
+
+
+def _changes(store: Store, before: Mapping[str, Stored], keys: Collection[str]) -> tuple[list[Stored], list[Stored]]:
+    """(new cells, cells with other tables than the published ones) of the working folder, of these settings."""
+    added, replaced = [], []
+    working: CellFiles = store.working
+    for name in sorted(working.names()):
+        cell = working.usable(name)
+        if cell is None or cell.meta["settings_key"] not in keys:
+            continue
+        if name not in before:
+            added.append(cell)
+        elif _tables(cell) != _tables(before[name]):
+            replaced.append(cell)
+    return added, replaced
+
+
+def _tables(cell: Stored) -> dict[str, bytes]:
+    return {name: cell.content(name) for name in cell.meta["tables"]}
+
+
+def _refuse_changed_trees(cells: Sequence[Stored]) -> None:
+    wrong = [cell for cell in cells if not _clean(str(cell.meta["software"].get("git_commit")))]
+    if wrong:
+        found = f"{len(wrong)} cells that were not, such as {wrong[0].id}"
+        raise SettingError(
+            f"publish: expected cells measured from a clean commit, found {found}; commit, then measure them again "
+            "with force=true"
+        )
+
+
+def _clean(commit: str) -> bool:
+    return len(commit) >= 12 and "+" not in commit
+
+
+def _files(cells: Collection[Stored]) -> list[tuple[str, bytes]]:
+    """Every file of some cells, as (name in the archive, content)."""
+    found = []
+    for cell in cells:
+        for file in ("cell.json", *(f"{name}.csv.gz" for name in cell.meta["tables"])):
+            found.append((f"{cell.id}/{file}", cell.files.read(cell.id, file)))
+    return found
+
+
+def _named(what: str, cells: Sequence[Stored]) -> list[str]:
+    lines = [f"  cell {what}: {cell.id} seed={cell.meta['seed']} {_words(cell.meta['params'])}" for cell in cells]
+    more = [f"  and {len(lines) - SHOWN} more cells {what}"] if len(lines) > SHOWN else []
+    return [*lines[:SHOWN], *more]
+
+
+def _words(params: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in params.items())
+
+
+def _verdicts(before: Path, after: Path) -> list[str]:
+    """One line for each row whose verdict moves."""
+    old, new = _rows(before), _rows(after)
+    moved = [(name, old.get(name, "new"), new.get(name, "gone")) for name in sorted({*old, *new})]
+    lines = [f"  verdict {name}: {was} -> {now}" for name, was, now in moved if was != now]
+    return [*lines[:SHOWN], *([f"  and {len(lines) - SHOWN} more verdicts"] if len(lines) > SHOWN else [])]
+
+
+def _rows(folder: Path) -> dict[str, str]:
+    """Row of a report -> verdict; none where there is no report."""
+    found = {}
+    for row in _csv(folder / "claims.csv"):
+        found[f"{row['where']}: {row['name']}"] = row["verdict"]
+    for row in _csv(folder / "scorecard.csv"):
+        keys = [f"{key}={value}" for key, value in row.items() if key not in SCORE_COLUMNS]
+        found[f"{row['source']}: {' '.join(keys)}"] = row["verdict"]
+    return found
+
+
+def _csv(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _report_files(place: Path) -> list[str]:
+    """Files of a report that are published: not the page and the tables that the cells give at once.
+
+    Raises SettingError for no report, or one with failures.
+    """
+    try:
+        manifest = tables.read_json(place / MANIFEST)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"publish: expected a report in {place}, found none; see hess-run report") from error
+    if failures := manifest.get("report_failures"):
+        raise SettingError(f"publish: expected a report without failures, found {len(failures)} in {place}")
+    names = manifest["files"] if "files" in manifest else manifest["artifacts"]
+    return [name for name in names if name != "index.html" and not _merged(name)] + [MANIFEST]
+
+
+def _merged(name: str) -> bool:
+    return name.endswith(".csv") and name.removesuffix(".csv") not in RESERVED
+
+
+def _changed_files(place: Path, target: Path) -> list[str]:
+    """Files of the report in `place` that are not the same in `target`, and files of `target` that it no longer has."""
+    names = _report_files(place)
+    changed = [name for name in names if name != MANIFEST and _content(place / name) != _content(target / name)]
+    if changed or _facts(place) != _facts(target):
+        changed.append(MANIFEST)
+    there = [path for folder in (target, target / "figures") for path in folder.glob("*") if path.is_file()]
+    others = {path.relative_to(target).as_posix() for path in there if not path.name.startswith(".")}
+    return [*changed, *sorted(others - {*names, CELLS})]
+
+
+def _facts(folder: Path) -> dict[str, object]:
+    """The manifest of a report without the dates and machines of its making and of its cells."""
+    content = _content(folder / MANIFEST)
+    facts = json.loads(content) if content else {}
+    return {key: value for key, value in facts.items() if key not in NO_FACTS}
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
+    """Bring these files of `target` to the state of `place`; the manifest comes last."""
+    (target / "figures").mkdir(parents=True, exist_ok=True)
+    kept = set(_report_files(place))
+    for name in sorted(files, key=lambda name: name == MANIFEST):
+        if name in kept:
+            tables.write_bytes(target / name, (place / name).read_bytes())
+        else:
+            (target / name).unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""`hess-run publish`: cells and report into the published layer, whole or not at all, and the same bytes twice."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from runner.contract.schema import SettingError
+from runner.run import config, loop, publish
+from runner.run.execute import run
+from runner.run.publish import publish as published
+from runner.store.outputs import claim_outputs
+
+COMMIT = "0123456789ab"
+TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+
+
+@pytest.fixture
+def places(toy_conf, tmp_path, monkeypatch):
+    """(output folder with two measured cells, folder of published results)."""
+    root, outputs = tmp_path / "published", tmp_path / "outputs"
+    root.mkdir()
+    monkeypatch.setenv("HESS_PUBLISHED", str(root))
+    committed(monkeypatch, COMMIT)
+    claim_outputs(outputs)
+    measure(outputs)
+    return outputs, root / "toy"
+
+
+def committed(monkeypatch, commit: str) -> None:
+    software = {**loop.software(), "git_commit": commit}
+    monkeypatch.setattr(loop, "software", lambda: software)
+
+
+def measure(outputs: Path, *words: str) -> None:
+    assert not run(config.build_job([*TOY, *words, f"outputs={outputs}"])).failed
+
+
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(places):
+    outputs, folder = places
+    lines = published("toy", [], outputs)
+    assert lines[-1].startswith("toy: 2 cells added, 0 replaced") and "new -> confirmed" in "\n".join(lines)
+    with zipfile.ZipFile(folder / "cells.zip") as archive:
+        inside = {name: archive.read(name) for name in archive.namelist()}
+    cells = outputs / "toy" / "cells"
+    assert inside == {p.relative_to(cells).as_posix(): p.read_bytes() for p in cells.rglob("*") if p.is_file()}
+    before = state(folder)
+    assert {"cells.zip", "manifest.json", "claims.csv"} < set(before) and not {"index.html", "numbers.csv"} & set(
+        before
+    )
+    assert published("toy", [], outputs) == ["toy: nothing to publish"]
+    measure(outputs, "force=true")  # other times, the same tables
+    (outputs / "toy" / "manifest.json").unlink()
+    assert published("toy", [], outputs) == ["toy: nothing to publish"]
+    assert state(folder) == before
+
+
+def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_named(places, monkeypatch):
+    outputs, folder = places
+    published("toy", [], outputs)
+    measure(outputs, "seed=43")
+    monkeypatch.setattr("tests.run.toy.decide", lambda holds: "refuted")
+    (outputs / "toy" / "manifest.json").unlink()
+    before = state(folder)
+    shown = published("toy", [], outputs, show=True)
+    assert state(folder) == before
+    lines = published("toy", [], outputs)
+    assert "  verdict nowhere: centred: confirmed -> refuted" in lines and "; shown only" in shown[-1]
+    assert lines[-1].startswith("toy: 2 cells added, 0 replaced")
+    name = next(config.build_job([*TOY, f"outputs={outputs}"]).store.all()).id
+    changed = outputs / "toy" / "cells" / name
+    assert "0 cells added, 0 replaced" not in published("toy", [], outputs)[-1]
+    monkeypatch.setattr("tests.run.toy.Toy.measure", lambda self, cell, ctx: {"numbers": {"value": [2.0]}})
+    measure(outputs, "force=true")
+    assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 2 replaced")
+    with zipfile.ZipFile(folder / "cells.zip") as archive:
+        assert archive.read(f"{name}/numbers.csv.gz") == (changed / "numbers.csv.gz").read_bytes()
+
+
+@pytest.mark.parametrize("commit", ["", "0123456", f"{COMMIT}+changes"])
+def test_cells_of_changed_trees_are_refused_and_nothing_is_written(places, monkeypatch, commit):
+    outputs, folder = places
+    committed(monkeypatch, commit)
+    measure(outputs, "seed=43")
+    with pytest.raises(SettingError, match="expected cells measured from a clean commit, found 2 cells"):
+        published("toy", [], outputs)
+    assert state(folder) == {}
+
+
+def test_cells_of_other_settings_are_published_where_they_are_named(places):
+    outputs, folder = places
+    measure(outputs, "experiment.samples=5")
+    assert published("toy", [], outputs)[-1].startswith("toy: 2 cells added")
+    assert published("toy", ["samples=5"], outputs)[-1].startswith("toy: 2 cells added")
+    (other,) = folder.glob("paper-*/manifest.json")
+    assert published("toy", ["samples=5"], outputs) == ["toy: nothing to publish"]
+
+
+def test_a_publication_that_was_killed_is_completed_by_the_next(places, monkeypatch):
+    outputs, folder = places
+    with monkeypatch.context() as killed:
+        killed.setattr(publish, "_copy", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            published("toy", [], outputs)
+    assert set(state(folder)) == {"cells.zip"}
+    (folder / ".cells.zip.999999.tmp").write_bytes(b"half")
+    assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 0 replaced")
+    assert "manifest.json" in state(folder) and not list(folder.glob(".*.tmp"))
+    assert published("toy", [], outputs) == ["toy: nothing to publish"]
+
+
+def test_a_damaged_archive_is_never_written(places):
+    outputs, folder = places
+    published("toy", [], outputs)
+    measure(outputs, "seed=43")
+    content = (folder / "cells.zip").read_bytes()
+    (folder / "cells.zip").write_bytes(content[: len(content) // 2])
+    before = state(folder)
+    with pytest.raises(SettingError, match="restore it with git checkout"):
+        published("toy", [], outputs)
+    assert state(folder) == before
+
+
+def test_without_published_results_it_says_where_they_are(places, monkeypatch):
+    monkeypatch.setenv("HESS_PUBLISHED", "")
+    with pytest.raises(SettingError, match="clone the repository, or set HESS_PUBLISHED"):
+        published("toy", [], places[0])

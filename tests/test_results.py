@@ -1,0 +1,71 @@
+"""`runner.results` and `hess-run results`: merged tables of the working folder and of the published cells."""
+
+from __future__ import annotations
+
+import doctest
+import json
+
+import pytest
+
+from runner import results
+from runner.contract.schema import SettingError
+from runner.run import config
+from runner.run.execute import run
+from runner.run.results import results_lines
+from runner.store.archive import archive_bytes
+from tests.run.conftest import toy_conf  # noqa: F401
+
+TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+
+
+@pytest.fixture
+def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
+    """(output folder with cells of seed 43, folder with the published cells of seed 42)."""
+    run(config.build_job([*TOY, f"outputs={tmp_path / 'first'}"]))
+    cells = tmp_path / "first" / "toy" / "cells"
+    files = [(p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()]
+    folder = tmp_path / "published" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "cells.zip").write_bytes(archive_bytes(files))
+    monkeypatch.setenv("HESS_PUBLISHED", str(folder.parent))
+    run(config.build_job([*TOY, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
+    return tmp_path / "outputs", folder
+
+
+def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
+    tables = results.load("toy", outputs=places[0])
+    assert list(tables) == ["keys", "numbers"] and tables.rows == {"numbers": 80, "keys": 4}
+    keys = tables["keys"][["width", "seed"]].to_numpy().tolist()
+    assert keys == [[1, 42], [1, 43], [2, 42], [2, 43]]
+    assert "numbers (80 rows)" in repr(tables)
+    with pytest.raises(KeyError, match="expected one of keys, numbers"):
+        tables["number"]
+
+
+def test_cells_of_other_settings_are_loaded_by_them_alone(places):
+    run(config.build_job([*TOY, "experiment.samples=3", f"outputs={places[0]}"]))
+    assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
+    assert results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6
+
+
+def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):
+    with pytest.raises(SettingError, match=f"published results are read from {places[1].parent}"):
+        results.load("toy", "samples=4", outputs=places[0])
+    monkeypatch.setenv("HESS_PUBLISHED", "")
+    with pytest.raises(SettingError, match="clone the repository, or set HESS_PUBLISHED"):
+        results.load("toy", "samples=4", outputs=places[0])
+    with pytest.raises(SettingError, match="did you mean toy"):
+        results.load("tyo")
+
+
+def test_the_verb_lists_tables_and_columns(places):
+    assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
+    assert json.loads(results_lines("", places[0], True)[0]) == {"toy": {"numbers": 80, "keys": 4}}
+    assert results_lines("toy", places[0])[1] == "numbers (80 rows): width, shape, seed, index, value, status"
+    found = json.loads(results_lines("toy", places[0], True)[0])
+    assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
+
+
+@pytest.mark.usefixtures("published")
+def test_the_example_of_the_docstring():
+    assert doctest.testmod(results).failed == 0
