@@ -10,17 +10,17 @@ from experiments.paper_audit.formula import Formula, Paper
 from experiments.paper_audit.papers import erratum, keys, papers
 from experiments.paper_audit.rows import check
 
-USAGE = "hess-run audit PLACE, for example attention.d.1; hess-run audit PAPER lists the places of one of: "
+USAGE = "audit: expected PLACE, for example attention.d.1, or a paper to list its places, one of: "
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print five lines for each clause that PLACE names; 0, or 2 with one line on a mistake.
 
-    PLACE is the id of a clause, of a root cause (its clauses), or of a paper (a list of ids and verdicts expected).
+    PLACE is the id of a clause, of a root cause (its clauses), or of a paper (a list of ids and expected verdicts).
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         return _mistake(USAGE + ", ".join(keys()))
-    place = arguments[0].lower()
+    place, given = arguments[0].lower(), arguments[0]
     every = papers()
     for of in every:
         if place in (of.key, of.title.lower()):
@@ -31,7 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     if not found:
         known = [f.id for of in every for f in of.formulas]
         near = difflib.get_close_matches(place, known, 1, 0.3)
-        return _mistake(f"audit: expected a place, found {place}" + (f"; nearest is {near[0]}" if near else ""))
+        return _mistake(
+            f"audit: expected the id of a clause, found '{given}'" + (f"; nearest is {near[0]}" if near else "")
+        )
     for of, formula in found:
         print(_five(of, formula))
     return 0
@@ -64,5 +66,5 @@ def _five(of: Paper, formula: Formula) -> str:
 
 
 def _mistake(text: str) -> int:
-    print(text, file=sys.stderr)
+    print(f"hess-run: {text}", file=sys.stderr)
     return 2

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Agreement = Literal["holds", "holds after correction", "fails"]
-Class = Literal["A", "B", "C", "D"]
-Verdict = Literal["holds", "slip", "wrong", "not checked"]
+Class = Literal["A", "B", "C", "D", "E"]
+Verdict = Literal["holds", "minor error", "major error", "open", "not counted", "not checked"]
 
 CLASSES: dict[str, str] = {
-    "A": "changes a result",
-    "B": "slip in a display or remark that no result uses",
-    "C": "trifle, wording or notation",
+    "A": "major error",
+    "B": "minor error",
+    "C": "notation",
     "D": "our text only",
     "E": "not checked",
 }
@@ -89,7 +89,8 @@ class Formula:
 
     id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4, consequence"); statement: the clause in plain
     text; check: recomputes the numbers; expected: the agreement that tests require of the check; root: id of the
-    erratum behind it ("" for none); correction: what to use instead; dropped: see `Needs`.
+    erratum behind it ("" for none); correction: what to use instead; uncounted: why the clause is no evidence (a
+    definition, true by construction), "" where it is; dropped: see `Needs`.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Formula:
     expected: Agreement = "holds"
     root: str = ""
     correction: str = ""
+    uncounted: str = ""
     dropped: Dropped = ()
 
 
@@ -106,10 +108,11 @@ class Formula:
 class Erratum:
     """One root cause.
 
-    kind: its class, A to D; printed: a short quotation; corrected: LaTeX; authors: the paper's own right line where it
-    has one; consequence: what changes and what survives; defence: the best that can be said for the print; experiments:
-    what the correction changes in the paper's experiments, with {names} of the numbers that `numbers` computes;
-    witness: an instance to recompute by hand where no heir's check gives one.
+    kind: its class, A to E (E: open without the print); printed: a short quotation; corrected: LaTeX; elsewhere: the
+    paper's own right line where it has one; consequence: what changes and what survives; view: the authors' view, the
+    best argument for them; experiments: what the correction changes in the paper's experiments, with {names} of the
+    numbers that `numbers` computes; example: an instance in words, where the one of a check says too little; witness:
+    an instance where no clause's check gives one.
     """
 
     id: str
@@ -118,9 +121,10 @@ class Erratum:
     printed: str
     corrected: str
     consequence: str
-    defence: str
-    authors: str = ""
+    view: str
+    elsewhere: str = ""
     experiments: str = ""
+    example: str = ""
     witness: Callable[[], Witness] | None = None
     numbers: Callable[[], Mapping[str, float]] | None = None
 
@@ -156,13 +160,15 @@ class Paper:
         return next((erratum.kind for erratum in self.errata if erratum.id == formula.root), "")
 
 
-def verdict(agreement: str, kind: str) -> Verdict:
+def verdict(agreement: str, kind: str, uncounted: str = "") -> Verdict:
     """What is published: the agreement of the numbers, weighed by the class of the root cause.
 
-    Class D, a loss of our text, is never counted against the authors: once settled, the statement holds.
+    Class D, a loss of our text, is never counted against the authors; E stays open until the print is read.
     """
     if agreement == "not checked":
         return "not checked"
+    if kind == "E":
+        return "open"
     if agreement == "holds" or kind == "D":
-        return "holds"
-    return "wrong" if kind == "A" else "slip"
+        return "not counted" if uncounted else "holds"
+    return "major error" if kind == "A" else "minor error"

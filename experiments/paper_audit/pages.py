@@ -1,18 +1,18 @@
-"""The errata as Markdown pages and JSON: one page a paper, one above them."""
+"""The errata as Markdown pages and JSON: one page per paper, one above them."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.paper_audit.formula import CLASSES, Paper
 from experiments.paper_audit.rows import Row, entries
 
-MADE = (
-    "Made by `make errata` from a run of `hess-run experiment=paper_audit`; `hess-run audit PLACE` recomputes one line."
-)
+MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
+HEADLINES = ("dag.eq2", "attention.j.1", "attention.d.1", "dag.thm34b", "ws.theorem7")
+"""Root causes of the most important errors, the most important first."""
 
 
 def code(text: str) -> str:
@@ -24,107 +24,139 @@ def folded(summary: str, body: Sequence[str]) -> list[str]:
     return [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
 
 
-def paper_page(of: Paper, rows: list[Row]) -> str:
-    """The page of one paper: what survives, classes A and B in full, C to E folded, then every clause that holds."""
-    listed = entries(of, rows)
-    by_class = {k: [e for e in listed if e["class"] == k] for k in CLASSES}
-    clean = sum(1 for row in rows if row["verdict"] == "holds")
-    lines = [f"# Errata: {of.title}", "", f"*{of.name}.* {MADE}", ""]
-    lines += [
-        f"**What survives.** {of.survives}",
-        "",
-        f"{clean} of {len(rows)} clauses checked hold. {_counts(by_class)}",
-        "",
-    ]
-    lines += [f"## A. {CLASSES['A'].capitalize()}", ""] if by_class["A"] else []
-    for number, entry in enumerate(by_class["A"], start=1):
-        lines += _full(f"A{number}", entry)
-    lines += [f"## B. {CLASSES['B'].capitalize()}", ""] if by_class["B"] else []
-    lines += [_short(f"B{number}", entry) for number, entry in enumerate(by_class["B"], start=1)]
-    lines += [""] if by_class["B"] else []
-    for kind in "CD":
-        if by_class[kind]:
-            body = [_short(f"{kind}{n}", entry) for n, entry in enumerate(by_class[kind], start=1)]
-            lines += folded(f"{kind}. {CLASSES[kind].capitalize()} ({len(body)})", body)
-    body = [f"- {entry['place']}: {entry['defence']}." for entry in by_class["E"]]
-    lines += folded(f"E. Not checked, and why ({len(body)})", body)
-    return "\n".join(lines + _clauses(rows)) + "\n"
-
-
-def _counts(by_class: dict[str, list[Row]]) -> str:
-    return "Root causes: " + ", ".join(f"{len(found)} of class {k}" for k, found in by_class.items() if k != "E") + "."
-
-
-def _full(label: str, entry: Row) -> list[str]:
-    """A root cause that changes a result: print, right line, consequence; heirs, an instance and the defence folded."""
-    lines = [f"**{label}. {entry['place']}.** Printed: {code(entry['printed'])}. Right: ${entry['corrected']}$.", ""]
-    lines += [f"{entry['consequence']} *Experiments.* {entry['experiments']}", ""]
-    return [*lines, _defence(entry), ""]
-
-
-def _short(label: str, entry: Row) -> str:
-    """A slip in a line: print and right line; its instance and what can be said for the print folded."""
-    return f"- **{label}. {entry['place']}.** {code(entry['printed'])}; right: ${entry['corrected']}$. {_defence(entry, True)}"  # noqa: E501
-
-
-def _defence(entry: Row, whole: bool = False) -> str:
-    """Folded: an instance, what can be said for the print, the authors' own right line, heirs; `whole`: consequence."""
-    parts = [f"*By hand.* {_instance(instance)}" for instance in entry["instances"][:1]]
-    if whole and entry["consequence"] != "None.":
-        parts.append(f"*Consequence.* {entry['consequence']}")
-    if whole and entry["experiments"]:
-        parts.append(f"*Experiments.* {entry['experiments']}")
-    parts.append(f"*Defence.* {entry['defence']}")
-    if entry["authors"]:
-        parts.append(f"The paper's own right line: {entry['authors']}.")
-    others = [place for place in dict.fromkeys(entry["heirs"]) if place not in entry["place"]]
-    parts += [f"*Heirs.* {'; '.join(others)}."] if others else []
-    return f"<details><summary>By hand, defence, heirs</summary>{' '.join(parts)}</details>"
-
-
-def _instance(instance: dict[str, str]) -> str:
-    right = f", right {instance['corrected']}" if instance["corrected"] else ""
-    return f"{instance['instance']}: printed {instance['printed']}{right}; reference {instance['reference']}."
-
-
-def _clauses(rows: list[Row]) -> list[str]:
-    """Every clause, folded: place, statement, verdict, class, instances tried."""
-    header = ["| place | clause | verdict | class | instances |", "|---|---|---|---|---|"]
-    body = [
-        f"| {_cell(r['place'])} | {_cell(r['statement'])} | {r['verdict']} | {r['class']} | {r['instances']} |"
-        for r in rows
-    ]
-    return folded(f"Every clause that was checked ({len(rows)})", [*header, *body])
+def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; none where it has no rows."""
+    lines = [header, ["---"] * len(header), *([_cell(text) for text in row] for row in body)]
+    return ["| " + " | ".join(row) + " |" for row in lines] if body else []
 
 
 def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _latex(text: str) -> str:
+    r"""A formula without vertical bars, which would end a cell.
+
+    >>> _latex(r"\|x\| = |x|")
+    '$\\Vert x\\Vert  = \\vert x\\vert $'
+    """
+    return f"${text.replace(chr(92) + '|', chr(92) + 'Vert ').replace('|', chr(92) + 'vert ')}$"
+
+
+def paper_page(of: Paper, rows: list[Row]) -> str:
+    """The page of one paper: what survives, class A in full, B as a table, the worked checks of B and C to E folded."""
+    listed = entries(of, rows)
+    by_class = {k: [e for e in listed if e["class"] == k] for k in CLASSES}
+    lines = [f"# Errata: {of.title}", "", f"*{of.name}.* {MADE}", "", f"**What survives.** {of.survives}", ""]
+    lines += [f"{counts(rows)} Root causes: {_by_class(by_class)}.", ""]
+    if by_class["A"]:
+        lines += ["## A. Major errors", ""]
+        for number, entry in enumerate(by_class["A"], start=1):
+            lines += _major(f"A{number}", entry)
+    if by_class["B"]:
+        numbered = [(f"B{number}", entry) for number, entry in enumerate(by_class["B"], start=1)]
+        body = [(n, e["place"], code(e["printed"]), _latex(e["corrected"])) for n, e in numbered]
+        lines += ["## B. Minor errors", "", *table(("", "place", "printed", "corrected"), body), ""]
+        checks = [(n, e["consequence"], _worked(e), _view(e)) for n, e in numbered]
+        header = ("", "consequence", "worked check", "authors' view")
+        lines += folded("B: consequences, worked checks and the authors' view", table(header, checks))
+    lines += folded(f"C to E: {_by_class(by_class, 'CDE')}", list(_others(by_class)))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def counts(rows: list[Row]) -> str:
+    """'53 clauses were checked: 48 hold, 2 are minor errors, ...'."""
+    found = Counter(row["verdict"] for row in rows)
+    words = {"holds": "hold", "major error": "major errors", "minor error": "minor errors", "open": "open"}
+    words |= {"not counted": "true by construction or by definition, not counted", "not checked": "not checked"}
+    parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict]]
+    return f"{len(rows)} clauses were checked: {', '.join(parts)}."
+
+
+def _by_class(by_class: dict[str, list[Row]], kinds: str = "ABCDE") -> str:
+    words = {"A": "major", "B": "minor", "C": "notation", "D": "our text only", "E": "open or not checked"}
+    return ", ".join(f"{len(by_class[k])} {words[k]}" for k in kinds)
+
+
+def _major(label: str, entry: Row) -> list[str]:
+    """A major error in full."""
+    parts = {"Printed": code(entry["printed"]), "Corrected": f"${entry['corrected']}$"}
+    parts |= {"Consequence": entry["consequence"], "Worked check": _worked(entry), "Authors' view": _view(entry)}
+    lines = [f"### {label}. {entry['place']}", "", *(f"- *{name}:* {text}" for name, text in parts.items()), ""]
+    further = {"The paper's experiments": entry["experiments"], "Also affects": _affects(entry)}
+    return lines + folded("Its effects", [f"- *{name}:* {text}" for name, text in further.items() if text])
+
+
+def _worked(entry: Row) -> str:
+    """The first instance: what the printed line gives, what the corrected one gives, and the reference."""
+    if not entry["worked_checks"]:
+        return ""
+    shown = entry["worked_checks"][0]
+    values = {"printed": shown["printed"], "corrected": shown["corrected"], "reference": shown["reference"]}
+    given = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+    return f"{shown['instance']}: {given}." if given else shown["instance"]
+
+
+def _view(entry: Row) -> str:
+    right = f" The paper has it right elsewhere: {entry['elsewhere']}." if entry["elsewhere"] else ""
+    return entry["authors_view"] + right
+
+
+def _affects(entry: Row) -> str:
+    return "; ".join(p for p in dict.fromkeys(entry["also_affects"]) if p not in entry["place"])
+
+
+def _others(by_class: dict[str, list[Row]]) -> Iterator[str]:
+    """Classes C, D and what is open, then the places without a check."""
+    body = [
+        (f"{k}{n}", e["place"], code(e["printed"]), _latex(e["corrected"]), f"{_remark(e)} {_worked(e)}")
+        for k in "CDE"
+        for n, e in enumerate((e for e in by_class[k] if e["id"]), start=1)
+    ]
+    yield from table(("", "place", "printed", "corrected", "remark"), body)
+    reasons = [(e["place"], e["authors_view"]) for e in by_class["E"] if not e["id"]]
+    yield from ["", *table(("not checked", "why"), reasons)]
+
+
+def _remark(entry: Row) -> str:
+    told = "" if entry["consequence"] == "None." else entry["consequence"] + " "
+    return told + _view(entry)
 
 
 def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
-    """The page above: a table paper × class, and how a verdict comes about."""
-    lines = ["# Errata of the five papers", "", MADE, ""]
+    """The page above: the most important errors, the table paper × class, and how a verdict comes about."""
+    found = {e["id"]: (of, e) for of, rows in papers for e in entries(of, rows) if e["id"]}
+    lines = ["# Errata of the five papers", "", MADE, "", "## The five most important errors", ""]
+    chosen = [found[i] for i in HEADLINES if i in found]
     lines += [
-        "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
-        "to 1e-9, or, for an inequality, when neither random instances nor a search for violations exceed it. What is",
-        "off is listed once for each root cause, with its heirs, in classes: "
-        + "; ".join(f"**{k}** {v}" for k, v in CLASSES.items())
-        + ".",
-        "Only A counts as *wrong*; B and C are *slips*; D and E are never counted against the authors. Each entry says",
-        "what can be said for the print, and gives an instance to recompute by hand; `errata/errata.json` has the same.",  # noqa: E501
-        "",
-        "| paper | clauses | hold | A | B | C | D | E |",
-        "|---|---|---|---|---|---|---|---|",
+        f"{n}. **[{of.title}](errata/{of.key}.md), {e['place']}.** {e['consequence']}"
+        for n, (of, e) in enumerate(chosen, start=1)
     ]
-    for of, rows in papers:
-        counts = Counter(e["class"] for e in entries(of, rows))
-        clean = sum(1 for row in rows if row["verdict"] == "holds")
-        cells = [f"[{of.title}](errata/{of.key}.md)", len(rows), clean, *(counts[k] for k in CLASSES)]
-        lines.append("| " + " | ".join(str(c) for c in cells) + " |")
-    lines += ["", "A to D count root causes, E places; clauses are rows of the audit.", ""]
-    for of, _ in papers:
-        lines += [f"- **{of.title}.** {of.survives}"]
+    lines += ["", "## All papers", "", *_totals(papers), ""]
+    lines += [
+        "A to D count root causes, E also places without a check; clauses are rows of the audit. **A**, major error:",
+        "a theorem, definition, formula or conclusion is false as printed, and no other line of the paper gives it",
+        "right. **B**, minor error: false as printed, but another line of the paper gives it right, or it stands in a",
+        "display, remark or step of a proof that nothing uses. **C**, notation. **D**, an error of our text only.",
+        "**E**, open or not checked. Only A counts as refuted; D and E never count against the authors.",
+        "",
+        "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
+        "to 1e-9 relative, or, for an inequality, when neither random instances nor a search exceed it. Each entry has",
+        "an instance to recompute and the authors' view; `errata/errata.json` has the same content.",
+        "[The audit](../experiments/paper_audit/README.md) says how many injected errors its checks notice.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _totals(papers: Sequence[tuple[Paper, list[Row]]]) -> list[str]:
+    body = []
+    for of, rows in papers:
+        classes = Counter(e["class"] for e in entries(of, rows))
+        verdicts = Counter(row["verdict"] for row in rows)
+        kinds = (str(classes[k]) for k in CLASSES)
+        counted = str(len(rows) - verdicts["not counted"])
+        body.append((f"[{of.title}](errata/{of.key}.md)", counted, str(verdicts["holds"]), *kinds))
+    return table(("paper", "clauses counted", "hold", *CLASSES), body)
 
 
 def as_json(papers: Sequence[tuple[Paper, list[Row]]]) -> str:

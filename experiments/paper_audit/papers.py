@@ -119,6 +119,6 @@ def erratum(of: Paper, root: str) -> Erratum | None:
     return next((e for e in of.errata if e.id == root), None)
 
 
-def heirs(of: Paper, root: str) -> list[Formula]:
-    """Formulas that share the root cause, in the paper's order."""
+def affected(of: Paper, root: str) -> list[Formula]:
+    """Clauses that share the root cause, in the paper's order."""
     return [f for f in of.formulas if f.root == root]

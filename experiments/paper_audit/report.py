@@ -1,4 +1,4 @@
-"""What a report of the audit shows: claims, the matrix of consequences, the pages."""
+"""What a report of the audit shows: claims, the table of classes as a figure, the pages."""
 
 from __future__ import annotations
 
@@ -14,23 +14,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+CLAIMS: dict[str, Any] = {
+    "holds": "confirmed",
+    "minor error": "slip",
+    "major error": "refuted",
+    "open": "no power",
+    "not counted": "by construction",
+    "not checked": "empty",
+    **{"wrong": "refuted", "slip": "slip"},  # rows of version 4
+}
+"""Verdict of a clause -> verdict of a claim."""
+
+
 def claims(rows: list[Row]) -> list[Claim]:
-    """One claim a clause: refuted for class A alone, slip for B and C; the class stands in the detail."""
+    """One claim per clause; class and reason stand in the detail."""
     names = titles()
     return [_claim(row, names) for row in rows]
 
 
 def _claim(row: Row, names: dict[str, str]) -> Claim:
-    found: Any = {"wrong": "refuted", "slip": "slip", "not checked": "empty"}.get(row["verdict"], "confirmed")
     kind = f"class {row['class']}, {CLASSES[row['class']]}" if row["class"] else ""
     return Claim(
         name=row["id"],
         statement=row["statement"],
         where=f"{names[row['source']]}, {row['place']}",
-        verdict=found,
+        verdict=CLAIMS[row["verdict"]],
         statistic=row["printed_error"],
         threshold=f"{row['tolerance']:g}",
-        detail="; ".join(part for part in (row["verdict"], kind) if part),
+        detail="; ".join(part for part in (row["verdict"], kind, row.get("uncounted", "")) if part),
         group=names[row["source"]],
     )
 
@@ -48,7 +59,7 @@ def documents(rows: list[Row]) -> dict[str, str]:
 
 
 def consequences(rows: list[Row]) -> Figure:
-    """Root causes by class and paper, E counting places: what each paper's errata mean for it."""
+    """Root causes by class and paper; E counts places."""
     import numpy as np
 
     from runner.report.figures import new_figure
@@ -72,7 +83,7 @@ def consequences(rows: list[Row]) -> Figure:
     axis.set_xticks(range(len(found)), [f"{of.title}\n{_clean(own)}" for of, own in found])
     axis.set_yticks(range(len(CLASSES)), [f"{k}  {text}" for k, text in CLASSES.items()])
     axis.grid(False)
-    axis.set_title("Root causes of errata by consequence (E: places not checked); below: clauses that hold")
+    axis.set_title("Root causes of errors by class (E: open or not checked); below: clauses that hold")
     return figure
 
 

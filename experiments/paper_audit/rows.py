@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from experiments.paper_audit.formula import Formula, Paper, verdict
+from experiments.paper_audit.formula import Erratum, Formula, Paper, Unchecked, verdict
 
 Row = dict[str, Any]
+WITNESS = ("instance", "printed", "corrected", "reference")
 
 
 def check(of: Paper, formula: Formula) -> Row:
@@ -21,17 +23,21 @@ def check(of: Paper, formula: Formula) -> Row:
         row |= {"verdict": "not checked", "class": kind, "agreement": "not checked", "printed_error": float("nan")}
         row |= {"corrected_error": float("nan"), "tolerance": float("nan"), "mean_error": float("nan")}
         row |= {"instances": 0}
-        row |= dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
+        row |= dict.fromkeys(WITNESS, "")
         row |= {"status": f"{type(error).__name__}: {error}"}
     else:
         corrected = float("nan") if outcome.corrected is None else float(outcome.corrected)
-        row |= {"verdict": verdict(outcome.agreement, kind), "class": kind, "agreement": outcome.agreement}
+        row |= {
+            "verdict": verdict(outcome.agreement, kind, formula.uncounted),
+            "class": kind,
+            "agreement": outcome.agreement,
+        }
         row |= {"printed_error": float(outcome.printed), "corrected_error": corrected, "tolerance": outcome.tolerance}
         row |= {"mean_error": outcome.mean, "instances": outcome.instances}
-        names = ("instance", "printed", "corrected", "reference")
-        row |= {n: "" if outcome.witness is None else getattr(outcome.witness, n) for n in names}
+        row |= {n: "" if outcome.witness is None else getattr(outcome.witness, n) for n in WITNESS}
         row["status"] = "ok" if not failed else f"holds without {', '.join(failed)}"
     row |= {"root": formula.root, "correction": formula.correction, "expected": formula.expected}
+    row["uncounted"] = formula.uncounted
     return row | {"hypotheses_dropped": len(formula.dropped)}
 
 
@@ -45,44 +51,42 @@ def check_all(of: Paper, progress: Callable[[int, int, str], None] = lambda i, n
 
 
 def entries(of: Paper, rows: list[Row]) -> list[Row]:
-    """The errata of one paper with the numbers of a run: classes A to D by root cause, then E, the places not checked.
+    """The errata of one paper with the numbers of a run: classes A to E by root cause, then the places not checked.
 
-    Keys: paper, place, class, verdict, printed, corrected, authors, consequence, experiments (what the correction
-    changes there), heirs, defence, instances.
+    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right line), consequence,
+    experiments (what the correction changes there), also_affects (places), authors_view, worked_checks.
     """
-    found = []
-    for erratum in of.errata:
-        own = [row for row in rows if row["root"] == erratum.id]
-        shown = [row for row in own if row["instance"]]
-        instances = [{k: row[k] for k in ("instance", "printed", "corrected", "reference")} for row in shown[:2]]
-        if erratum.witness is not None:
-            w = erratum.witness()
-            instances = [
-                {"instance": w.instance, "printed": w.printed, "corrected": w.corrected, "reference": w.reference}
-            ]
-        wrong = [row["verdict"] for row in own if row["verdict"] in ("wrong", "slip")]
-        found.append(
-            {
-                "paper": of.key,
-                "id": erratum.id,
-                "place": erratum.place,
-                "class": erratum.kind,
-                "verdict": wrong[0] if wrong else "holds",
-                "printed": erratum.printed,
-                "corrected": erratum.corrected,
-                "authors": erratum.authors,
-                "consequence": erratum.consequence,
-                "experiments": erratum.effect,
-                "heirs": [row["place"] for row in own],
-                "defence": erratum.defence,
-                "instances": instances,
-            }
-        )
-    order = sorted(found, key=lambda entry: "ABCD".index(str(entry["class"])))
-    return order + [_unchecked(of.key, u.place, u.reason) for u in of.unchecked]
+    found = [_entry(of, erratum, [row for row in rows if row["root"] == erratum.id]) for erratum in of.errata]
+    return sorted(found, key=lambda entry: str(entry["class"])) + [_unchecked(of.key, u) for u in of.unchecked]
 
 
-def _unchecked(key: str, place: str, reason: str) -> Row:
-    entry: Row = {"paper": key, "id": "", "place": place, "class": "E", "verdict": "not checked", "printed": ""}
-    entry |= {"experiments": ""}
-    return entry | {"corrected": "", "authors": "", "consequence": "", "heirs": [], "defence": reason, "instances": []}
+def _entry(of: Paper, erratum: Erratum, own: list[Row]) -> Row:
+    verdicts = [row["verdict"] for row in own]
+    worst = next((v for v in ("major error", "minor error", "open") if v in verdicts), "holds")
+    if erratum.witness is not None:
+        shown = [asdict(erratum.witness())]
+    else:
+        shown = [{k: row[k] for k in WITNESS} for row in own if row["instance"]][:2]
+    if erratum.example:
+        shown = [dict.fromkeys(WITNESS, "") | {"instance": erratum.example}]
+    return {
+        "paper": of.key,
+        "id": erratum.id,
+        "place": erratum.place,
+        "class": erratum.kind,
+        "verdict": worst,
+        "printed": erratum.printed,
+        "corrected": erratum.corrected,
+        "elsewhere": erratum.elsewhere,
+        "consequence": erratum.consequence,
+        "experiments": erratum.effect,
+        "also_affects": [row["place"] for row in own],
+        "authors_view": erratum.view,
+        "worked_checks": shown,
+    }
+
+
+def _unchecked(key: str, place: Unchecked) -> Row:
+    texts = ("id", "printed", "corrected", "elsewhere", "consequence", "experiments")
+    entry: Row = {"paper": key, "place": place.place, "class": "E", "verdict": "not checked"} | dict.fromkeys(texts, "")
+    return entry | {"also_affects": [], "authors_view": place.reason, "worked_checks": []}
