@@ -52,7 +52,7 @@ def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
 def workers_of(job: Job) -> int:
     """How many processes a job is measured by, besides the command's own."""
     store = job.store
-    return min(job.jobs, sum(not store.has(cell_id, job.since) for cell_id, _ in job.cells())) if job.jobs > 1 else 0
+    return min(job.jobs, sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells())) if job.jobs > 1 else 0
 
 
 RESTARTS = 3

@@ -80,14 +80,14 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
 
 def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress) -> str:
     """'stored', 'measured', 'failed', or 'busy' when another process holds the cell."""
-    if store.has(cell_id, job.since):
+    if store.has(cell_id, job.only_run):
         return "stored"
     with store.lock(cell_id) as mine:
         if not mine:
             return "busy"
-        if store.has(cell_id, job.since):  # finished by another process since the first look
+        if store.has(cell_id, job.only_run):  # finished by another process since the first look
             return "stored"
-        if store.failed_since(cell_id, job.started):  # by another worker of this run: tried once a run
+        if store.failed_in(job.run, cell_id):  # by another worker of this run: tried once a run
             return "failed"
         if cell_id in store.damaged:
             say(store.quarantine(cell_id))
@@ -143,6 +143,7 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
         "settings_key": identity.key,
         "params": dict(cell.params),
         "seed": job.seed,
+        "run": job.run,
         "profile": job.profile,
         "threads": job.threads,
         "device": job.device,
@@ -170,7 +171,7 @@ def _failure(store: Store, cell_id: str, cell: Cell, job: Job, error: Exception,
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
     message = f"{type(error).__name__}: {error}"
-    record = {"experiment": job.name, "params": dict(cell.params), "seed": job.seed, "error": message}
+    record = {"experiment": job.name, "params": dict(cell.params), "seed": job.seed, "run": job.run, "error": message}
     store.record_failure(cell_id, {**record, "settings_key": job.identity.key, "traceback": text})
     return "failed"
 

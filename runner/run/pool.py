@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -147,13 +148,14 @@ def dismiss() -> None:
 def run_parallel(job: Job, store: Store) -> Outcome:
     """The loop in `job.jobs` processes; this one only watches and draws the progress."""
     total = job.cells()
-    before = {cell_id for cell_id, _ in total if store.has(cell_id, job.since)}
+    before = {cell_id for cell_id, _ in total if store.has(cell_id, job.only_run)}
     if len(before) == len(total):
         return Outcome(stored=[cell_id for cell_id, _ in total])
     progress = open_progress(f"{job.name} seed={job.seed}", [cell for _, cell in total])
     for cell_id, cell in total:
         if cell_id in before:
             progress.advance("stored", cell)
+    stamps = {cell_id: store.working.stamp(cell_id) for cell_id, _ in total if cell_id not in before}
     messages: list[tuple[str, Any]] = []
     workers: list[Worker] = []
     interrupted = False
@@ -161,7 +163,7 @@ def run_parallel(job: Job, store: Store) -> Outcome:
         workers = _workers(min(job.jobs, len(total) - len(before)))
         for worker in workers:
             worker.give(job)
-        _watch(job, store, before, workers, messages, progress)
+        _watch(job, store, stamps, workers, messages, progress)
     except KeyboardInterrupt:
         interrupted = True
         _stop([worker.process for worker in _WORKERS])
@@ -174,21 +176,21 @@ def run_parallel(job: Job, store: Store) -> Outcome:
 def _watch(
     job: Job,
     store: Store,
-    before: set[str],
+    stamps: Mapping[str, Any],
     workers: list[Worker],
     messages: list[tuple[str, Any]],
     progress: Progress,
 ) -> None:
-    """Draw what the workers finish, until they are done."""
-    open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id not in before}
+    """Draw what the workers finish, until they are done. stamps: of the cells to measure, as they were before."""
+    open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id in stamps}
     running = True
     while running:
         messages += [found for worker in workers if worker.busy and (found := worker.outcome())]
         running = any(worker.busy for worker in workers)
-        for cell_id in [i for i in open_cells if store.written(i, job.since)]:
-            cell = open_cells.pop(cell_id)
+        for cell_id in [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]:
+            found, cell = store.find(cell_id), open_cells.pop(cell_id)
             progress.start(cell.label)
-            progress.advance("measured", cell, store.get(cell_id).meta["wall_seconds"])
+            progress.advance("measured", cell, found.meta["wall_seconds"] if found is not None else None)
         if running:
             time.sleep(0.1)
 
@@ -221,9 +223,9 @@ def _collect(
         interrupted = interrupted or content.interrupted
     ids = [cell_id for cell_id, _ in job.cells()]
     outcome = Outcome(
-        measured=[i for i in ids if i not in before and store.has(i, job.since)],
+        measured=[i for i in ids if i not in before and store.has(i, job.only_run)],
         stored=[i for i in ids if i in before],
-        failed=[i for i in ids if store.failed_since(i, job.started) and not store.has(i, job.since)],
+        failed=[i for i in ids if store.failed_in(job.run, i) and not store.has(i, job.only_run)],
         interrupted=interrupted,
     )
     complete = len(outcome.measured) + len(outcome.stored) + len(outcome.failed) == len(ids)

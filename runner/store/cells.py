@@ -117,11 +117,13 @@ class Folder(CellFiles):
         except OSError as error:
             raise Damaged(f"{file}: cannot be read ({error.strerror})") from error
 
-    def stamp(self, name: str) -> int:
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """() where there is no cell.json."""
         try:
-            return os.stat(f"{self.root}/{name}/{CELL_JSON}").st_mtime_ns
+            found = os.stat(f"{self.root}/{name}/{CELL_JSON}")
         except OSError:
-            return 0
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:

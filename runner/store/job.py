@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,8 @@ class Job:
     force: bool = False
     published: bool = True
     """Whether published cells count as stored."""
-    started: float = field(default_factory=time.time, compare=False)
+    run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+    """Identity of this run, which its cells and failures record: clocks of different machines disagree."""
     overrides: tuple[str, ...] = ()
     """The command line of this job without experiment, seed and profile: for the commands that reports print."""
 
@@ -40,9 +41,9 @@ class Job:
         return Store(self.outputs, self.name, published=self.published)
 
     @property
-    def since(self) -> float:
-        """Cells stored before this moment count as not stored: `force` asks for all of them anew."""
-        return self.started if self.force else 0.0
+    def only_run(self) -> str:
+        """The run whose cells count as stored; "" for any. `force` asks for all of them anew."""
+        return self.run if self.force else ""
 
     def cells(self) -> list[tuple[str, Cell]]:
         """(id, cell) of every cell of this job, in order."""

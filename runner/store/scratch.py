@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 
 SCRATCH = re.compile(r"\..+\.(\d+)(?:@([\w.-]*))?\.tmp")
-STALE_SECONDS = 60.0
-"""No file of this project takes longer to write: an older one of another machine has lost its writer."""
 
 
 def scratch_path(path: Path) -> Path:
@@ -30,23 +27,18 @@ def is_scratch(path: Path) -> bool:
 
 
 def sweep(root: Path) -> None:
-    """Remove half-written files below `root` whose writers are gone; cells/ is for the store to sweep."""
+    """Remove half-written files below `root` whose writers, processes of this machine, are gone.
+
+    Those of other machines are left: whether their writers live cannot be told here. cells/ is for the store to sweep.
+    """
     for folder, folders, files in os.walk(root):
         if "cells" in folders:
             folders.remove("cells")
         for name in files:
-            if (found := SCRATCH.fullmatch(name)) and _orphan(Path(folder) / name, int(found.group(1)), found.group(2)):
+            found = SCRATCH.fullmatch(name)
+            if found and found.group(2) in (None, machine()) and not _alive(int(found.group(1))):
                 with suppress(OSError):
                     (Path(folder) / name).unlink()
-
-
-def _orphan(path: Path, pid: int, host: str | None) -> bool:
-    if host in (None, machine()):
-        return not _alive(pid)
-    try:
-        return time.time() - path.stat().st_mtime > STALE_SECONDS
-    except OSError:
-        return False
 
 
 def _alive(pid: int) -> bool:

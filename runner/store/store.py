@@ -93,22 +93,18 @@ class Store:
         with os.scandir(self.cells) as entries:
             return [Path(entry.path) for entry in entries if entry.name.startswith(".tmp-")]
 
-    def has(self, cell_id: str, since: float = 0.0) -> bool:
-        """Whether the cell is stored whole, and was finished at or after `since` (seconds of the clock).
+    def has(self, cell_id: str, run: str = "") -> bool:
+        """Whether the cell is stored whole; run: by the run of this id.
 
         A cell that is there but cannot be used counts as not stored; `damaged` then says why.
         """
-        if since:  # published cells were finished before
-            return self.working.usable(cell_id) is not None and self.written(cell_id, since)
-        return self.find(cell_id) is not None
+        found = self.find(cell_id)
+        return found is not None and run in ("", found.meta.get("run"))
 
-    def written(self, cell_id: str, since: float = 0.0) -> bool:
-        """Whether the working folder has a cell.json of at least that age: a glance for those who wait, not a check."""
-        return _written_since(self.cells / cell_id / "cell.json", since)
-
-    def failed_since(self, cell_id: str, since: float) -> bool:
-        """Whether a failure of the cell was recorded at or after `since`."""
-        return _written_since(self.failures / f"{cell_id}.json", since)
+    def failed_in(self, run: str, cell_id: str) -> bool:
+        """Whether the cell failed in the run of this id."""
+        record = _record(self.failures / f"{cell_id}.json")
+        return record is not None and record.get("run") == run
 
     def get(self, cell_id: str) -> Stored:
         """A stored cell. Raises `runner.store.check.Damaged` for one that cannot be used."""
@@ -162,7 +158,7 @@ class Store:
         try:
             yield True
         finally:
-            if self.written(cell_id):  # whoever still waits on this file finds the cell stored
+            if self.working.stamp(cell_id):  # whoever still waits on this file finds the cell stored
                 with suppress(OSError):
                     os.unlink(lock.lock_file)
             lock.release()
@@ -205,13 +201,6 @@ class Store:
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
         return DiskCheckpoints(self.root / "checkpoints" / digest(settings(dict(key))))
-
-
-def _written_since(path: Path, since: float) -> bool:
-    try:
-        return path.stat().st_mtime >= since
-    except OSError:
-        return False
 
 
 def _record(path: Path) -> dict[str, Any] | None:

@@ -229,5 +229,5 @@ def test_the_job_of_a_report_of_everything_is_the_composed_one():
     words = ["threads=2", "outputs=some/where", "seed=7"]
     for name in ("ws_bound", "exp4_diamond", "paper_audit"):
         plain, composed = config.main_job(name, words), config.build_job([f"experiment={name}", *words])
-        assert plain == dataclasses.replace(composed, started=plain.started) and plain.identity == composed.identity
+        assert plain == dataclasses.replace(composed, run=plain.run) and plain.identity == composed.identity
     assert config.main_job("ws_bound", ["seed=1,2"]) is None and config.main_job("ws_bound", ["hidden=3"]) is None

@@ -249,9 +249,36 @@ def test_scratch_of_dead_writers_is_swept_and_that_of_others_is_left(outputs):
         path.touch()
     Store(outputs, "toy").prepare()
     assert [p.exists() for p in (*dead, *alive)] == [False, False, True, True]
-    os.utime(alive[1], (0, 0))
-    Store(outputs, "toy").prepare()
-    assert not alive[1].exists()
+
+
+def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(outputs):
+    store = Store(outputs, "toy")
+    name = store.names()[0]
+    cell = store.cells / name
+    for number in range(3):
+        assert store.has(name) or number
+        (cell / "numbers.csv.gz").write_bytes(b"%d" % number)
+        described(cell)  # cell.json as it was, written anew
+        assert not store.has(name)
+        shutil.copytree(cell, outputs / "copy")
+        store.quarantine(name)
+        (outputs / "copy").rename(cell)
+    kept = [outputs / "toy" / "quarantine" / found / "numbers.csv.gz" for found in (name, f"{name}-1", f"{name}-2")]
+    assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
+
+
+def test_a_checkpoint_with_one_wrong_number_is_not_loaded(tmp_path):
+    """torch itself would load it: it compares no checksums."""
+    import torch
+
+    checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
+    checkpoints.save("last", {"weights": torch.zeros(1000)})
+    path = checkpoints.folder / "last.pt"
+    content = bytearray(path.read_bytes())
+    at = content.index(bytes(2000)) + 1000
+    content[at] = 1
+    path.write_bytes(content)
+    assert checkpoints.load("last") is None and path.with_suffix(".damaged").exists()
 
 
 def test_a_damaged_checkpoint_is_set_aside(tmp_path):

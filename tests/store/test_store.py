@@ -6,6 +6,9 @@ import dataclasses
 import gzip
 import json
 import math
+import os
+import shutil
+import time
 
 import numpy as np
 import pandas as pd
@@ -132,6 +135,42 @@ def test_a_replacement_killed_between_its_renames_is_put_back(tmp_path):
     job.store.prepare()
     assert cell.content("numbers") == content
     assert not list(job.store.cells.glob(".tmp-*"))
+    shutil.copytree(folder, folder.with_name(f".tmp-{cell.id}-999-old"))
+    (folder.with_name(f".tmp-{cell.id}-999-old") / "numbers.csv.gz").write_bytes(b"earlier")
+    job.store.prepare()  # killed after both renames: the new cell stays
+    assert cell.content("numbers") == content and not list(job.store.cells.glob(".tmp-*"))
+
+
+def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
+    """A file server may date files an hour ahead of or behind the machine that asks."""
+    failing = dataclasses.replace(TOY, fail_at=2)
+    written = tables.write_bytes
+    for name, hours in (("ahead", 1), ("behind", -1)):
+
+        def dated(path, content, hours=hours):
+            written(path, content)
+            os.utime(path, (time.time() + 3600 * hours,) * 2)
+
+        with monkeypatch.context() as clock:
+            clock.setattr(tables, "write_bytes", dated)
+            first = Job("toy", failing, 42, tmp_path / name)
+            assert (len(run(first).measured), len(run(first).failed)) == (1, 1)
+            assert len(run(first).failed) == 1  # as another process of the same run would: not tried again
+            assert sum(log.read_text().count("Traceback") for log in first.store.logs.iterdir()) == 1
+            again = run(Job("toy", failing, 42, tmp_path / name, force=True))
+            assert (len(again.measured), len(again.failed)) == (1, 1)
+        monkeypatch.setenv("TOY_MENDED", "1")
+        assert len(run(Job("toy", failing, 42, tmp_path / name)).measured) == 1
+        monkeypatch.delenv("TOY_MENDED")
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else a power cut leaves an empty file under the name of a finished one."""
+    calls = []
+    monkeypatch.setattr(os, "fsync", lambda number: calls.append(os.fstat(number).st_size))
+    monkeypatch.setattr(os, "replace", lambda *names, replace=os.replace: calls.append("named") or replace(*names))
+    tables.write_bytes(tmp_path / "a", b"four")
+    assert calls == [4, "named"]
 
 
 @dataclasses.dataclass(frozen=True)
