@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.contract import Context
 from runner.contract.certificate import certificate_row
-from runner.contract.experiment import Context
 from runner.curvature import BlockSplit, Dag, verify
 
 STREAM = "certificate"

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from runner.contract.experiment import Experiment, SettingError, Statement, one_of, report_only
+from runner.contract import Experiment, SettingError, Statement, one_of, report_only
 from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import endings
 from runner.run.sources import FULL_ERROR
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import config
 from runner.store.identity import digest
 from runner.store.job import Job

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from runner import results
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import config
 from runner.run.execute import run
 from runner.run.results import results_lines

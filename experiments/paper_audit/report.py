@@ -8,7 +8,7 @@ from experiments.paper_audit.formula import CLASSES, Paper
 from experiments.paper_audit.pages import as_json, overview, paper_page
 from experiments.paper_audit.papers import keys, paper, titles
 from experiments.paper_audit.rows import Row, entries
-from runner.contract.experiment import Claim
+from runner.contract import Claim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

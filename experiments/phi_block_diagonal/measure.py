@@ -11,13 +11,13 @@ from torch.func import functional_call
 
 from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.networks import INPUTS, network
+from runner.contract import Cell, Context, Table
 from runner.contract.certificate import certificate_row
-from runner.contract.experiment import Cell, Context, Table
 from runner.curvature import verify
 from runner.curvature.parameters.groups import Layout, layout
 
 if TYPE_CHECKING:
-    from experiments.phi_block_diagonal import PhiBlockDiagonal
+    from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from runner.contract.analysis import Analysis, Figures
-from runner.contract.experiment import Claim, decide
+from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
 from runner.report.looks import Looks
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.phi_block_diagonal import PhiBlockDiagonal
+    from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 
 LOOKS = Looks(
     ("mlp plain", "convnet plain", "transformer plain", "mlp residual", "convnet residual", "transformer residual")

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.printed import statements
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
-    from experiments.scalar_spectrum import ScalarSpectrum
+    from experiments.scalar_spectrum.settings import ScalarSpectrum
 
 TAIL = 20
 """Last steps of an edge run that tell whether it has settled."""

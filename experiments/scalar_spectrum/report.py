@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, wedge_scale
 from experiments.scalar_spectrum import figures as draw
-from runner.contract.analysis import Analysis, Tables
+from runner.contract import Analysis, Tables
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.scalar_spectrum import ScalarSpectrum
-    from runner.contract.experiment import Claim
+    from experiments.scalar_spectrum.settings import ScalarSpectrum
+    from runner.contract import Claim
 
 
 class ScalarSpectrumAnalysis(Analysis):

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_hessian
-from runner.contract.experiment import Cell, Context, Table
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.scalar import linear, wedge
 
 if TYPE_CHECKING:
-    from experiments.scalar_spectrum import ScalarSpectrum
+    from experiments.scalar_spectrum.settings import ScalarSpectrum
 
 
 def linear_output(x: Tensor, v: Tensor, w: Tensor) -> Tensor:

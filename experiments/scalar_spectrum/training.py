@@ -17,12 +17,12 @@ from experiments.scalar_spectrum.spectra import (
     relative_gap,
     relu_output,
 )
-from runner.contract.experiment import Cell, Context, Table
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.scalar import linear, wedge
 
 if TYPE_CHECKING:
-    from experiments.scalar_spectrum import ScalarSpectrum
+    from experiments.scalar_spectrum.settings import ScalarSpectrum
 
 
 EXACT = 1e-6

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from experiments.scalar_spectrum.training import Network, descend
-from runner.contract.experiment import Cell, Context, Table
+from runner.contract import Cell, Context, Table
 from runner.data.scalar import wedge
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.scalar_spectrum import ScalarSpectrum
-    from runner.contract.claim import Claim
+    from experiments.scalar_spectrum.settings import ScalarSpectrum
+    from runner.contract import Claim
 
 STEPS, STILL = 5000, 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 Tables = Mapping[str, "pd.DataFrame"]
 PAPER_ACTIVATION = "sigmoid"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Variant
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats.evidence import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 Made = Iterator[tuple[str, Claim]]
 """(variant, claim)."""

@@ -25,14 +25,14 @@ from experiments.ws_bound.case import Case, Made, mark
 from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import exact_claims, inequalities
 from experiments.ws_bound.text_claims import form, views
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 
 def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, unique_points
-from runner.contract.claim import Claim, Statement, decide
+from runner.contract import Claim, Statement, decide
 from runner.stats import judge
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from experiments.ws_bound.measure import Search, macro_f1, run_search, search_from
+from experiments.ws_bound.search import Search, macro_f1, run_search, search_from
 from experiments.ws_bound.theorems import theorem_slack
-from runner.contract.experiment import Cell, Context, Table
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
 from runner.training.polish import KINDS, Goal, Polished, Smooth, polish
 from runner.training.stretched import polish_further
 
 if TYPE_CHECKING:
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 DIGITS = 5
 """Significant digits kept of what is measured at polished points: enough for ranks and ratios, half the size."""
@@ -127,7 +127,7 @@ def gradients(search: Search) -> dict[str, Any]:
     return {"start": range(len(last)), "gradient": short(last), "gradient_ratio": short(last / first)}
 
 
-def measure_draws(experiment: WsBound, ctx: Context) -> dict[str, Table]:
+def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Table `draws`: the search of the fitted protocol with the paper's network on further draws of data and starts."""
     rows: list[dict[str, Any]] = []
     for draw in range(experiment.draws):

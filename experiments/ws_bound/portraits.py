@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION
-from runner.contract.experiment import Table
+from runner.contract import Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import descend
 
 if TYPE_CHECKING:
-    from experiments.ws_bound import WsBound
-    from experiments.ws_bound.measure import Search
+    from experiments.ws_bound.search import Search
+    from experiments.ws_bound.settings import WsBound
 
 LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
 """What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the size on disk."""

@@ -24,7 +24,7 @@ from runner.stats import Statistic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 BINS = 10
 """Equal-count bins of ||RᵀR||² whose smallest bounds trace the lower edge of Fig. 12."""

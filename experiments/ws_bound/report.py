@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from experiments.ws_bound import claims, rank_tests, scores
 from experiments.ws_bound.analysis import Variant, polished_variants, unique_points, variants
 from experiments.ws_bound.figures import beyond, groups, polished, portraits, scatter
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 from runner.stats import Statistic, correct
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.ws_bound import WsBound
-    from runner.contract.experiment import Claim
+    from experiments.ws_bound.settings import WsBound
+    from runner.contract import Claim
 
 
 class WsBoundAnalysis(Analysis):

@@ -11,7 +11,7 @@ from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_hi
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 
 FITTED = "rate and stop ratio were chosen by these numbers"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.contours import contour_length
 from experiments.ws_bound.analysis import Tables
 from experiments.ws_bound.case import Case, Made
-from runner.contract.claim import Claim
+from runner.contract import Claim
 from runner.stats import judge
 from runner.stats.evidence import by_seed
 

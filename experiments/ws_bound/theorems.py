@@ -12,7 +12,7 @@ from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 
 if TYPE_CHECKING:
-    from experiments.ws_bound.measure import Search
+    from experiments.ws_bound.search import Search
 
 ROUNDING = 1e-12
 """Relative size below which a violated inequality is the rounding of float64 sums."""

@@ -1,0 +1,54 @@
+"""The contract between the runner and the experiments: `from runner import contract as c`."""
+
+from runner.contract.analysis import Analysis, Figures, Tables, analyse
+from runner.contract.claim import CLAIM_VERDICTS, Claim, Statement, Verdict, beyond_the_paper, decide
+from runner.contract.experiment import Cell, Checkpoints, Companion, Context, Experiment, Scalar, Table, measure
+from runner.contract.schema import (
+    GROUPS,
+    Limits,
+    SettingError,
+    check,
+    free,
+    grid,
+    kind,
+    one_of,
+    positive,
+    report_only,
+    setting,
+    since,
+)
+from runner.contract.statistic import Statistic
+
+__all__ = [
+    "CLAIM_VERDICTS",
+    "GROUPS",
+    "Analysis",
+    "Cell",
+    "Checkpoints",
+    "Claim",
+    "Companion",
+    "Context",
+    "Experiment",
+    "Figures",
+    "Limits",
+    "Scalar",
+    "SettingError",
+    "Statement",
+    "Statistic",
+    "Table",
+    "Tables",
+    "Verdict",
+    "analyse",
+    "beyond_the_paper",
+    "check",
+    "decide",
+    "free",
+    "grid",
+    "kind",
+    "measure",
+    "one_of",
+    "positive",
+    "report_only",
+    "setting",
+    "since",
+]

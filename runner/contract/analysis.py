@@ -1,7 +1,7 @@
 """What a report reads out of an experiment's tables: figures, claims, statistics, values, documents and notes.
 
-`Experiment.analyse(tables)` makes one `Analysis` for each report, and the report asks it for everything. What several
-answers share is a `functools.cached_property` of the subclass, computed once and gone with the report:
+`analyse(experiment, tables)` makes one `Analysis` for each report, of the class that the experiment names. What several
+methods share is a `functools.cached_property` of the subclass, computed once for each report:
 
     class RatioAnalysis(Analysis):
         experiment: Ratio
@@ -24,12 +24,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from runner.contract.claim import Claim
+from runner.contract.experiment import Experiment, named
+from runner.contract.statistic import Statistic
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from runner.contract.experiment import Claim, Experiment
-    from runner.stats import Statistic
 
 Tables = Mapping[str, "pd.DataFrame"]
 """Merged tables of all stored cells of one experiment and its settings, by name."""
@@ -85,3 +86,9 @@ class Analysis:
     def notes(self) -> list[str]:
         """Findings to print in the report in plain words, each derived from the tables."""
         return []
+
+
+def analyse(experiment: Experiment, tables: Tables) -> Analysis:
+    """The analysis of merged tables, of the class that the experiment names; made once for each report."""
+    found: Analysis = named(experiment, "analysis")(experiment, tables)
+    return found

@@ -1,79 +1,35 @@
 """The contract between the runner and the experiments.
 
-An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are, measures one
-cell at a time, and names the analysis that reads saved tables back into figures, claims, tests and values to hold
-against the paper (`runner.contract.analysis`). It never sees a path, a CSV file, a seed loop, a progress bar or a Hydra
-object.
+An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are and names two
+things by "module:name": the function that measures one cell, and the analysis that turns saved tables into figures,
+claims, tests and values to compare with the paper (`runner.contract.analysis`). The runner imports them when it needs
+them, so that a listing loads nothing heavy. An experiment never sees a path, a CSV file, a seed loop, a progress bar
+or a Hydra object.
 
     @dataclass(frozen=True, kw_only=True)
     class Ratio(Experiment):
-        version: ClassVar[int] = 1
         title: ClassVar[str] = "Ratio of bound and eigenvalue"
-        paper: ClassVar[str] = "WS bound"
-        width: list[int] = grid()                 # -> cells width=3, width=10
-        samples: int = 50                         # part of every cell's identity
-
-        def measure(self, cell, ctx):
-            import torch                          # heavy imports stay inside: listing must be quick
-            g = ctx.torch_generator("data")
-            ...
-            return {"ratios": {"start": [...], "ratio": [...]}}
-
-        def analyse(self, tables):
-            return RatioAnalysis(self, tables)    # class RatioAnalysis(Analysis): def claims(self): ...
+        measure = "experiments.ratio.measure:measure"      # def measure(experiment, cell, ctx) -> tables
+        analysis = "experiments.ratio.report:RatioAnalysis"
+        width: list[int] = grid(above=0)                   # -> cells width=3, width=10
+        samples: int = setting(50, above=0)                # part of every cell's identity
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
-from runner.contract.analysis import Analysis, Tables
-from runner.contract.claim import Claim, Statement, Verdict, decide
-from runner.contract.schema import (
-    GROUPS,
-    SettingError,
-    free,
-    grid,
-    non_negative,
-    not_empty,
-    one_of,
-    positive,
-    report_only,
-    since,
-)
+from runner.contract.schema import SettingError, check
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-
-__all__ = [
-    "GROUPS",
-    "Analysis",
-    "Cell",
-    "Checkpoints",
-    "Claim",
-    "Companion",
-    "Context",
-    "Experiment",
-    "SettingError",
-    "Statement",
-    "Tables",
-    "Verdict",
-    "decide",
-    "free",
-    "grid",
-    "non_negative",
-    "not_empty",
-    "one_of",
-    "positive",
-    "report_only",
-    "since",
-]
 
 Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -147,18 +103,20 @@ class Companion:
 
 
 @dataclass(frozen=True)
-class Experiment(ABC):
+class Experiment(ABC):  # noqa: B024 (families of experiments add abstract methods)
     """Base of all experiments; see the module's example.
 
-    Class attributes: version (raised when what measure() means changes), title, paper (short name), reproduces (the
-    figures and tables of the paper it makes, one line), devices (kinds of device that measure() makes use of: cpu,
-    cuda, mps), uncertified (why its cells carry no table `certificate`; see runner.contract.certificate).
+    Class attributes: version (raised when what the measuring function means changes), title, measure and analysis (see
+    the module; `measure` may also be a method), devices (kinds of device that it makes use of: cpu, cuda, mps),
+    uncertified (why its cells carry no table `certificate`; see runner.contract.certificate), and of an experiment from
+    a paper: paper (short name) and reproduces (the figures and tables that it makes, one line).
     A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
     union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
-    the grid; all other fields, and the groups, are part of a cell's identity, save those made with `report_only()`.
-    A run whose settings differ from the YAML file's is not held against the paper's numbers, unless they differ in
+    the grid; all other fields, and the groups, are part of a cell's identity, except those made with `report_only()`.
+    A run whose settings differ from the YAML file's is not compared with the paper's numbers, unless they differ in
     fields made with `free()` alone.
-    Checks of values belong in `__post_init__` (call super().__post_init__()) and raise SettingError.
+    Limits of one field are declared where it is made (`runner.contract.schema`). A check of several fields together
+    belongs in `__post_init__`, after super().__post_init__(), and raises SettingError.
     """
 
     version: ClassVar[int] = 1
@@ -167,11 +125,11 @@ class Experiment(ABC):
     reproduces: ClassVar[str] = ""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     uncertified: ClassVar[str] = ""
+    measure: ClassVar[Any] = ""
+    analysis: ClassVar[str] = "runner.contract.analysis:Analysis"
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            if f.metadata.get("grid"):
-                not_empty(f"experiment.{f.name}", getattr(self, f.name))
+        check(self)
 
     def combinations(self) -> list[dict[str, Scalar]]:
         """Every combination of the grid fields, in the order of the fields."""
@@ -183,26 +141,38 @@ class Experiment(ABC):
         """The grid, in order; cheap, without torch. Override to drop combinations or to state costs."""
         return [Cell(params) for params in self.combinations()]
 
-    @abstractmethod
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        """Measure one cell: table name -> columns or rows. The only place where numbers are made.
-
-        A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell
-        parameters and the seed are added as columns by the runner.
-        """
-
     def companions(self) -> Mapping[str, Companion]:
-        """Other settings of this experiment whose stored cells its report reads beside its own (`Analysis.beside`).
+        """Other settings of this experiment whose stored cells its report reads as well (`Analysis.beside`).
 
-        They are measured like any settings, on the command line; none of them is ever missing, and none of their
-        values enters the tables of these settings. A companion of the same settings takes its seeds out of them.
+        They are measured like any settings, on the command line. Companions never count as missing, and none of their
+        values enters the tables of these settings. Seeds of a companion with identical settings are excluded from the
+        main tables.
         """
         return {}
 
-    def analyse(self, tables: Tables) -> Analysis:
-        """The reading of merged tables, made once for each report: figures, claims, statistics and all else.
 
-        Override it to name the experiment's own analysis, importing it inside where it stands in a module of its own
-        (listing must be quick).
-        """
-        return Analysis(self, tables)
+def named(experiment: Experiment, role: str) -> Callable[..., Any]:
+    """What the class attribute `role` ("measure", "analysis") of an experiment names. Raises SettingError."""
+    owner = type(experiment)
+    value = getattr(owner, role)
+    if callable(value):
+        return value
+    where = f"{owner.__module__}.{owner.__name__}.{role}"
+    module, colon, name = value.partition(":")
+    if not (module and colon and name):
+        raise SettingError(f"{where}: expected 'module:name', found {value!r}")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(f"{where}: {value} cannot be loaded: {error}") from error
+    return found  # type: ignore[no-any-return]
+
+
+def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Measure one cell: table name -> columns or rows. The only place where numbers are made.
+
+    A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell parameters and
+    the seed are added as columns by the runner.
+    """
+    found: dict[str, Table] = named(experiment, "measure")(experiment, cell, ctx)
+    return found

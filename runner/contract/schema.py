@@ -1,15 +1,24 @@
-"""What settings are made of: checks of values, and fields that say how they enter a cell's identity.
+"""Fields of settings: what values they may take, and how they enter a cell's identity.
 
 This module knows neither Hydra nor torch. Experiments and the kinds of the groups (dataset, model, metric, training)
 are dataclasses whose fields come from YAML files; a file names its class in `_target_`, and an experiment says by the
 annotations of its fields which classes it takes. `runner.run.config` fills them and turns unknown keys, wrong types
 and kinds that do not fit into one-line errors.
+
+A field declares its limits where it is made, as metadata:
+
+    steps: int = setting(50, above=0, unit="steps")
+    activation: list[str] = grid(choices=("relu", "tanh"))
+    share: float = report_only(0.8, above=0, at_most=1)
+
+`Experiment` checks the limits of all its fields and groups when it is made; `hess-run show` prints them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, field
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,18 +30,84 @@ class SettingError(ValueError):
     """A setting that cannot be used; the text says what was expected, what was found and what to do."""
 
 
-def positive(name: str, value: float | int | Sequence[float]) -> None:
-    """Refuse values at or below zero; `value` may be a sequence."""
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if not item > 0:
-            raise SettingError(f"{name}: expected a value above zero, found {item}")
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The values that a field may take. Of a list, and of the values of a mapping, every item is checked.
+
+    Parameters
+    ----------
+    choices : the values that there are; empty for any.
+    keys : the keys that a mapping may have; empty for any.
+    above, at_least, below, at_most : bounds of a number; `above` and `below` are exclusive.
+    off : one more value, which switches off what the setting is for.
+    filled : whether a list needs at least one item.
+    unit : of the value, for `hess-run show`.
+    """
+
+    choices: Sequence[Any] = ()
+    keys: Sequence[str] = ()
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    off: float | None = None
+    filled: bool = False
+    unit: str = ""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise SettingError where `value` of the setting `name` is outside the limits."""
+        if self.filled and len(value) == 0:
+            raise SettingError(f"{name}: expected at least one value, found an empty list")
+        if self.keys:
+            one_of(name, list(value), self.keys)
+        for item in _items(value):
+            if self.choices:
+                one_of(name, item, self.choices)
+            elif item != self.off and not all(keeps(item, limit) for _, _, limit, keeps in self._bounds):
+                words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds)
+                off = "" if self.off is None else f"{self.off:g}, or "
+                words = words.replace("above 0", "above zero")
+                raise SettingError(f"{name}: expected {off}a value {words}, found {item}")
+
+    @property
+    def _bounds(self) -> list[tuple[str, str, float, Callable[[Any, Any], bool]]]:
+        sides = (
+            ("above", ">", self.above, operator.gt),
+            ("of at least", ">=", self.at_least, operator.ge),
+            ("below", "<", self.below, operator.lt),
+            ("of at most", "<=", self.at_most, operator.le),
+        )
+        return [(word, sign, limit, keeps) for word, sign, limit, keeps in sides if limit is not None]
+
+    def __str__(self) -> str:
+        """As `hess-run show` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
+        texts = [f"keys {', '.join(self.keys)}"] if self.keys else []
+        texts += [f"one of {', '.join(map(str, self.choices))}"] if self.choices else []
+        bounds = " and ".join(f"{sign} {limit:g}" for _, sign, limit, _ in self._bounds)
+        off = "" if self.off is None else f"{self.off:g} or "
+        texts += [f"{off}{bounds} {self.unit}".strip()] if bounds or self.unit else []
+        return "; ".join(texts)
 
 
-def non_negative(name: str, value: float | int | Sequence[float]) -> None:
-    """Refuse values below zero; `value` may be a sequence."""
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if not item >= 0:
-            raise SettingError(f"{name}: expected zero or more, found {item}")
+def _items(value: Any) -> Iterator[Any]:
+    """The numbers and texts in a value, however deep in lists and mappings."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _items(item)
+    else:
+        yield value
+
+
+def check(settings: Any, name: str = "experiment") -> None:
+    """Raise SettingError for the first field outside its limits, of the settings and of the groups among them."""
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if f.name in GROUPS and is_dataclass(value):
+            check(value, f.name)
+        elif "limits" in f.metadata:
+            f.metadata["limits"].check(f"{name}.{f.name}".lstrip("."), value)
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
@@ -45,58 +120,71 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
             raise SettingError(f"{name}: expected one of {', '.join(map(str, known))}, found {item}{hint}")
 
 
-def not_empty(name: str, value: Sequence[Any]) -> None:
-    """Refuse an empty grid."""
-    if len(value) == 0:
-        raise SettingError(f"{name}: expected at least one value, found an empty list")
+def positive(name: str, value: float | int | Sequence[float]) -> None:
+    """Refuse values at or below zero; `value` may be a sequence."""
+    Limits(above=0).check(name, value)
 
 
-def grid(default: Sequence[Any] | None = None) -> Any:
+def setting(default: Any = MISSING, **limits: Any) -> Any:
+    """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file must give it.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Descent:
+    ...     steps: int = setting(50, above=0, unit="steps")
+    >>> check(Descent(steps=0), "training")
+    Traceback (most recent call last):
+        ...
+    runner.contract.schema.SettingError: training.steps: expected a value above zero, found 0
+    """
+    return _field(default, {}, limits)
+
+
+def grid(default: Any = MISSING, **limits: Any) -> Any:
     """Field of an experiment that lists values of a cell parameter.
 
-    A grid field says which cells there are, not what a cell means, so it stays out of the cell's identity. It bears
-    the name of the cell parameter (singular), and a single value given for it counts as a list of one.
+    A grid field says which cells there are, not what a cell means, so it stays out of the cell's identity. It has the
+    name of the cell parameter (singular), needs at least one value, and a single value counts as a list of one.
     """
-    if default is None:
-        return field(metadata={"grid": True})
-    return field(default_factory=lambda: list(default), metadata={"grid": True})
+    default = list(default) if default is not MISSING else default
+    return _field(default, {"grid": True}, {"filled": True, **limits})
 
 
-def report_only(default: Any = None) -> Any:
+def report_only(default: Any = MISSING, **limits: Any) -> Any:
     """Field that changes figures or claims but no measured number; it stays out of the cell's identity."""
-    if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: type(default)(default), metadata={"report": True})
-    return field(default=default, metadata={"report": True})
+    return _field(default, {"report": True}, limits)
 
 
-def free(default: Any = MISSING) -> Any:
+def free(default: Any = MISSING, **limits: Any) -> Any:
     """Field that may differ from the paper's protocol without making a run incomparable with its numbers.
 
-    It changes tables, and so the identity of cells: the number of random subsets beside the paper's own, the fineness
+    It changes tables, and so the identity of cells: the number of random subsets next to the paper's own, the fineness
     of a drawing, a number of repetitions. Without a default the YAML file must give it.
     """
-    if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: type(default)(default), metadata={"free": True})
-    return field(default=default, metadata={"free": True})
+    return _field(default, {"free": True}, limits)
 
 
-def since(default: Any, *, free: bool = False) -> Any:
+def since(default: Any, *, free: bool = False, **limits: Any) -> Any:
     """Field added to a settings class that already has stored cells.
 
     While it holds its default it stays out of the identity, so that every cell measured before the field existed keeps
     its id; any other value enters the identity like that of an ordinary field. The default must therefore mean what
     the code did before. free: it may also differ from the paper's protocol, as fields made with `free()`.
     """
-    marks = {"since": default} | ({"free": True} if free else {})
-    if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: type(default)(default), metadata=marks)
-    return field(default=default, metadata=marks)
+    return _field(default, {"since": default} | ({"free": True} if free else {}), limits)
 
 
-def kind(name: str, *, stored: str = "") -> Any:
+def kind(name: str, *, stored: str = "", choices: Sequence[str] = ()) -> Any:
     """Field `kind` of a group's settings: the name of its YAML file, part of every cell's identity.
 
     stored: the name under which cells were stored before the kind was renamed. Identities are still made with it, so
-    that renaming a file loses no result.
+    that renaming a file loses no result. choices: all kinds of a class that serves several files.
     """
-    return field(default=name, metadata={"stored": {name: stored or name}})
+    return _field(name, {"stored": {name: stored or name}}, {"choices": choices or (name,)})
+
+
+def _field(default: Any, marks: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
+    metadata = {**marks, "limits": Limits(**limits)} if limits else marks
+    if isinstance(default, list | dict | set):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)

@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.contract.schema import kind, non_negative, one_of, positive
+from runner.contract import kind, setting
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from runner.contract.experiment import Context
+    from runner.contract import Context
     from runner.data.images import Split
 
 RESPONSES = ("tanh", "tanh_squared")
@@ -29,22 +29,15 @@ class AttentionData:
     """
 
     kind: str = kind("attention")
-    train: int = 2048
-    validation: int = 512
-    tokens: int = 8
-    width: int = 16
-    noise: float = 0.1
+    train: int = setting(2048, above=0)
+    validation: int = setting(512, above=0)
+    tokens: int = setting(8, above=0)
+    width: int = setting(16, above=0)
+    noise: float = setting(0.1, at_least=0)
     teacher_seed: int = 0
-    response: str = "tanh"
-    spread: float = 1.0
+    response: str = setting("tanh", choices=RESPONSES)
+    spread: float = setting(1.0, above=0)
     offset: float = 0.0
-
-    def __post_init__(self) -> None:
-        one_of("dataset.kind", self.kind, ("attention",))
-        for name in ("train", "validation", "tokens", "width", "spread"):
-            positive(f"dataset.{name}", getattr(self, name))
-        non_negative("dataset.noise", self.noise)
-        one_of("dataset.response", self.response, RESPONSES)
 
 
 class RegressionData(NamedTuple):

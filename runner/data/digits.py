@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from runner.contract.schema import kind, one_of
+from runner.contract import kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from runner.contract.experiment import Context
+    from runner.contract import Context
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,6 @@ class DigitsData:
     size: ClassVar[int] = 1797
     inputs: ClassVar[int] = 64
     classes: ClassVar[int] = 10
-
-    def __post_init__(self) -> None:
-        one_of("dataset.kind", self.kind, ("digits",))
 
 
 def load(settings: DigitsData, ctx: Context | None = None) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.contract.schema import kind, not_empty, one_of, positive
+from runner.contract import kind, setting
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from runner.contract.experiment import Context
+    from runner.contract import Context
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,11 @@ class GaussianData:
     """
 
     kind: str = kind("gaussian")
-    inputs: int = 2
+    inputs: int = setting(2, above=0)
     mean: float = 1.0
-    variance: float = 2.0
-    train: int = 50
-    test: list[int] = field(default_factory=lambda: [10, 1000])
-
-    def __post_init__(self) -> None:
-        one_of("dataset.kind", self.kind, ("gaussian",))
-        positive("dataset.inputs", self.inputs)
-        positive("dataset.variance", self.variance)
-        positive("dataset.train", self.train)
-        not_empty("dataset.test", self.test)
-        positive("dataset.test", self.test)
+    variance: float = setting(2.0, above=0)
+    train: int = setting(50, above=0)
+    test: list[int] = setting([10, 1000], above=0, filled=True)
 
 
 class GaussianSplits(NamedTuple):

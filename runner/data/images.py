@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from runner.contract.schema import kind, positive
+from runner.contract import kind, setting
 
 if TYPE_CHECKING:
     import torch
@@ -38,16 +38,12 @@ class ImageSettings:
     """
 
     kind: str = kind("images")
-    classes: int = 10
-    mean: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
-    std: list[float] = field(default_factory=lambda: [0.5, 0.5, 0.5])
-    train: int = 50000
-    test: int = 10000
+    classes: int = setting(10, above=0)
+    mean: list[float] = setting([0.5, 0.5, 0.5])
+    std: list[float] = setting([0.5, 0.5, 0.5], above=0)
+    train: int = setting(50000, above=0)
+    test: int = setting(10000, above=0)
     seeded: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name in ("classes", "train", "test", "std"):
-            positive(f"dataset.{name}", getattr(self, name))
 
     def missing(self) -> str:
         """What must be brought before a run can start, and how; "" when nothing is missing."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runner.data.images import DataError, ImageData, ImageSettings
 
 if TYPE_CHECKING:
-    from runner.contract.experiment import Context
+    from runner.contract import Context
 
 _HELD: dict[str, ImageData] = {}
 """The images read last, by their settings: every cell of a run asks for the same."""

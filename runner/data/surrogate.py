@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.contract.schema import kind, one_of
+from runner.contract import kind, setting
 from runner.data.images import DataError, ImageData, ImageSettings, Split
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from runner.contract.experiment import Context
+    from runner.contract import Context
 
 SIZE = 32
 MEAN, STD = 121.0, 63.0
@@ -35,12 +35,8 @@ class SurrogateData(ImageSettings):
     """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the seed."""
 
     kind: str = kind("surrogate")
-    train: int = 2000
-    test: int = 500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("dataset.kind", self.kind, ("surrogate",))
+    train: int = setting(2000, above=0)
+    test: int = setting(500, above=0)
 
 
 def load(settings: SurrogateData, ctx: Context) -> ImageData:

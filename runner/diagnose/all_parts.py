@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.contract.schema import one_of
+from runner.contract import one_of
 from runner.diagnose import parts, pricing, spectrum
 from runner.diagnose.parts import Part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.curvature import MeasurementError
 from runner.diagnose.problem import Problem
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 
 HELP = """\
 hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)

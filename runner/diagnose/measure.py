@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.contract.experiment import Cell
-from runner.contract.schema import SettingError
+from runner.contract import Cell, SettingError
 from runner.diagnose.checks import check
 from runner.diagnose.identity import content
 from runner.diagnose.parts import Part, Table

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 
 if TYPE_CHECKING:
     from torch import nn

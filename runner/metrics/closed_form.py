@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.contract.schema import kind, one_of
+from runner.contract import kind
 
 
 @dataclass(frozen=True)
@@ -13,15 +13,9 @@ class WsBoundMetric:
 
     kind: str = kind("ws_bound")
 
-    def __post_init__(self) -> None:
-        one_of("metric.kind", self.kind, ("ws_bound",))
-
 
 @dataclass(frozen=True)
 class SpectrumMetric:
     """Every eigenvalue of the Hessian of the loss (scalar spectrum, Sections 2 and 3)."""
 
     kind: str = kind("spectrum")
-
-    def __post_init__(self) -> None:
-        one_of("metric.kind", self.kind, ("spectrum",))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.contract.schema import free, kind, non_negative, one_of, positive
+from runner.contract import free, kind, setting
 
 if TYPE_CHECKING:
     from runner.curvature import BlockSplit
@@ -22,17 +22,11 @@ class InterLayerMetric:
     """
 
     kind: str = kind("inter_layer", stored="blocks")
-    examples: int = 32
-    subsample: str = "first"
-    subsamples: int = free(10)
+    examples: int = setting(32, above=0)
+    subsample: str = setting("first", choices=("first", "random"))
+    subsamples: int = free(10, at_least=0)
     double: bool = free(False)
-    memory_gib: float = free(2.0)
-
-    def __post_init__(self) -> None:
-        positive("metric.examples", self.examples)
-        one_of("metric.subsample", self.subsample, ("first", "random"))
-        non_negative("metric.subsamples", self.subsamples)
-        positive("metric.memory_gib", self.memory_gib)
+    memory_gib: float = free(2.0, above=0, unit="GiB")
 
     def columns(self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
         """Further columns of the pairs, by name; a value for each of `pairs`, in their order.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.claim import beyond_the_paper
+from runner.contract import beyond_the_paper
 from runner.report.drawing import Drawing
 from runner.report.in_words import number_line, statement_line
 from runner.report.provenance import commits_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.contract import Experiment
 from runner.contract.certificate import CERTIFICATE
-from runner.contract.experiment import Experiment
 from runner.report.departures import not_comparable
 from runner.report.provenance import warnings_of
 from runner.report.sources import made_from, references, sources

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.claim import CLAIM_VERDICTS, Claim
+from runner.contract import CLAIM_VERDICTS, Claim
 from runner.report.printed import (
     BIBLIOGRAPHIC,
     VALUE_COLUMNS,

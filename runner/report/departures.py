@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from runner.contract.experiment import Experiment
+from runner.contract import Experiment
 
 ASIDE = ("grid", "report", "free")
 """Marks of fields that no departure is counted from: which cells there are, what is drawn, what does not matter."""

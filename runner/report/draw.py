@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.contract.analysis import Figures
+from runner.contract import Figures
 from runner.report import drawing, saving
 from runner.report.captions import Caption, caption
 from runner.report.figures import NothingToDraw

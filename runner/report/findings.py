@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from runner import stats
-from runner.contract.analysis import Analysis, Figures, Tables
-from runner.contract.experiment import Experiment
+from runner.contract import Analysis, Experiment, Figures, Tables, analyse
 from runner.report import compare
 from runner.report.watched import Log, Watched, traced
 
@@ -94,7 +93,7 @@ def ask(
     watched = Watched(tables, log)
     nothing_read = Analysis(experiment, watched)
     with log.noting() as early:
-        analysis: Analysis = failures.guard("analysis", lambda: experiment.analyse(watched), nothing_read)
+        analysis: Analysis = failures.guard("analysis", lambda: analyse(experiment, watched), nothing_read)
     companions = {name: Watched(of, log, f"{name}/") for name, of in beside.items()}
     analysis = traced(replace(analysis, beside=companions) if beside else analysis, log)
     no_tests: list[stats.Statistic] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.claim import beyond_the_paper
+from runner.contract import beyond_the_paper
 from runner.report.sharpness import FACTORS, sharpness
 from runner.stats.variants import NOT_MEASURED, unmarked
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract.experiment import Experiment
+from runner.contract import Experiment
 from runner.report.watched import NAMES
 from runner.store.identity import digest
 from runner.store.published import published_root

@@ -14,8 +14,7 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.analysis import Analysis
-from runner.contract.experiment import Experiment
+from runner.contract import Analysis, Experiment
 
 if TYPE_CHECKING:
     import pandas as pd

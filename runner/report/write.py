@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.contract.analysis import Tables
+from runner.contract import Experiment, SettingError, Tables, beyond_the_paper
 from runner.contract.certificate import CERTIFICATE, certificate_lines
-from runner.contract.claim import beyond_the_paper
-from runner.contract.experiment import Experiment, SettingError
 from runner.report import compare
 from runner.report.departures import said_of
 from runner.report.draw import Gallery

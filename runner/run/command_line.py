@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runner.contract.schema import GROUPS, SettingError
+from runner.contract import GROUPS, SettingError
 from runner.run.sources import KNOWN_KEYS, choices, nearest, short
 
 VERBS = ("list", "plan", "report", "show", "data")

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import GROUPS, SettingError
+from runner.contract import GROUPS, Experiment, SettingError
 from runner.run import hydra_words, reading, sources
 from runner.run.command_line import qualified
 from runner.run.sources import KNOWN_KEYS, TOP_LEVEL, nearest, short, was_interrupted

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import SettingError, non_negative, positive
+from runner.contract import Experiment, SettingError, check, setting
 from runner.run import composing, hydra_words, reading
 from runner.run import sources as sources
 from runner.run.command_line import Arguments, expand
@@ -26,6 +25,7 @@ from runner.run.reading import experiment_class as experiment_class
 from runner.run.reading import experiment_names as experiment_names
 from runner.run.reading import mirrors as mirrors
 from runner.run.sources import FULL_ERROR, TOP_LEVEL, short, was_interrupted
+from runner.run.targets import check_names
 from runner.run.typed import typed
 from runner.store.job import Job
 
@@ -38,20 +38,15 @@ NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the comm
 class Run:
     """Settings of a run that are not the experiment's."""
 
-    seed: int = 42
-    threads: int = 1
+    seed: int = setting(42, at_least=0)
+    threads: int = setting(1, above=0, at_most=MOST_AT_ONCE)
     device: str = "cpu"
     outputs: str = "outputs"
-    jobs: int = 1
+    jobs: int = setting(1, above=0, at_most=MOST_AT_ONCE)
     force: bool = False
 
     def __post_init__(self) -> None:
-        positive("threads", self.threads)
-        positive("jobs", self.jobs)
-        for key in ("threads", "jobs"):
-            if getattr(self, key) > MOST_AT_ONCE:
-                raise SettingError(f"{key}: expected at most {MOST_AT_ONCE:,}, found {getattr(self, key):,}")
-        non_negative("seed", self.seed)
+        check(self, "")
         if self.device != "cpu" and not re.fullmatch(r"(cuda|mps)(:\d+)?", self.device):
             raise SettingError(f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}")
         if not self.outputs.strip():
@@ -88,6 +83,7 @@ def build_job(overrides: Sequence[str]) -> Job:
 
 def _job(found: Composition, values: Mapping[str, Any], overrides: Sequence[str]) -> Job:
     run = Run(**typed(Run, values, "", ""))
+    check_names(type(found.experiment))
     check_device(run.device, found.name, found.experiment)
     return Job(
         name=found.name,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import SettingError
+from runner.contract import Experiment, SettingError
 from runner.run import config
 from runner.run.execute import run
 from runner.store.job import Job

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import SettingError
+from runner.contract import Experiment, SettingError
 
 
 def check_device(device: str, name: str, experiment: Experiment) -> None:

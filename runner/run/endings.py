@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run.sources import FULL_ERROR, short, was_interrupted
 
 

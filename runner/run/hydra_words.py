@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import sources
 from runner.run.sources import choices, nearest, short
 

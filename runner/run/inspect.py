@@ -8,8 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract.experiment import Cell
-from runner.contract.schema import SettingError
+from runner.contract import Cell, SettingError
 from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.store.job import Job

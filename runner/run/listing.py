@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.contract.experiment import Cell
-from runner.contract.schema import SettingError
+from runner.contract import Cell, SettingError
 from runner.run.config import experiment_names, preview
 from runner.store.archive import Archive
 from runner.store.identity import Identity

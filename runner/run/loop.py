@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.contract.experiment import Cell, Context
+from runner.contract import Cell, Context
+from runner.contract import measure as measure_cell
 from runner.run.progress import Progress
 from runner.store import tables as csv
 from runner.store.checkpoints import DiskCheckpoints
@@ -131,7 +132,7 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
         open_checkpoints=checkpoints,
     )
     wall, cpu = time.perf_counter(), time.process_time()
-    columns = job.experiment.measure(cell, context)
+    columns = measure_cell(job.experiment, cell, context)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     constants = {**cell.params, "seed": job.seed}
     tables = {name: csv.frame(name, table, constants) for name, table in columns.items()}

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from runner.contract.experiment import Cell
+from runner.contract import Cell
 
 
 class Progress:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.report.collect import scope
 from runner.report.site.model import SCORE_COLUMNS
 from runner.report.write import RESERVED

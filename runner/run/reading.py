@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import GROUPS, SettingError
+from runner.contract import GROUPS, Experiment, SettingError
 from runner.run import sources
 from runner.run.sources import KNOWN_KEYS, nearest, short
 from runner.run.targets import load_experiment, load_kind, takes

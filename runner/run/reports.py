@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import config
 from runner.run.command_line import Arguments
 from runner.run.endings import say

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import SettingError, one_of
+from runner.contract import Experiment, SettingError, one_of
 
 ARCHIVES = ("cifar10", "cifar100")
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.contract.experiment import Experiment
-from runner.contract.schema import GROUPS, SettingError
+from runner.contract import GROUPS, SettingError
 from runner.run import reading, sources
 from runner.run.config import preview
 from runner.run.sources import comments, nearest, short
@@ -173,16 +171,15 @@ def _experiment_lines(name: str) -> list[str]:
     file = reading.experiment_file(name)
     experiment = preview(name)
     cls = type(experiment)
-    lines = [f"{name}: {experiment.title}", f"paper: {experiment.paper}; reproduces {experiment.reproduces}"]
+    lines = [f"{name}: {experiment.title}"]
+    if experiment.paper:
+        lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
     head = [line.removeprefix("#").strip() for line in file.path.read_text().splitlines()[1:] if line.startswith("#")]
     lines += ["", *head] if head else []
     meaning = comments(file.path)
     own = reading.experiment_fields(name)
     lines += ["", "fields (= default)"]
-    rows = []
-    rows = [
-        (key, _type(cls, f), _value(getattr(experiment, key)), _notes(experiment, f, meaning)) for key, f in own.items()
-    ]
+    rows = [(key, _type(cls, f), _value(getattr(experiment, key)), _notes(f, meaning)) for key, f in own.items()]
     lines += _table(rows)
     for group in takes(cls):
         chosen = file.choices.get(group, "none")
@@ -209,7 +206,8 @@ def _kind_lines(group: str, name: str) -> list[str]:
     for f in dataclasses.fields(cls):
         if f.name != "kind":
             value = _value(node.get(f.name, _default(f)))
-            rows.append((f"{group}.{f.name}", readable(hints(cls)[f.name]), value, meaning.get(f.name, "")))
+            note = _joined(_limits(f), meaning.get(f.name, ""))
+            rows.append((f"{group}.{f.name}", readable(hints(cls)[f.name]), value, note))
     users = []
     for experiment in reading.experiment_names():
         try:
@@ -229,7 +227,7 @@ def _rows(settings: Any, meaning: Mapping[str, str], group: str) -> list[tuple[s
     cls: Any = type(settings)
     for f in dataclasses.fields(settings):
         if f.name != "kind":
-            note = _joined(_choices(settings, f.name), meaning.get(f.name, ""))
+            note = _joined(_limits(f), meaning.get(f.name, ""))
             value, kind = _value(getattr(settings, f.name)), readable(hints(cls)[f.name])
             rows.append((f"{group}.{f.name}", kind, value, note))
     return rows
@@ -244,24 +242,14 @@ def _value(value: Any) -> str:
     return short(text, 70)
 
 
-def _notes(experiment: Experiment, f: dataclasses.Field[Any], meaning: Mapping[str, str]) -> str:
-    note = _joined(_choices(experiment, f.name), meaning.get(f.name, ""))
+def _limits(f: dataclasses.Field[Any]) -> str:
+    """The declared limits of a field, as text."""
+    return str(f.metadata.get("limits", ""))
+
+
+def _notes(f: dataclasses.Field[Any], meaning: Mapping[str, str]) -> str:
+    note = _joined(_limits(f), meaning.get(f.name, ""))
     return f"{note} [report only]" if f.metadata.get("report") else note
-
-
-def _choices(owner: Any, name: str) -> str:
-    """The values that a text field can take, as the settings' own check lists them when it meets another."""
-    value = getattr(owner, name)
-    listed = isinstance(value, list) and bool(value) and isinstance(value[0], str)
-    probe: Any = "\0" if isinstance(value, str) else ["\0"] if listed else None
-    if probe is None:
-        return ""
-    try:
-        dataclasses.replace(owner, **{name: probe})
-    except (SettingError, ValueError, KeyError) as error:
-        known = re.search(r"expected one of (.*), found", str(error))
-        return f"one of {known[1]}" if known else ""
-    return ""
 
 
 def _joined(*parts: str) -> str:

@@ -11,7 +11,7 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from runner.contract.schema import GROUPS, SettingError
+from runner.contract import GROUPS, SettingError
 
 CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[2] / "conf")
 """The project's configuration folder, or the one that HESS_CONF names."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Any, get_args, get_origin
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run.sources import nearest, short
 from runner.run.targets import hints
 

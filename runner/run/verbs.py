@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 
 
 def report_command(argv: list[str]) -> int:

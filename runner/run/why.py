@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.report.site.model import PAPERS, Page
 from runner.run.sources import nearest, short
 from runner.store.published import published_folder, report_folders

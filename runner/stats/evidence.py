@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.contract.statistic import Statistic
 from runner.stats import judge
 

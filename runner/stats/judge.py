@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner.contract.claim import Claim, Statement, Verdict, decide
+from runner.contract import Claim, Statement, Verdict, decide
 from runner.stats.equivalence import (
     EQUIVALENCE,
     FEWEST_SEEDS,

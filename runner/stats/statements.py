@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from runner.contract.claim import Statement
+from runner.contract import Statement
 
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
 COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reading")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from runner.contract.claim import Claim, Verdict
+from runner.contract import Claim, Verdict
 
 NOT_MEASURED = "not measured"
 """Mark of a part that a statement covers and a run has no values of."""

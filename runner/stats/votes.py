@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runner.contract.claim import Statement, Verdict
+from runner.contract import Statement, Verdict
 from runner.stats.equivalence import FEWEST_SEEDS
 
 

@@ -9,7 +9,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from runner.contract.experiment import Cell, Experiment
+from runner.contract import Cell, Experiment
 
 
 def digest(value: Any) -> str:

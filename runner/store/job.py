@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from runner.contract.experiment import Cell, Experiment
+from runner.contract import Cell, Experiment
 from runner.store.identity import Identity
 from runner.store.store import Store
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.store import published
 from runner.store import tables as csv
 from runner.store.scratch import is_scratch

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.store import tables as csv
 from runner.store.cells import CellFiles, Folder, Stored, merge
 from runner.store.checkpoints import DiskCheckpoints

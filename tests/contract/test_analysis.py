@@ -8,8 +8,7 @@ from functools import cached_property
 import pandas as pd
 import pytest
 
-from runner.contract.analysis import Analysis
-from runner.contract.experiment import Experiment, free, grid, report_only
+from runner.contract import Analysis, Experiment, analyse, free, grid, report_only
 from runner.store.store import settings
 
 
@@ -41,7 +40,7 @@ class Counted(Analysis):
 
 
 def test_an_experiment_without_an_analysis_has_an_empty_one():
-    analysis = Plain(needed=1).analyse({"numbers": pd.DataFrame()})
+    analysis = analyse(Plain(needed=1), {"numbers": pd.DataFrame()})
     assert analysis.experiment == Plain(needed=1) and list(analysis.tables) == ["numbers"]
     assert not any((analysis.figures(), analysis.claims(), analysis.statistics(), analysis.documents()))
     assert analysis.notes() == [] and analysis.measured() is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.data import DataError, Split, data_root
 from runner.data.cifar import Archive, CifarData, archive, load, read
 

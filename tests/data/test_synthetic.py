@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.data import DataError, gaussian_classes, load, load_images, token_regression
 from runner.data.attention import AttentionData
 from runner.data.gaussian import GaussianData

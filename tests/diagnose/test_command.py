@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from runner import cli
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.curvature import exact_blocks, stable_rank, trace_module
 from runner.diagnose.command import main
 from runner.diagnose.parts import noise_scale

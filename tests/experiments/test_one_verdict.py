@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.verdict_table import KEPT
-from runner.contract.claim import beyond_the_paper
+from runner.contract import beyond_the_paper
 from runner.report.site import build_start
 from tests.experiments.verdicts import Reports, contradict, counted, findings, in_words, rows
 

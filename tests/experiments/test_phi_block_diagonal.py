@@ -12,7 +12,7 @@ from torch import nn
 from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.measure import curvature, labels
 from experiments.phi_block_diagonal.networks import network
-from runner.contract.experiment import Context
+from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
 from runner.run.config import preview
 
@@ -56,7 +56,7 @@ def table(phi):
 
 
 def verdicts(rows):
-    return {c.name: c.verdict for c in EXPERIMENT.analyse({"phi": rows}).claims()}
+    return {c.name: c.verdict for c in analyse(EXPERIMENT, {"phi": rows}).claims()}
 
 
 def test_claims_can_be_confirmed_refuted_and_left_open():
@@ -69,9 +69,9 @@ def test_claims_can_be_confirmed_refuted_and_left_open():
 
 
 def test_figures_and_notes_are_made_from_partial_tables():
-    analysis = EXPERIMENT.analyse({"phi": table(lambda k, p: 0.3)[:40]})
+    analysis = analyse(EXPERIMENT, {"phi": table(lambda k, p: 0.3)[:40]})
     assert all(callable(f) for f in analysis.figures().values())
-    assert EXPERIMENT.analyse({}).claims() == []
+    assert analyse(EXPERIMENT, {}).claims() == []
 
 
 def test_a_mistake_is_one_line():

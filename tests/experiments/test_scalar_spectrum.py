@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.scalar_spectrum import ScalarSpectrum
 from experiments.scalar_spectrum.claims import HIGH, LOW, edge_runs
+from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.training import Network, descend
-from runner.contract.claim import beyond_the_paper
-from runner.contract.experiment import Context, SettingError
+from runner.contract import Context, SettingError, analyse, beyond_the_paper, measure
 from runner.curvature.closed_form import scalar
 from runner.run.config import build_job
 from runner.store.tables import frame
@@ -42,7 +41,7 @@ def tables(setup: ScalarSpectrum) -> dict[str, pd.DataFrame]:
     merged: dict[str, list[pd.DataFrame]] = {}
     for seed in (1, 2):
         for cell in setup.cells():
-            for name, table in setup.measure(cell, Context(seed=seed)).items():
+            for name, table in measure(setup, cell, Context(seed=seed)).items():
                 merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in merged.items()}
 
@@ -56,7 +55,7 @@ def test_every_closed_form_agrees_with_its_dense_solver(tables: dict[str, pd.Dat
 
 
 def test_cell_counts_match_the_reference(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
-    found = setup.analyse(tables).measured()
+    found = analyse(setup, tables).measured()
     assert found is not None
     values = found.groupby(["metric", "cell"])["value"].unique().map(list).to_dict()
     assert values == {
@@ -91,8 +90,8 @@ def test_descent_follows_the_automatic_gradient(kind: str) -> None:
 
 
 def test_claims_say_what_holds(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
-    found = {claim.name: claim for claim in setup.analyse(tables).claims()}
-    assert len(found) == len(setup.analyse(tables).claims())  # one row for each statement
+    found = {claim.name: claim for claim in analyse(setup, tables).claims()}
+    assert len(found) == len(analyse(setup, tables).claims())  # one row for each statement
     for name in (
         "relu_closed_form",
         "density",
@@ -114,10 +113,10 @@ def test_claims_say_what_holds(setup: ScalarSpectrum, tables: dict[str, pd.DataF
 
 def test_claims_about_random_starts_need_seeds(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
     voted = {"starts_negative", "turns_positive", "drops_first", "wiggles", "ends_negative", "damping", "catapult"}
-    found = [claim for claim in setup.analyse(tables).claims() if claim.name in voted]
+    found = [claim for claim in analyse(setup, tables).claims() if claim.name in voted]
     assert found and all(claim.verdict == "no power" for claim in found)
     enough = dataclasses.replace(setup, runs=2)
-    assert any(claim.verdict != "no power" for claim in enough.analyse(tables).claims() if claim.name in voted)
+    assert any(claim.verdict != "no power" for claim in analyse(enough, tables).claims() if claim.name in voted)
 
 
 def test_the_figure_with_an_unprinted_scale_refutes_nothing(
@@ -141,7 +140,7 @@ def test_claims_can_be_refuted(setup: ScalarSpectrum, tables: dict[str, pd.DataF
         [broken["edge"][key] == settled[key] for key in ("network", "width", "start", "factor", "seed")]
     )
     broken["edge"].loc[rows, "sharpness"] *= 10
-    verdicts = {claim.name: claim.verdict for claim in setup.analyse(broken).claims()}
+    verdicts = {claim.name: claim.verdict for claim in analyse(setup, broken).claims()}
     for name in (
         "relu_closed_form",
         "theorem6",
@@ -173,19 +172,19 @@ def test_edge_runs_tell_settled_oscillating_and_diverged(tables: dict[str, pd.Da
 
 
 def test_figures_and_notes_from_any_part(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = setup.analyse(tables).figures()
+    drawn = analyse(setup, tables).figures()
     assert len(drawn) == 9
     for make in drawn.values():
         make().draw_without_rendering()
-    notes = setup.analyse(tables).notes()
+    notes = analyse(setup, tables).notes()
     assert len(notes) == 6 and any("density as a principle" in note for note in notes)  # what the text says unchecked
-    nothing = setup.analyse({})
+    nothing = analyse(setup, {})
     assert nothing.figures() == {} and nothing.claims() == [] and nothing.notes() == [] and nothing.measured() is None
 
 
 def test_same_seed_same_table(setup: ScalarSpectrum) -> None:
     for cell in (setup.cells()[0], setup.cells()[-2]):
-        first, second = (setup.measure(cell, Context(seed=3)) for _ in range(2))
+        first, second = (measure(setup, cell, Context(seed=3)) for _ in range(2))
         assert repr(first) == repr(second)
 
 

@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from experiments.scalar_spectrum import wedge_scale
-from runner.contract.claim import Claim
-from runner.contract.experiment import Context
+from runner.contract import Claim, Context
 from runner.run.config import build_job
 
 

@@ -9,15 +9,14 @@ import torch
 from sklearn.metrics import f1_score
 
 from experiments.printed import statements
-from experiments.ws_bound import WsBound
 from experiments.ws_bound.analysis import split_low_high, variants
 from experiments.ws_bound.draws import over_draws
 from experiments.ws_bound.exact_claims import INEQUALITIES
-from experiments.ws_bound.measure import macro_f1, run_search
 from experiments.ws_bound.portraits import LOSS_GRAIN
+from experiments.ws_bound.search import macro_f1, run_search
+from experiments.ws_bound.settings import WsBound
 from experiments.ws_bound.text_claims import boundary_length, largest_rise
-from runner.contract.experiment import Cell, Context
-from runner.contract.schema import SettingError
+from runner.contract import Cell, Context, SettingError, analyse, measure
 from runner.report.collect import reference_path
 from runner.report.compare import claims_table, read_reference, scorecard
 from runner.report.departures import not_comparable
@@ -73,7 +72,7 @@ def merged(experiment: WsBound, seeds: tuple[int, ...]) -> dict[str, pd.DataFram
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
         for seed in seeds:
-            for name, table in experiment.measure(cell, Context(seed=seed)).items():
+            for name, table in measure(experiment, cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
 
@@ -190,7 +189,7 @@ def test_diverged_starts_are_rows_with_a_reason() -> None:
     lost = table["critical_points"]["status"] == "diverged"
     assert lost.any() and table["critical_points"].loc[lost, "lambda_sup"].isna().all()
     assert table["search"]["diverged"].iloc[0] == lost.sum()
-    assert f"{lost.sum()} diverged" in " ".join(wild.analyse(table).notes())
+    assert f"{lost.sum()} diverged" in " ".join(analyse(wild, table).notes())
 
 
 def test_macro_f1_equals_sklearn() -> None:
@@ -216,12 +215,12 @@ def marks(claim) -> dict[str, str]:
 
 
 def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    found = experiment.analyse(tables).claims()
+    found = analyse(experiment, tables).claims()
     every = {c.name: c for c in found}
     assert len(every) == len(found) == len(claims_table(found))
     assert sorted(every) == sorted(statements("ws_bound"))
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
-    alone = {c.name: c for c in experiment.analyse(one).claims()}
+    alone = {c.name: c for c in analyse(experiment, one).claims()}
     exact = ["Theorem 1", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Prop. 8, left", "Theorem 7"]
     for name in [*exact, "Hessian agrees with differences", "traces agree"]:
         assert every[name].verdict == alone[name].verdict == "confirmed", name
@@ -258,7 +257,7 @@ def test_polished_points_are_where_the_ends_lead(tables: dict[str, pd.DataFrame]
 def test_critical_points_are_claimed_by_what_they_lead_to(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     for kind, verdict in (("minimum", "confirmed"), ("infinity", "refuted")):
         table = tables["polished"].assign(kind=kind, nearest_kind=kind)
-        found = {c.name: c for c in experiment.analyse({**tables, "polished": table}).claims()}
+        found = {c.name: c for c in analyse(experiment, {**tables, "polished": table}).claims()}
         assert found["critical points"].verdict == verdict
 
 
@@ -268,7 +267,7 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment: WsBound, t
         table = points.assign(**{name: value for name in points.columns if name.startswith("f1_test")})
         (found,) = (
             c
-            for c in experiment.analyse({**tables, "critical_points": table}).claims()
+            for c in analyse(experiment, {**tables, "critical_points": table}).claims()
             if c.name == "lower median score"
         )
         assert marks(found)["fitted"] == verdict, marks(found)
@@ -292,7 +291,7 @@ def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(
     for gain, verdict in shift.items():
         draws = pd.DataFrame({"stage": "stopped", "test_samples": 10, "f1_low": gain + scatter, "f1_high": 0.0})
         table = {**tables, "draws": draws.assign(spread_low=0.0, spread_high=0.0, seed=42, draw=range(30))}
-        found = {c.name: c for c in experiment.analyse(table).claims()}["low bound generalises better"]
+        found = {c.name: c for c in analyse(experiment, table).claims()}["low bound generalises better"]
         assert found.verdict == verdict
 
 
@@ -300,7 +299,7 @@ def test_a_violated_inequality_is_refuted(experiment: WsBound, tables: dict[str,
     theorems = tables["theorems"].copy()
     chosen = theorems["inequality"] == "Theorem 4"
     theorems.loc[chosen & (theorems["protocol"] == "printed"), "holding"] -= 1
-    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}
+    found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}
     assert found["Theorem 4"].verdict == "refuted"
     assert marks(found["Theorem 4"])["printed"] == "refuted" and marks(found["Theorem 4"])["fitted"] == "confirmed"
 
@@ -309,7 +308,7 @@ def test_an_infinite_bound_is_no_test(experiment: WsBound, tables: dict[str, pd.
     theorems = tables["theorems"].copy()
     chosen = (theorems["inequality"] == "Theorem 3") & (theorems["activation"] == "tanh")
     theorems.loc[chosen, ["slack_min", "slack_median"]] = 1.0
-    found = {c.name: c for c in experiment.analyse({**tables, "theorems": theorems}).claims()}["Theorem 3"]
+    found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}["Theorem 3"]
     assert found.verdict == "confirmed" and marks(found)["fitted tanh"] == "empty"
 
 
@@ -344,7 +343,7 @@ def test_loss_lines_pass_through_the_point(tables: dict[str, pd.DataFrame]) -> N
 def test_every_published_value_finds_its_measurement(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     path = reference_path("ws_bound")
     assert path is not None
-    scores = scorecard(experiment.analyse(tables).measured(), read_reference(path))
+    scores = scorecard(analyse(experiment, tables).measured(), read_reference(path))
     assert set(scores["verdict"]) == {"fitted", "not comparable", "by construction"}
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
@@ -353,14 +352,14 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
 def test_statistics_are_named_once_and_corrected_by_figure(
     experiment: WsBound, tables: dict[str, pd.DataFrame]
 ) -> None:
-    rows = correct(experiment.analyse(tables).statistics())
+    rows = correct(analyse(experiment, tables).statistics())
     assert len({(s.name, s.group) for s in rows}) == len(rows)
     assert {s.figure for s in rows} >= {"fig02", "fig06", "fig07", "fig10", "fig11", "fig12", "fig07 tanh"}
     assert any("cannot reach" in s.note for s in rows if "over data sets" in s.name)
 
 
 def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = {name: draw() for name, draw in experiment.analyse(tables).figures().items()}
+    drawn = {name: draw() for name, draw in analyse(experiment, tables).figures().items()}
     numbers = {name[:5] for name in drawn if name.startswith("fig")}
     assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
     extra = {"scan_of_the_rate", "slack_and_limit", "beyond_activations", "critical_points", "fig07_draws"}
@@ -373,7 +372,7 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
 
 def test_a_search_with_one_point_has_no_flattest(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     alone = tables["portraits"][tables["portraits"]["point"] == "sharpest_1"]
-    names = set(experiment.analyse({**tables, "portraits": alone}).figures())
+    names = set(analyse(experiment, {**tables, "portraits": alone}).figures())
     assert "fig03_sharpest_fitted" in names and "fig04_flattest_fitted" not in names
 
 
@@ -387,10 +386,10 @@ def test_partial_store_gives_a_partial_report(
     some = {name: t[np.logical_and.reduce([t[k] == v for k, v in part.items()])] for name, t in searched.items()}
     some = {name: table for name, table in some.items() if len(table)}
     assert len(variants(experiment, some)) >= 1
-    assert experiment.analyse(some).claims() and experiment.analyse(some).notes() is not None
-    experiment.analyse(some).statistics()
-    experiment.analyse(some).measured()
-    for draw in experiment.analyse(some).figures().values():
+    assert analyse(experiment, some).claims() and analyse(experiment, some).notes() is not None
+    analyse(experiment, some).statistics()
+    analyse(experiment, some).measured()
+    for draw in analyse(experiment, some).figures().values():
         draw()
 
 

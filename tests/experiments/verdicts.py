@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.paper_audit.papers import papers
 from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
-from runner.contract.claim import Statement, beyond_the_paper
+from runner.contract import Statement, beyond_the_paper
 from runner.report.compare import VALUE_COLUMNS
 from runner.report.printed import BIBLIOGRAPHIC
 from runner.run.config import experiment_names

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.experiment import Analysis, Companion, Experiment, grid
+from runner.contract import Analysis, Companion, Experiment, grid
 from runner.report.collect import collect, report
 from runner.run import reports
 from runner.run.execute import run
@@ -22,6 +22,8 @@ class Seen(Analysis):
 
 @dataclass(frozen=True, kw_only=True)
 class Shifted(Experiment):
+    analysis = Seen
+
     k: list[int] = grid([1, 2])
     shift: float = 0.0
 
@@ -32,9 +34,6 @@ class Shifted(Experiment):
         if self.shift:
             return {}
         return {"shifted": Companion(replace(self, shift=100.0), range(1, 3)), "later": Companion(self, range(5, 8))}
-
-    def analyse(self, tables):
-        return Seen(self, tables)
 
 
 def job(outputs: Path, seed: int, shift: float = 0.0) -> Job:

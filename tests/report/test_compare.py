@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.contract.experiment import Claim
+from runner.contract import Claim
 from runner.report import compare
 
 HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note\n"

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from runner.contract.claim import Claim
+from runner.contract import Claim
 from runner.report.compare import claims_table, scorecard
 from runner.report.in_words import findings_text, statement_line
 from runner.stats import judge

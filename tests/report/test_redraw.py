@@ -10,8 +10,7 @@ from typing import ClassVar
 import pandas as pd
 import pytest
 
-from runner.contract.analysis import Analysis
-from runner.contract.experiment import Experiment
+from runner.contract import Analysis, Experiment
 from runner.report import figures
 from runner.report.sources import Sources
 from runner.report.watched import NAMES, Held, Log, Watched, traced
@@ -31,7 +30,7 @@ class Demo(Experiment):
     def measure(self, cell, ctx):
         raise NotImplementedError
 
-    def analyse(self, tables):
+    def analysis(self, tables):
         return Readings(self, tables)
 
 

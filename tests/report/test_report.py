@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.contract.analysis import Analysis
-from runner.contract.experiment import Claim, Experiment, SettingError
+from runner.contract import Analysis, Claim, Experiment, SettingError
 from runner.report import compare, figures
 from runner.report.draw import caption_of
 from runner.report.site.model import Page
@@ -32,7 +31,7 @@ class Synthetic(Experiment):
     def measure(self, cell, ctx):
         raise NotImplementedError
 
-    def analyse(self, tables):
+    def analysis(self, tables):
         if self.broken == "analysis":
             raise KeyError("lambda_sup")
         return Readings(self, tables)
@@ -206,7 +205,7 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
             return {**super().figures(), "fig08": lambda: figures.new_figure(1, 0)[0]}
 
     class Bare(Synthetic):
-        def analyse(self, tables):
+        def analysis(self, tables):
             return Nothing(self, tables)
 
     out = tmp_path / "demo"
@@ -298,7 +297,7 @@ def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, referen
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
     class Mute(Synthetic):
-        def analyse(self, tables):
+        def analysis(self, tables):
             return Analysis(self, tables)
 
     summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
@@ -378,7 +377,7 @@ def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, refer
             return super().__getattribute__(name)
 
     class Counted(Synthetic):
-        def analyse(self, tables):
+        def analysis(self, tables):
             asked.append("analyse")
             return Counting(self, tables)
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from runner import cli
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import composing, config, sources
 from runner.run.command_line import expand, parse
 from runner.run.listing import plan
@@ -208,8 +208,8 @@ def test_the_module_is_the_command(toy_conf):
         (["-m", "seed=range(0,1e8)"], "seed: expected a sweep of at most 100,000 jobs, found 100,000,000"),
         (["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"], "at most 100,000 jobs, found 1,000,000"),
         (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
-        (["jobs=1000000"], "jobs: expected at most 1,024, found 1,000,000"),
-        (["threads=99999"], "threads: expected at most 1,024"),
+        (["jobs=1000000"], "jobs: expected a value above zero and of at most 1024, found 1000000"),
+        (["threads=99999"], "threads: expected a value above zero and of at most 1024"),
         (["seed=1e30"], "seed: expected a whole number"),
     ],
 )

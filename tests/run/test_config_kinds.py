@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from runner.contract.schema import GROUPS, SettingError, kind
+from runner.contract import GROUPS, SettingError, kind
 from runner.data.surrogate import SurrogateData
 from runner.models import builder
 from runner.models.activations import ACTIVATIONS

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.experiment import Cell
-from runner.contract.schema import SettingError
+from runner.contract import Cell, SettingError
 from runner.data.gaussian import GaussianData
 from runner.run import demo as demo_module
 from runner.run.command_line import Arguments

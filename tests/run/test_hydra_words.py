@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import composing, hydra_words
 
 

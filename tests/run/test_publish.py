@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.run import config, loop, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.contract.experiment import Analysis, Claim, Experiment, decide, grid, one_of, positive
+from runner.contract import Analysis, Claim, Experiment, decide, grid, setting
 from runner.data.gaussian import GaussianData
 
 
@@ -18,18 +18,15 @@ class Toy(Experiment):
     paper: ClassVar[str] = "none"
     reproduces: ClassVar[str] = "nothing"
 
+    analysis = "tests.run.toy:ToyAnalysis"
+
     width: list[int] = grid()
-    shape: list[str] = grid()
-    samples: int = 20
+    shape: list[str] = grid(choices=("round", "square"))
+    samples: int = setting(20, above=0)
     scale: float = 1.0
     pause: float = 0.0
     fail_at: int = 0
     dataset: GaussianData
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("experiment.samples", self.samples)
-        one_of("experiment.shape", self.shape, ("round", "square"))
 
     def measure(self, cell, ctx):
         if cell.params["width"] == self.fail_at and not os.environ.get("TOY_MENDED"):
@@ -49,9 +46,6 @@ class Toy(Experiment):
             "numbers": {"index": range(self.samples), "value": numbers, "status": ["ok"] * self.samples},
             "keys": {"stream": [str(values)]},
         }
-
-    def analyse(self, tables):
-        return ToyAnalysis(self, tables)
 
 
 class ToyAnalysis(Analysis):

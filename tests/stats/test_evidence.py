@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from runner.contract.claim import Statement
+from runner.contract import Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed, median
 

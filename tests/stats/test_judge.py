@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from runner.contract.claim import CLAIM_VERDICTS, Statement, decide
+from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
 from runner.stats.statements import read_statements

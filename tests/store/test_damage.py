@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.schema import SettingError
+from runner.contract import SettingError
 from runner.data.gaussian import GaussianData
 from runner.run.execute import run
 from runner.run.inspect import check_store, verify_jobs

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.contract.schema import SettingError, since
+from runner.contract import SettingError, since
 from runner.data.gaussian import GaussianData
 from runner.run.execute import run
 from runner.store import tables

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from runner.contract.claim import Claim, Statement, decide
+from runner.contract import Claim, Statement, decide
 from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.stats import judge, linear
 

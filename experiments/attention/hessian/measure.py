@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import STREAM, of_hessian
-from runner.contract.experiment import Cell, Context, Table
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.bounds import (
     BOUNDS,
@@ -21,7 +21,7 @@ from runner.curvature.closed_form.attention.bounds import (
 )
 
 if TYPE_CHECKING:
-    from experiments.attention.hessian import AttentionHessian
+    from experiments.attention.hessian.settings import AttentionHessian
 
 CLIMBED = ("G.3", "G.4", "H.3", "H.4", "H.7", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 """Bounds whose ratio is maximised; the others are attained by random instances already."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from experiments.attention.hessian import claims
 from experiments.attention.hessian import figures as draw
 from experiments.printed import unchecked
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.attention.hessian import AttentionHessian
-    from runner.contract.experiment import Claim
+    from experiments.attention.hessian.settings import AttentionHessian
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 

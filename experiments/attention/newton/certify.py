@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from experiments.attention.newton.problem import Problem, draw, equations
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.certificate import certificate, certified_radius
 from runner.training.levenberg_marquardt import LeastSquares
 from runner.training.newton import observed_order
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Row = dict[str, Any]
 ARRIVED = 1e-8  # |X - X_true| / |X_true| after the last step

@@ -11,11 +11,11 @@ import pandas as pd
 
 from experiments.attention.newton import readings
 from experiments.attention.newton.prices import ALONE
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Tables = Mapping[str, pd.DataFrame]
 FEWEST = 10  # problems below which an order says nothing

@@ -19,14 +19,14 @@ from experiments.attention.newton.problem import (
     symmetric_error,
 )
 from experiments.attention.newton.rounds import Round, Run, followed, in_rounds
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.certificate import certificate
 from runner.training.levenberg_marquardt import along_ladder, levenberg_marquardt
 from runner.training.newton import INDEFINITE, NOT_FINITE, SINGULAR, STALLED, Objective, Trace, lbfgs, minimise
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Row = dict[str, Any]
 BLIND = "blind"

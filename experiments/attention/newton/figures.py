@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
 

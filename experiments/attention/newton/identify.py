@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from experiments.attention.newton.problem import equations, invariances
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
 from runner.training.levenberg_marquardt import LeastSquares, levenberg_marquardt
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Row = dict[str, Any]
 ESTIMATORS = ("least squares", "with prior")

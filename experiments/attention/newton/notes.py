@@ -13,7 +13,7 @@ from experiments.attention.newton.prices import ALONE, TOGETHER
 from runner.stats import spearman
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
     from runner.stats import Statistic
 
 Tables = Mapping[str, pd.DataFrame]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.attention.newton.contest import BLIND, run_method, starts
 from experiments.attention.newton.problem import draw
-from runner.contract.experiment import Context
+from runner.contract import Context
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 TOGETHER, ALONE = "together", "one by one"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
 from runner.training.levenberg_marquardt import LeastSquares, polished

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from experiments.attention.newton.problem import Problem, draw, follow
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.training.newton import minimise
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|

@@ -9,13 +9,13 @@ import pandas as pd
 
 from experiments.attention.newton import claims, notes
 from experiments.attention.newton import figures as draw
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.attention.newton import AttentionNewton
-    from runner.contract.experiment import Claim
+    from experiments.attention.newton.settings import AttentionNewton
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 

@@ -11,13 +11,13 @@ from experiments.attention.newton.characters import Trained, train_characters
 from experiments.attention.newton.identify import protecting_noise, rank_of, singular_values
 from experiments.attention.newton.problem import distinct, ended, equations
 from experiments.attention.newton.rounds import Round, followed, in_rounds
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
 from runner.training.levenberg_marquardt import levenberg_marquardt
 
 if TYPE_CHECKING:
-    from experiments.attention.newton import AttentionNewton
+    from experiments.attention.newton.settings import AttentionNewton
 
 Row = dict[str, Any]
 NAN = float("nan")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.dag.protocol.comparisons import seed_fits
 from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, published_start, scored
 from experiments.dag.protocol.summary import first, groups, seed_values
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.variants import unmarked
 

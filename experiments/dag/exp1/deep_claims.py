@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp1.claims import ENDS, VARIANT, Networks, Parts, decades, largest_step, logs, text, values_at
 from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:

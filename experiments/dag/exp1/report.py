@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp1.deep import Exp1Deep
-    from experiments.dag.exp1.resonance import Exp1Resonance
-    from runner.contract.analysis import Tables
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
+    from runner.contract import Claim, Tables
     from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")

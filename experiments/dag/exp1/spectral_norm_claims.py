@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp1.claims import ENDS, decades, on_own, text, values_at
 from experiments.dag.protocol.scores import facts, fit_of_means, published_start
 from experiments.dag.protocol.summary import first, groups, seed_values
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from experiments.dag.protocol.printed import printed
 from experiments.dag.protocol.scores import jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner import stats
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
+from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol.estimates import estimated_metrics
 from experiments.dag.protocol.measure import Point, Row, at_every_point
-from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from experiments.dag.protocol.training import Trained, train_images, untrained_images
+from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
@@ -30,7 +31,16 @@ from runner.training import CHECKPOINTS
 Pair = tuple[str, str]
 
 
-def measure(
+def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The network of a cell at init, or trained and measured at mid and final."""
+    start = cell.params["phase"] == "init"
+    build = untrained_images if start else train_images
+    trained = build(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    counts = experiment.probes, experiment.rank_examples
+    return measure_trained(trained, experiment.metric, *counts, ctx, ("init",) if start else ("mid", "final"))
+
+
+def measure_trained(
     trained: Trained,
     metric: InterLayerMetric,
     probes: int,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2 import figures as draw
 from experiments.dag.protocol import comparisons, figures
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp2.bottleneck import Exp2Bottleneck
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp2.settings import Exp2Bottleneck
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 

@@ -16,7 +16,7 @@ from experiments.dag.protocol.summary import (
     seed_values,
 )
 from runner import stats
-from runner.contract.claim import Claim, Statement, decide
+from runner.contract import Claim, Statement, decide
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp3.gn_gap import Exp3GnGap
-    from runner.contract.analysis import Tables
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp3.settings import Exp3GnGap
+    from runner.contract import Claim, Tables
     from runner.stats import Statistic
 
 

@@ -10,14 +10,23 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
+from experiments.dag.exp3.settings import Exp3Stochastic
 from experiments.dag.protocol.measure import blocks_of, image_sets
-from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from experiments.dag.protocol.training import Trained, train_images
+from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, Dag
 from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
 from runner.metrics.inter_layer import InterLayerMetric
 from runner.training import CHECKPOINTS
+
+
+def measure(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Train the network of a cell and compare estimates of its gap with the exact one."""
+    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    counts = experiment.probes, experiment.draws
+    tables = compare(trained, experiment.metric, *counts, str(cell.params["activation"]), ctx)
+    return {**tables, **trained.origin_table()}
 
 
 def compare(

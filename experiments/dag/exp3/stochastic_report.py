@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp3 import stochastic_claims as claims
 from experiments.dag.exp3 import stochastic_figures as draw
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp3.stochastic import Exp3Stochastic
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp3.settings import Exp3Stochastic
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.dag.exp4 import across
 from experiments.dag.protocol.scores import facts, jackknife, published_start, scored
 from experiments.dag.protocol.summary import first, groups, label, seed_values, variance_components
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:

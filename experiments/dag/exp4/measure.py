@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.measure import (
     Point,
     Row,
@@ -20,8 +21,8 @@ from experiments.dag.protocol.measure import (
     first_pairs,
     network_row,
 )
-from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from experiments.dag.protocol.training import Trained, train_images
+from runner.contract import Cell, Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
@@ -32,7 +33,13 @@ from runner.models import graph_distance
 RELATIONS = ("a", "b", "cross")
 
 
-def measure(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
+def measure(experiment: Exp4Diamond, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Train the network of a cell and measure it."""
+    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    return measure_trained(trained, experiment.metric, ctx)
+
+
+def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
     depth = int(trained.settings["branch_depth"])
 

@@ -9,14 +9,14 @@ from experiments.dag.exp4 import claims
 from experiments.dag.exp4 import figures as draw
 from experiments.dag.protocol import comparisons, figures
 from experiments.dag.protocol.printed import printed
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp4.diamond import Exp4Diamond
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp4.settings import Exp4Diamond
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 VARIANT = ("branch_depth", "merge", "activation")

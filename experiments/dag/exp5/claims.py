@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import image_spread, jackknife
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 

@@ -7,14 +7,16 @@ the same numbers for every seed); `networks` and `certificate`, one row per chec
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from experiments.certificates import of_blocks
+from experiments.dag.exp5.settings import PAIRS, Exp5Attention
 from experiments.dag.protocol.measure import epoch_of, image_sets
-from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from experiments.dag.protocol.training import Trained, train_regression
+from runner.contract import Cell, Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.metrics.inter_layer import gn_gap, resonance
 from runner.metrics.inter_layer import InterLayerMetric
@@ -22,7 +24,18 @@ from runner.models import Network
 from runner.training import CHECKPOINTS
 
 
-def measure(trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
+def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Train the network of a cell under its protocol and measure its block."""
+    network, protocol = str(cell.params["network"]), str(cell.params["protocol"])
+    dataset, training = experiment.under(protocol)
+    trained = train_regression(experiment.network_settings(network), dataset, training, ctx)
+    metric = experiment.metric if protocol in experiment.resampled else replace(experiment.metric, subsamples=0)
+    return measure_trained(trained, PAIRS[network], metric, ctx)
+
+
+def measure_trained(
+    trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context
+) -> dict[str, Table]:
     """All tables of one training for the block of `pair`."""
     sets = list(image_sets(trained.data.test, metric, trained.device))
     blocks: list[dict[str, Any]] = []

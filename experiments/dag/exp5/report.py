@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp5.attention import Exp5Attention
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp5.settings import Exp5Attention
+    from runner.contract import Claim
     from runner.stats import Statistic
 
 PRINTED = "printed"

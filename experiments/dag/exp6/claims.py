@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.scores import paired
 from experiments.dag.protocol.summary import groups, long_format
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 

@@ -20,23 +20,28 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import STREAM
-from experiments.dag.exp6.networks import AtCheckpoint, calibrated, identity_of_statistics
+from experiments.dag.exp6.networks import AtCheckpoint, calibrated, identity_of_statistics, network_at
 from experiments.dag.protocol.measure import image_sets
+from runner.contract import Cell, Context, Table
 from runner.contract.certificate import certificate_row
-from runner.contract.experiment import Context, Table
 from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms, verify
 from runner.models import Network
 from runner.training.minibatch import evaluate
 
 if TYPE_CHECKING:
-    from experiments.dag.exp6.resnet18 import Exp6ResNet18
+    from experiments.dag.exp6.settings import Exp6ResNet18
 
 Row = dict[str, Any]
 CERTIFIED = 2
 """Images of the certificate, which takes four gradients of each, one after the other."""
 
 
-def measure(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[str, Table]:
+def measure(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The network of a cell at its checkpoint, measured."""
+    return measure_at(network_at(experiment, cell, ctx), experiment, ctx)
+
+
+def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
     extra: dict[str, Table] = {name: t for name, t in (("history", at.history),) if t}
     if at.origin:

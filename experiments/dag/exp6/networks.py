@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from experiments.dag.protocol.training import build, origin_of, train_images
-from runner.contract.experiment import Cell, Context
+from runner.contract import Cell, Context
 from runner.data.images import DataError, ImageData, Split
 from runner.data.loading import load_images
 from runner.models import Network
 
 if TYPE_CHECKING:
-    from experiments.dag.exp6.resnet18 import Exp6ResNet18
+    from experiments.dag.exp6.settings import Exp6ResNet18
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from experiments.dag.exp6 import claims as exp6_claims
 from experiments.dag.exp6 import figures as draw
 from experiments.dag.protocol import figures
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp6.resnet18 import Exp6ResNet18
-    from runner.contract.experiment import Claim
+    from experiments.dag.exp6.settings import Exp6ResNet18
+    from runner.contract import Claim
 
 
 class ResNetAnalysis(Analysis):

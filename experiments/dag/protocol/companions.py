@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.experiment import Companion
+from runner.contract import Companion
 
 if TYPE_CHECKING:
     from experiments.dag.protocol.inter_layer import InterLayer

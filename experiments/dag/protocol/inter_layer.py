@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.printed import Judged
-from runner.contract.experiment import Cell, Context, SettingError, Table
+from runner import contract as c
 from runner.data.images import ImageSettings
 from runner.metrics.inter_layer import InterLayerMetric
 from runner.models import activations
@@ -32,6 +32,8 @@ class InterLayer(Judged):
     A subclass says which network a cell is (`network_settings`).
     """
 
+    measure = "experiments.dag.protocol.measure:measure"
+
     dataset: ImageSettings
     metric: InterLayerMetric
     training: MinibatchTraining
@@ -39,15 +41,15 @@ class InterLayer(Judged):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.metric.examples > self.dataset.test:
-            raise SettingError(
+            raise c.SettingError(
                 f"metric.examples: expected at most the {self.dataset.test} test images, found {self.metric.examples}"
             )
 
     @abstractmethod
-    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         """Name of a function of `runner.models` under "builder", and its keyword arguments."""
 
-    def priced(self, cell: Cell, blocks: int, fixed: float = 2.0) -> Cell:
+    def priced(self, cell: c.Cell, blocks: int, fixed: float = 2.0) -> c.Cell:
         """The cell with its predicted cost on one thread: epochs of training, then evaluations of all pairs.
 
         An epoch of 50,000 images takes about 0.95 s and 0.04 s a block; exact metrics of all pairs 0.0008 s a pair and
@@ -56,10 +58,3 @@ class InterLayer(Judged):
         epoch = (0.95 + 0.04 * blocks) * self.dataset.train / 50000
         pairs = blocks * (blocks + 1) / 2 * 3 * (self.metric.subsamples + 1)
         return replace(cell, seconds=round(fixed + self.training.epochs * epoch + 0.0008 * pairs, 1), memory_gib=0.9)
-
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.dag.protocol.measure import measure
-        from experiments.dag.protocol.training import train_images
-
-        trained = train_images(self.network_settings(cell), self.dataset, self.training, ctx)
-        return measure(trained, self.metric, ctx)

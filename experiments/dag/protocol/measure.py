@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
-from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from experiments.dag.protocol.inter_layer import InterLayer
+from experiments.dag.protocol.training import Trained, train_images
+from runner.contract import Cell, Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
 from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
@@ -117,7 +118,13 @@ def at_every_point(
     return {**tables, "history": trained.training.history, **trained.origin_table()}
 
 
-def measure(
+def measure(experiment: InterLayer, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Train the network of a cell and measure it."""
+    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    return measure_trained(trained, experiment.metric, ctx)
+
+
+def measure_trained(
     trained: Trained, metric: InterLayerMetric, ctx: Context, distance: Distance | None = None
 ) -> dict[str, Table]:
     """All tables of one training. distance: default |i − j| in the order of the measured nodes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from experiments.dag.protocol import crossed, further, rounding, spread_figures
 from experiments.dag.protocol.companions import FURTHER, ORDERS, ROUNDING
-from runner.contract.analysis import Analysis, Tables
+from runner.contract import Analysis, Tables
 
 if TYPE_CHECKING:
     import pandas as pd

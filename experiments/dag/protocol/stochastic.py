@@ -10,7 +10,7 @@ import torch
 
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained
-from runner.contract.experiment import Context, Table
+from runner.contract import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance

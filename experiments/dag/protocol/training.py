@@ -16,7 +16,7 @@ import torch
 
 from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.published import published_network, streams_of
-from runner.contract.experiment import Context, Table
+from runner.contract import Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature.graph.losses import LossSpec
 from runner.data.attention import AttentionData, RegressionData

@@ -13,15 +13,14 @@ from experiments.hsr.flat_training.comparison import MAIN, WORDS, Comparison, En
 from experiments.hsr.flat_training.names import BASELINES, ENTRIES, HSR, NAMES, WIDE
 from experiments.printed import statements
 from runner import stats
-from runner.contract.analysis import Analysis
-from runner.contract.claim import Claim
+from runner.contract import Analysis, Claim
 from runner.stats import Statistic, judge
 from runner.stats.intervals import Sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.hsr.flat_training import FlatContest
+    from experiments.hsr.flat_training.settings import FlatContest
 
 WHERE = "beyond Section VII"
 MATCHED = "matched training loss"

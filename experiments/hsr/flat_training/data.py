@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.data.digits import DigitsData
 from runner.data.loading import load as load_kind
 from runner.data.loading import load_images
 
 if TYPE_CHECKING:
-    from experiments.hsr.flat_training import FlatTraining
+    from experiments.hsr.flat_training.settings import FlatTraining
 
 Part = tuple[Tensor, Tensor]
 

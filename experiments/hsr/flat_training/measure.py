@@ -19,14 +19,14 @@ from experiments.hsr.flat_training.data import Data, Part, accuracies, load, los
 from experiments.hsr.flat_training.methods import Settings, columns, trial
 from experiments.hsr.flat_training.names import BUDGETS, SCHEDULED
 from experiments.hsr.flat_training.stepper import Stepper
-from runner.contract.experiment import Context
+from runner.contract import Cell, Context, Table
 from runner.curvature.matrix_free.estimators import lanczos_extremes
 from runner.curvature.spectra.eigenpairs import top_eigenpairs
 from runner.curvature.spectra.traces import upper_bound_estimate
 from runner.training.flatness.stochastic import ParameterHessian
 
 if TYPE_CHECKING:
-    from experiments.hsr.flat_training import FlatTraining
+    from experiments.hsr.flat_training.settings import FlatContest, FlatTraining, FlatTuning
 
 Row = dict[str, Any]
 CURVATURE = ("lambda_max", "lambda_residual", "lambda_sup", "lambda_sup_low", "lambda_sup_high")
@@ -153,3 +153,15 @@ class _Record:
         measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
         status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
+
+
+def measure_tuning(experiment: FlatTuning, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Every numbered setting of a method."""
+    return {"ends": run_all(experiment, str(cell.params["method"]), ctx, experiment.trials)}
+
+
+def measure_contest(experiment: FlatContest, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """One chosen setting of a method at one budget."""
+    settings = trial(str(cell.params["method"]), int(cell.params["trial"]))
+    ends, curves = run(experiment, [settings], [str(cell.params["budget"])], ctx)
+    return {"ends": ends, "curves": curves}

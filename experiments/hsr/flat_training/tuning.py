@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.hsr.flat_training.looks import look
 from experiments.hsr.flat_training.names import BUDGETS, METHODS, NAMES, WIDE
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.hsr.flat_training import FlatTuning
+    from experiments.hsr.flat_training.settings import FlatTuning
 
 LEARNED = 0.8
 BUDGET_WORDS = {"steps": "equal steps", "cost": "equal cost"}

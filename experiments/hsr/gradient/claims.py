@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from experiments.hsr.gradient.sizes import resnet18, vgg16
 from experiments.hsr.gradient.tests_and_fits import SIZES, Tables, Tests
 from experiments.printed import statements
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed, median
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.gradient import HsrGradient
+    from experiments.hsr.gradient.settings import HsrGradient
 
 STRENGTHS = ("trace", "pair", "bound")
 LINEAR, QUADRATIC = 1.0, 2.0

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from experiments.hsr.gradient import double_sum
-from runner.contract.experiment import Context, Table
+from runner.contract import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from runner.data.gaussian import sample
 
 if TYPE_CHECKING:
-    from experiments.hsr.gradient import HsrGradient
+    from experiments.hsr.gradient.settings import HsrGradient
 
 Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]
 FORMS = ("double sum", "matrix", "own", "autodiff", "numerical")

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from experiments.certificates import of_hessian
 from experiments.hsr.gradient.cost import cost, three_point
-from runner.contract.experiment import Context, Table
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
 from runner.training.descent.descent import LossGradient, descend, duplicates
 from runner.training.flatness.flatness import Regularised
 
 if TYPE_CHECKING:
-    from experiments.hsr.gradient import HsrGradient
+    from experiments.hsr.gradient.settings import HsrGradient
 
 DTYPE = torch.float64
 LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
@@ -243,3 +243,9 @@ PARTS: dict[str, Callable[[HsrGradient, Context], dict[str, Table]]] = {
     "terms": terms,
     "descent": bound_descent,
 }
+
+
+def measure(experiment: HsrGradient, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The tables of one part, and the certificate."""
+    tables = PARTS[str(cell.params["part"])](experiment, ctx)
+    return {**tables, "certificate": [certificate(experiment, ctx)]}

@@ -7,15 +7,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from experiments.hsr.gradient import claims, figures, tests_and_fits
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 from runner.stats import Statistic, correct
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.hsr.gradient import HsrGradient
-    from runner.contract.experiment import Claim
+    from experiments.hsr.gradient.settings import HsrGradient
+    from runner.contract import Claim
 
 
 class HsrGradientAnalysis(Analysis):

@@ -11,7 +11,7 @@ from runner.stats import Statistic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.gradient import HsrGradient
+    from experiments.hsr.gradient.settings import HsrGradient
 
 Tables = Mapping[str, "pd.DataFrame"]
 Tests = Mapping[tuple[str, str], Statistic]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import POLISHED, Tables, Variant
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats.evidence import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 WIDE = {"asam": "asam_wide"}
 """Method of the paper -> the one beside it whose claims are marks."""

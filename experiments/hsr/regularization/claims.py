@@ -18,7 +18,7 @@ from experiments.hsr.regularization.case import WIDE, Case, Made
 from experiments.hsr.regularization.draw_claims import decided_by_draws
 from experiments.hsr.regularization.text_claims import spectra, views
 from experiments.printed import statements
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
 from runner.stats.variants import unmarked
@@ -26,7 +26,7 @@ from runner.stats.variants import unmarked
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from experiments.hsr.regularization.analysis import NAMES, Tables
 from experiments.ws_bound.draws import over_draws
-from runner.contract.claim import Claim, Statement
+from runner.contract import Claim, Statement
 from runner.stats import judge
 
 if TYPE_CHECKING:
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 MAIN = "fitted"
 SEED_BY_SEED = "fitted seed by seed"

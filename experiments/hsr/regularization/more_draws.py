@@ -13,23 +13,16 @@ import torch
 from torch import Tensor
 
 from experiments.hsr.regularization.analysis import PAIRS
-from experiments.hsr.regularization.measure import (
-    DTYPE,
-    Problem,
-    critical_points,
-    direction_of,
-    search,
-    train,
-)
+from experiments.hsr.regularization.contest import DTYPE, Problem, critical_points, direction_of, search, train
 from experiments.hsr.regularization.methods import METHODS
-from experiments.ws_bound.measure import macro_f1
-from runner.contract.experiment import Cell, Context, Table
+from experiments.ws_bound.search import macro_f1
+from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.gaussian import sample
 from runner.training.descent.descent import Endpoints
 
 if TYPE_CHECKING:
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 GROUPS = ("sharp", "flat")
 

@@ -27,7 +27,7 @@ from runner.stats import Statistic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 
 def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:

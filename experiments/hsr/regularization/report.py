@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from experiments.hsr.regularization import claims, paired_tests, scores
 from experiments.hsr.regularization.analysis import variants
 from experiments.hsr.regularization.figures import compared, search, views
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 from runner.stats import Statistic, correct
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.hsr.regularization import HsrRegularization
-    from runner.contract.experiment import Claim
+    from experiments.hsr.regularization.settings import HsrRegularization
+    from runner.contract import Claim
 
 
 class HsrRegularizationAnalysis(Analysis):

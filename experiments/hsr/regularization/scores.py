@@ -12,7 +12,7 @@ from runner.stats import Statistic
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 Tests = Mapping[tuple[str, str], Statistic]
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")

@@ -12,8 +12,8 @@ from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import DescentResult, Endpoints
 
 if TYPE_CHECKING:
-    from experiments.hsr.regularization import HsrRegularization
-    from experiments.hsr.regularization.measure import Problem
+    from experiments.hsr.regularization.contest import Problem
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 COLUMNS = tuple(f"q{round(100 * level)}" for level in QUANTILES)

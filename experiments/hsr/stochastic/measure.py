@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import STREAM, of_hessian
+from runner.contract import Cell, Context, Table
 from runner.contract.certificate import certificate_row
-from runner.contract.experiment import Context, Table
 from runner.curvature import ParameterOperator, verify
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
@@ -26,7 +26,7 @@ from runner.training.flatness.stochastic import (
 )
 
 if TYPE_CHECKING:
-    from experiments.hsr.stochastic import HsrStochastic
+    from experiments.hsr.stochastic.settings import HsrStochastic
 
 BOUND_PROBES = 32  # of λ_sup at the end
 
@@ -185,3 +185,9 @@ def estimate(experiment: HsrStochastic, ctx: Context) -> dict[str, Table]:
         for key, entry in zip(rows, entries, strict=True):
             rows[key].append(entry)
     return {"estimate": rows, "certificate": [of_hessian("Hessian", hessian, lambda t: tl.loss(t, x, q), theta, ctx)]}
+
+
+def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The estimate against the closed form, or one training by the method that the part names."""
+    part = str(cell.params["part"])
+    return estimate(experiment, ctx) if part == "estimate" else train(experiment, part, ctx)

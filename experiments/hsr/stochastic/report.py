@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.hsr.looks import LOOKS
 from experiments.printed import statements
 from runner import stats
-from runner.contract.analysis import Analysis
-from runner.contract.claim import Claim
+from runner.contract import Analysis, Claim
 from runner.report import figures as draw
 from runner.report.looks import COLOURS, DASHES, MARKERS
 from runner.stats import Statistic, judge
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.hsr.stochastic import HsrStochastic
+    from experiments.hsr.stochastic.settings import HsrStochastic
 
 Tables = Mapping[str, "pd.DataFrame"]
 NAMES = {"sgd": "SGD", "sam": "SAM", "hsr": "HSR from probes"}

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from experiments.dag.exp4.diamond import MERGES
-from experiments.dag.exp5.attention import PAIRS
+from experiments.dag.exp4.settings import MERGES
+from experiments.dag.exp5.settings import PAIRS
 from experiments.dag.protocol.companions import PUBLISHED_SEEDS
 from experiments.dag.protocol.training import build
 from experiments.paper_audit.dag.zeros import cross_entropy, squared, tensor_share
-from runner.contract.claim import Claim
+from runner.contract import Claim
 from runner.models.kinds.attention import AttentionModel
 from runner.models.kinds.diamond import DiamondModel
 

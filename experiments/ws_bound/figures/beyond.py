@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 PUBLISHED = {3: (460 / 500, 353 / 500), 10: (453 / 500, 420 / 500)}
 """Shares of starts that converge and that are unique (Appendix C)."""

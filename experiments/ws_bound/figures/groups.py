@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
     from runner.stats import Statistic
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 
 def first_seed(rows: pd.DataFrame) -> pd.DataFrame:

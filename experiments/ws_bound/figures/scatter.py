@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.ws_bound import WsBound
+    from experiments.ws_bound.settings import WsBound
 
 BOUND = r"bound $\lambda_{\mathrm{sup}}$"
 EIGENVALUE = r"largest eigenvalue $\lambda_1$"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from runner.contract.schema import kind, one_of, positive, since
+from runner.contract import kind, setting, since
 from runner.models.kinds.initial import INITIAL, initial_setting
 
 ARCHITECTURES = ("plain", "residual", "plain_sn")
@@ -35,15 +35,10 @@ class MlpModel(BlockChain):
     """
 
     kind: str = kind("mlp")
-    width: int = 64
+    width: int = setting(64, above=0)
     norm: bool = True
-    initial: str = since("named", free=True)
+    initial: str = since("named", free=True, choices=INITIAL)
     archs: ClassVar[tuple[str, ...]] = ARCHITECTURES
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("mlp",))
-        one_of("model.initial", self.initial, INITIAL)
-        positive("model.width", self.width)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         return {
@@ -64,15 +59,10 @@ class ResidualMlpModel(BlockChain):
     """Residual blocks h + L^-1/2 σ(W h + b) only (DAG, Exp. 1). norm: LayerNorm in the projection."""
 
     kind: str = kind("residual_mlp")
-    width: int = 64
+    width: int = setting(64, above=0)
     norm: bool = True
-    initial: str = since("named", free=True)
+    initial: str = since("named", free=True, choices=INITIAL)
     archs: ClassVar[tuple[str, ...]] = ("residual",)
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("residual_mlp",))
-        one_of("model.initial", self.initial, INITIAL)
-        positive("model.width", self.width)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         plain = MlpModel(width=self.width, norm=self.norm, initial=self.initial)
@@ -84,15 +74,9 @@ class BottleneckMlpModel(BlockChain):
     """Plain blocks with LayerNorm, of which number L//2 has `narrow` outputs and all others `width` (DAG, Exp. 2)."""
 
     kind: str = kind("bottleneck_mlp")
-    width: int = 512
-    narrow: int = 64
-    initial: str = since("named", free=True)
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("bottleneck_mlp",))
-        one_of("model.initial", self.initial, INITIAL)
-        positive("model.width", self.width)
-        positive("model.narrow", self.narrow)
+    width: int = setting(512, above=0)
+    narrow: int = setting(64, above=0)
+    initial: str = since("named", free=True, choices=INITIAL)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         shape: dict[str, Any] = {"depth": depth, "width": self.width, "narrow": self.narrow}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.contract.schema import kind, one_of
+from runner.contract import kind
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,6 @@ class ThreeLayerModel:
 
     kind: str = kind("three_layer")
 
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("three_layer",))
-
 
 @dataclass(frozen=True)
 class ScalarModel:
@@ -28,6 +25,3 @@ class ScalarModel:
     """
 
     kind: str = kind("scalar")
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("scalar",))

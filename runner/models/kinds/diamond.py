@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract.schema import SettingError, kind, one_of, positive, since
+from runner.contract import kind, setting, since
 from runner.models.kinds.initial import INITIAL, initial_setting
 
 
@@ -17,16 +17,9 @@ class DiamondModel:
     """
 
     kind: str = kind("diamond", stored="mlp")
-    width: int = 32
-    norm: bool = True
-    initial: str = since("named", free=True)
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("diamond",))
-        one_of("model.initial", self.initial, INITIAL)
-        positive("model.width", self.width)
-        if not self.norm:
-            raise SettingError("model.norm: expected true (the branches have LayerNorm), found false")
+    width: int = setting(32, above=0)
+    norm: bool = setting(True, choices=(True,))
+    initial: str = since("named", free=True, choices=INITIAL)
 
     def network(self, *, outputs: int, branch_depth: int, merge: str, activation: str) -> dict[str, Any]:
         """The builder `diamond` and its keyword arguments."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract.schema import kind, one_of
+from runner.contract import kind, setting
 from runner.models.activations import ACTIVATIONS
 
 
@@ -13,12 +13,8 @@ from runner.models.activations import ACTIVATIONS
 class ResNetModel:
     """Stem, four layers of two blocks, head. kind: resnet18, or plain_resnet18, which drops every shortcut."""
 
-    kind: str = kind("resnet18")
-    activation: str = "relu"
-
-    def __post_init__(self) -> None:
-        one_of("model.kind", self.kind, ("resnet18", "plain_resnet18"))
-        one_of("model.activation", self.activation, ACTIVATIONS)
+    kind: str = kind("resnet18", choices=("resnet18", "plain_resnet18"))
+    activation: str = setting("relu", choices=tuple(ACTIVATIONS))
 
     def network(self, *, outputs: int) -> dict[str, Any]:
         """The builder `resnet18` and its keyword arguments; its inputs are images, not vectors."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.contract.claim import beyond_the_paper
+from runner.contract import beyond_the_paper
 from runner.store.tables import read_json
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")

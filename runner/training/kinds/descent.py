@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.contract.schema import kind, one_of, positive
+from runner.contract import kind, setting
 
 
 @dataclass(frozen=True)
@@ -12,11 +12,6 @@ class DescentTraining:
     """Full-batch gradient descent from many starts (WS bound, Appendix C; HSR, Section VI)."""
 
     kind: str = kind("descent")
-    starts: int = 500
-    steps: int = 10000
-    half_range: float = 10.0
-
-    def __post_init__(self) -> None:
-        one_of("training.kind", self.kind, ("descent",))
-        for name in ("starts", "steps", "half_range"):
-            positive(f"training.{name}", getattr(self, name))
+    starts: int = setting(500, above=0)
+    steps: int = setting(10000, above=0)
+    half_range: float = setting(10.0, above=0)

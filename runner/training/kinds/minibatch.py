@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.contract.schema import SettingError, kind, non_negative, one_of, positive, since
+from runner.contract import kind, setting, since
 
 SMALLEST = 6e-8
 """Relative change below which a float32 may stay as it is."""
@@ -21,34 +21,15 @@ class MinibatchTraining:
     """
 
     kind: str = kind("minibatch")
-    optimizer: str = "sgd"
-    rate: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    clip: float = 1.0
-    batch: int = 128
-    epochs: int = 50
-    schedule: str = "cosine"
+    optimizer: str = setting("sgd", choices=("sgd", "adam"))
+    rate: float = setting(0.01, above=0)
+    momentum: float = setting(0.9, at_least=0)
+    weight_decay: float = setting(1e-4, at_least=0)
+    clip: float = setting(1.0, above=0)
+    batch: int = setting(128, above=0)
+    epochs: int = setting(50, above=0)
+    schedule: str = setting("cosine", choices=("cosine", "constant"))
     augment: bool = False
-    order: str = since("named", free=True)
-    order_seed: int = since(-1)
-    perturbation: float = since(0.0)
-
-    def __post_init__(self) -> None:
-        one_of("training.order", self.order, ("named", "published"))
-        one_of("training.kind", self.kind, ("minibatch",))
-        one_of("training.optimizer", self.optimizer, ("sgd", "adam"))
-        one_of("training.schedule", self.schedule, ("cosine", "constant"))
-        for name in ("rate", "clip", "batch", "epochs"):
-            positive(f"training.{name}", getattr(self, name))
-        if self.order_seed < -1:
-            raise SettingError(
-                f"training.order_seed: expected a seed, or -1 for the run's own, found {self.order_seed}"
-            )
-        if self.perturbation and not SMALLEST <= self.perturbation < 1:
-            raise SettingError(
-                f"training.perturbation: expected 0, or {SMALLEST:g} (the rounding of float32) to 1, "
-                f"found {self.perturbation:g}"
-            )
-        for name in ("momentum", "weight_decay"):
-            non_negative(f"training.{name}", getattr(self, name))
+    order: str = since("named", free=True, choices=("named", "published"))
+    order_seed: int = since(-1, at_least=0, off=-1)
+    perturbation: float = since(0.0, at_least=SMALLEST, below=1, off=0)

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.attention.hessian import AttentionHessian
 from experiments.attention.hessian.claims import claims, measured, notes, statistics
 from experiments.attention.hessian.measure import climb, draw, draw_raw, feasible
-from runner.contract.experiment import Context, SettingError
+from experiments.attention.hessian.settings import AttentionHessian
+from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature.closed_form.attention.bounds import BOUNDS, POINT
 from runner.run.config import build_job
 from runner.store.tables import frame
@@ -32,7 +32,7 @@ def tables(setup: AttentionHessian) -> dict[str, pd.DataFrame]:
     cells = setup.cells()
     merged: dict[str, list[pd.DataFrame]] = {}
     for cell in (cells[0], cells[-3], cells[-1]):
-        for name, table in setup.measure(cell, Context(seed=42)).items():
+        for name, table in measure(setup, cell, Context(seed=42)).items():
             merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in merged.items()}
 
@@ -67,7 +67,7 @@ def test_tables_cover_every_bound_and_repeat(setup: AttentionHessian, tables: di
     assert tables["accuracy"][["hessian_error", "product_error"]].to_numpy().max() < 1e-10
     assert (tables["convexity"]["needed_gamma"] <= tables["convexity"]["admissible_gamma"]).all()
     cell = setup.cells()[0]
-    first, second = (setup.measure(cell, Context(seed=42)) for _ in range(2))
+    first, second = (measure(setup, cell, Context(seed=42)) for _ in range(2))
     assert repr(first) == repr(second)  # as text, because NaN differs from itself
 
 
@@ -93,7 +93,7 @@ def test_measured_fits_the_reference_and_notes_speak(tables: dict[str, pd.DataFr
 
 
 def test_figures_draw(setup: AttentionHessian, tables: dict[str, pd.DataFrame]) -> None:
-    drawn = setup.analyse(tables).figures()
+    drawn = analyse(setup, tables).figures()
     assert set(drawn) == {"tightness", "growth", "index_cases", "convexity"}
     for make in drawn.values():
         make().canvas.draw()

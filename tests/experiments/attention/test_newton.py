@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.attention.newton import AttentionNewton, readings
+from experiments.attention.newton import readings
 from experiments.attention.newton.characters import ALPHABET, train_characters
 from experiments.attention.newton.contest import BLIND, operations, run_method, starts
 from experiments.attention.newton.identify import draw_layer, identify_row, singular_values
@@ -23,8 +23,9 @@ from experiments.attention.newton.problem import (
     symmetric_error,
 )
 from experiments.attention.newton.rounds import Round, followed, in_rounds
+from experiments.attention.newton.settings import AttentionNewton
 from experiments.attention.newton.targets import embedded, enumerate_characters, read, views
-from runner.contract.experiment import Context, SettingError
+from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.heads import Heads
 from runner.run.config import build_job
@@ -46,7 +47,7 @@ def tables(setup: AttentionNewton) -> dict[str, pd.DataFrame]:
     """Merged tables of all studies at seed 42."""
     merged: dict[str, list[pd.DataFrame]] = {}
     for cell in setup.cells():
-        for name, table in setup.measure(cell, Context(seed=42)).items():
+        for name, table in measure(setup, cell, Context(seed=42)).items():
             merged.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in merged.items()}
 
@@ -133,7 +134,7 @@ def test_ranks_and_similarity_are_what_they_are_called() -> None:
 
 def test_a_cell_repeats_to_the_byte(setup: AttentionNewton) -> None:
     cell = next(cell for cell in setup.cells() if cell.params["study"] == "contest")
-    first, second = (setup.measure(cell, Context(seed=42)) for _ in range(2))
+    first, second = (measure(setup, cell, Context(seed=42)) for _ in range(2))
     assert repr(first) == repr(second)  # as text, because NaN differs from itself
 
 
@@ -167,19 +168,19 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
 
 
 def test_theorem_converges_but_does_not_recover(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
-    verdicts = {claim.name: claim.verdict for claim in setup.analyse(tables).claims()}
+    verdicts = {claim.name: claim.verdict for claim in analyse(setup, tables).claims()}
     assert {verdicts[name] for name in ("convexity", "convergence", "certified", "larger ball")} == {"confirmed"}
     assert verdicts["recovery"] == "refuted"
     wished = {"theorem": tables["theorem"].assign(recovery_error=1e-3, excess=2.0)}
-    verdicts = {claim.name: claim.verdict for claim in setup.analyse(wished).claims()}
+    verdicts = {claim.name: claim.verdict for claim in analyse(setup, wished).claims()}
     assert verdicts["recovery"] == "confirmed" and verdicts["convergence"] == "refuted"
-    assert setup.analyse({}).claims() == [] and setup.analyse({}).notes() == [] and setup.analyse({}).figures() == {}
+    assert analyse(setup, {}).claims() == [] and analyse(setup, {}).notes() == [] and analyse(setup, {}).figures() == {}
 
 
 def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:
     def verdict(name: str, **changed: pd.DataFrame) -> str:
         seeds = {key: pd.concat([t.assign(seed=s) for s in range(42, 47)]) for key, t in (tables | changed).items()}
-        return next(claim.verdict for claim in setup.analyse(seeds).claims() if claim.name == name)
+        return next(claim.verdict for claim in analyse(setup, seeds).claims() if claim.name == name)
 
     contest, balls = tables["contest"], tables["balls"]
     assert verdict("unique", contest=contest.assign(wrong=contest["exact"])) == "refuted"
@@ -247,7 +248,7 @@ def test_measured_notes_and_figures(setup: AttentionNewton, tables: dict[str, pd
     values = measured(tables)
     assert values is not None and set(values["metric"]) == {"error_over_epsilon"}
     assert measured({}) is None
-    analysis = setup.analyse(tables)
+    analysis = analyse(setup, tables)
     assert any("Theorem J.1" in line for line in analysis.notes())
     drawn = analysis.figures()
     names = {"contest", "cost", "time", "outcomes", "certificate", "identifiability", "noise", "recovery", "targets"}

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from runner.contract.experiment import Context, Experiment
+from runner.contract import Context, Experiment, analyse, measure
 from runner.run.config import build_job
 from runner.store.tables import frame
 
@@ -22,7 +22,7 @@ def quick(name: str, *overrides: str) -> Experiment:
 
 def verdicts(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> dict[str, str]:
     """part -> verdict of the one claim of that name; {"": verdict} where it has no parts."""
-    (claim,) = [c for c in experiment.analyse(tables).claims() if c.name == name]
+    (claim,) = [c for c in analyse(experiment, tables).claims() if c.name == name]
     if not claim.variants:
         return {"": claim.verdict}
     split = (part.split(": ") for part in claim.variants.split("; "))
@@ -31,7 +31,7 @@ def verdicts(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str)
 
 def verdict(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> str:
     """Of the one claim of that name."""
-    (found,) = [c.verdict for c in experiment.analyse(tables).claims() if c.name == name]
+    (found,) = [c.verdict for c in analyse(experiment, tables).claims() if c.name == name]
     return found
 
 
@@ -40,7 +40,7 @@ def measured(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[st
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
         for seed in seeds:
-            for name, table in experiment.measure(cell, Context(seed=seed)).items():
+            for name, table in measure(experiment, cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": seed}))
     return {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
 

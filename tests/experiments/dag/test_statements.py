@@ -6,8 +6,7 @@ import math
 import pytest
 
 from experiments.printed import judged, statements
-from runner.contract.claim import Statement
-from runner.contract.schema import SettingError
+from runner.contract import SettingError, Statement
 from runner.run.config import build_job
 from runner.stats import judge
 

@@ -15,8 +15,7 @@ from experiments.hsr.flat_training.methods import Settings, trial
 from experiments.hsr.flat_training.names import METHODS, WIDE
 from experiments.hsr.flat_training.stepper import Stepper
 from runner import stats
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError, analyse
 from runner.report.collect import collect
 from runner.run.config import build_job, protocol
 from runner.store.store import merge
@@ -245,7 +244,7 @@ def held(contest, factor, seeds=10, shift=0.0):
 
 @pytest.mark.parametrize(("factor", "verdict", "word"), [(0.5, "confirmed", "wins"), (2.0, "refuted", "loses")])
 def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
-    analysis = contest.analyse(held(contest, factor))
+    analysis = analyse(contest, held(contest, factor))
     found = {c.name: c for c in analysis.claims()}
     assert found["flatter: hsr"].verdict == verdict
     marks = found["flatter: hsr"].variants
@@ -261,7 +260,7 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
     assert not any("no better than chance" in note for note in analysis.notes())
     tables = held(contest, factor)
     tables["ends"].loc[0, "train_loss"] = 2.4
-    assert any("SGD, settings 2" in n and "no better than chance" in n for n in contest.analyse(tables).notes())
+    assert any("SGD, settings 2" in n and "no better than chance" in n for n in analyse(contest, tables).notes())
     main = next(s for s in analysis.statistics() if s.name == "log λ₁, most accurate at equal cost: hsr - sgd")
     assert main.p == pytest.approx(2 / 2**10) and abs(main.effect) == 1
     assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
@@ -273,22 +272,22 @@ def test_more_probes_are_compared_with_hsr_and_the_most_accurate_baseline(contes
     )  # four times as flat as HSR, which is as flat as all others
     tables = held(wide, 1.0)
     tables["ends"].loc[tables["ends"]["method"] == WIDE, "lambda_max"] /= 4
-    note = next(n for n in wide.analyse(tables).notes() if n.startswith("More probes"))
+    note = next(n for n in analyse(wide, tables).notes() if n.startswith("More probes"))
     assert "ends at a λ₁ 0.25 [" in note and "times that of HSR" in note and "for 1.0 times the processor time" in note
-    assert not any(n.startswith("More probes") for n in contest.analyse(held(contest, 1.0)).notes())
-    for make in wide.analyse(tables).figures().values():
+    assert not any(n.startswith("More probes") for n in analyse(contest, held(contest, 1.0)).notes())
+    for make in analyse(wide, tables).figures().values():
         make()
 
 
 def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
-    analysis = contest.analyse(held(contest, 1.0, shift=-0.02))
+    analysis = analyse(contest, held(contest, 1.0, shift=-0.02))
     found = {c.name: c.verdict for c in analysis.claims()}
     assert found["flatter: hsr"] == "no power" and found["accurate: hsr"] == "refuted"
     assert analysis.notes()[0].startswith("HSR does not win")
 
 
 def test_ten_seeds_reach_the_level_after_holm(contest):
-    tests = [s for s in stats.correct(contest.analyse(held(contest, 0.5)).statistics()) if s.label_a == "hsr"]
+    tests = [s for s in stats.correct(analyse(contest, held(contest, 0.5)).statistics()) if s.label_a == "hsr"]
     assert all(s.p_holm < 0.05 for s in tests if s.figure.startswith("log λ₁"))
     assert 23 * 2 / 2**10 < 0.05, "a family of the whole contest can, too"
 
@@ -297,7 +296,7 @@ def test_partial_tables_have_a_report(contest):
     whole = held(contest, 0.5, seeds=2)
     for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_every"]):
         tables = {name: rows[rows["method"].isin(methods)] for name, rows in whole.items()}
-        analysis = contest.analyse(tables)
+        analysis = analyse(contest, tables)
         for make in analysis.figures().values() if methods == ["sgd", "hsr"] else ():
             make()
         assert all(c.verdict != "empty" for c in analysis.claims()) and isinstance(analysis.notes(), list)
@@ -328,7 +327,7 @@ def test_the_contest_takes_what_the_stored_search_chose_and_trains_as_it_did():
     assert set(ends["seed"]) == {142, 143, 144} and set(ends["method"]) == set(METHODS)
     contest = build_job(["experiment=hsr_flat_training"]).experiment
     assert set(contest.chosen) == set(contest.method) == set(METHODS)
-    found = search.experiment.analyse({"ends": ends})
+    found = analyse(search.experiment, {"ends": ends})
     assert {m: numbers for m, numbers in contest.chosen.items() if m != WIDE} == found.chosen
     assert contest.chosen[WIDE] == [*found.choices[WIDE][:2], -1, -1]
     shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
@@ -340,7 +339,7 @@ def test_the_contest_on_images_takes_what_its_own_search_chose():
     search = build_job(["experiment=hsr_flat_tuning", "dataset=cifar10", *words, f"outputs={ROOT / 'outputs'}"])
     ends = merge(collect([search], protocol).cells)["ends"]
     contest = build_job(["experiment=hsr_flat_cifar10"]).experiment
-    assert contest.chosen == search.experiment.analyse({"ends": ends}).chosen
+    assert contest.chosen == analyse(search.experiment, {"ends": ends}).chosen
     shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
     assert {n: getattr(contest, n) for n in shared} == {n: getattr(search.experiment, n) for n in shared}
 

@@ -9,8 +9,7 @@ import torch
 from experiments.hsr.gradient.cost import FORMS, forms, three_point
 from experiments.hsr.gradient.measure import PARTS, _with_error, sample_gradients
 from experiments.printed import statements
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError, analyse
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
 
@@ -106,20 +105,20 @@ def test_confident_samples_are_weighed_by_their_share(experiment, tables):
     for factor, verdict in ((1.0, "refuted"), (0.01, "confirmed")):
         table = pd.DataFrame(rows)
         table["norm"] *= table["error"].map(lambda e, factor=factor: factor if e < 0.01 else 1.0)
-        (found,) = [c for c in experiment.analyse({"influence": table}).claims() if c.name == name]
+        (found,) = [c for c in analyse(experiment, {"influence": table}).claims() if c.name == name]
         assert found.verdict == verdict
         assert found.statistic == pytest.approx(3 * factor / (3 * factor + 8))
 
 
 def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
-    found = {c.name: c for c in experiment.analyse(tables).claims()}
-    assert len(found) == len(experiment.analyse(tables).claims())
+    found = {c.name: c for c in analyse(experiment, tables).claims()}
+    assert len(found) == len(analyse(experiment, tables).claims())
     assert sorted(found) == sorted(statements("hsr_gradient"))
     for name in ("Proposition 1", "analytic gradient agrees", "std term dominates", "bound falls"):
         assert found[name].verdict == "confirmed", found[name]
     assert found["Proposition 2"].verdict == "by construction"
     one = {name: table[table["seed"] == 1] for name, table in tables.items()}
-    for claim in experiment.analyse(one).claims():
+    for claim in analyse(experiment, one).claims():
         settled = WITHOUT_DATA.get(claim.name, "no power")
         assert claim.verdict == ("not comparable" if claim.name.startswith(OPEN) else settled), claim.name
 
@@ -132,7 +131,7 @@ def test_claims_follow_the_tables(experiment, tables):
     rising["lambda_sup"] = rising["step"]
     found = {
         c.name: c.verdict
-        for c in experiment.analyse({"cost": slow, "difference_norms": wrong, "bound_descent": rising}).claims()
+        for c in analyse(experiment, {"cost": slow, "difference_norms": wrong, "bound_descent": rising}).claims()
     }
     for name in ("analytic faster", "analytic gradient agrees", "bound falls"):
         assert found[name] == "refuted"
@@ -155,7 +154,7 @@ def power_laws(powers: dict[str, float]) -> pd.DataFrame:
 
 def test_exponents_are_those_of_the_last_doublings(experiment):
     table = power_laws({"double sum": 2, "matrix": 2, "own": 1, "autodiff": 1, "numerical": 3})
-    analysis = experiment.analyse({"cost": table})
+    analysis = analyse(experiment, {"cost": table})
     found = {s.name: s.slope for s in analysis.statistics()}
     assert found["exponent in I, own"] == pytest.approx(1, abs=0.01)
     assert found["exponent in D, double sum"] == pytest.approx(2, abs=0.01)
@@ -168,22 +167,22 @@ def test_exponents_are_those_of_the_last_doublings(experiment):
 def test_break_even_is_where_the_lines_cross(experiment):
     table = power_laws({"own": 2, "matrix": 1})
     table.loc[table["form"] == "matrix", "seconds"] *= 3200  # equal at a size of 3200
-    lines = [line for line in experiment.analyse({"cost": table}).notes() if "break-even at" in line]
+    lines = [line for line in analyse(experiment, {"cost": table}).notes() if "break-even at" in line]
     assert lines and all(3100 < float(line.rsplit("= ", 1)[1].rstrip(".")) < 3300 for line in lines)
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    drawn = experiment.analyse(tables).figures()
+    drawn = analyse(experiment, tables).figures()
     assert len(drawn) == 6
     for make in drawn.values():
         make()
-    names = [(s.name, s.group) for s in experiment.analyse(tables).statistics()]
+    names = [(s.name, s.group) for s in analyse(experiment, tables).statistics()]
     assert len(names) == len(set(names))
-    assert set(experiment.analyse(tables).measured()["metric"]) == {"difference_norm"}
-    assert any("Exponents" in line for line in experiment.analyse(tables).notes())
+    assert set(analyse(experiment, tables).measured()["metric"]) == {"difference_norm"}
+    assert any("Exponents" in line for line in analyse(experiment, tables).notes())
     for name, table in tables.items():  # any part alone
-        experiment.analyse({name: table}).figures()
-        experiment.analyse({name: table}).claims()
+        analyse(experiment, {name: table}).figures()
+        analyse(experiment, {name: table}).claims()
 
 
 def test_what_cannot_be_used_is_refused(experiment):

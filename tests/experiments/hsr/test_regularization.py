@@ -10,13 +10,11 @@ import torch
 from experiments.contours import contour_length
 from experiments.hsr.regularization.analysis import Variant, wide
 from experiments.hsr.regularization.claims import open_protocol, whisker_tip
-from experiments.hsr.regularization.measure import Problem, critical_points, draw, end_under, search, train
+from experiments.hsr.regularization.contest import Problem, critical_points, draw, end_under, search, train
 from experiments.hsr.regularization.methods import METHODS
 from experiments.hsr.regularization.views import boundary_length, saddle_depth
 from experiments.printed import statements
-from runner.contract.claim import Claim
-from runner.contract.experiment import Cell, Context
-from runner.contract.schema import SettingError
+from runner.contract import Cell, Claim, Context, SettingError, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
 from runner.training.flatness.flatness import training_direction
@@ -38,7 +36,7 @@ def tables(experiment):
     found: dict[str, list[pd.DataFrame]] = {}
     for seed in (1, 2):
         for cell in experiment.cells():
-            for name, columns in experiment.measure(cell, Context(seed)).items():
+            for name, columns in measure(experiment, cell, Context(seed)).items():
                 found.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
@@ -123,7 +121,7 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
 
 def test_saddles_are_judged_before_and_after(experiment, tables):
     near = tables["nearest"].assign(nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity"))
-    marks = {c.name: c.variants for c in experiment.analyse({**tables, "nearest": near}).claims()}
+    marks = {c.name: c.variants for c in analyse(experiment, {**tables, "nearest": near}).claims()}
     for name in ("A-SAM ends at more saddles than HSR", "saddle at the whisker of A-SAM"):
         assert "fitted polished" in marks[name]
     seeds = [near.assign(seed=s) for s in range(3)]
@@ -133,7 +131,7 @@ def test_saddles_are_judged_before_and_after(experiment, tables):
         "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
         "endpoints": pd.concat(ends),
     }
-    found = {c.name: c.variants for c in experiment.analyse(many).claims()}
+    found = {c.name: c.variants for c in analyse(experiment, many).claims()}
     assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
 
 
@@ -145,7 +143,7 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
         for d in range(12)
         for a, b, g in grid
     ]
-    found = {c.name: c for c in experiment.analyse({**tables, "draws": pd.concat(rows)}).claims()}
+    found = {c.name: c for c in analyse(experiment, {**tables, "draws": pd.concat(rows)}).claims()}
     assert found["HSR raises F1 from sharp seeds"].verdict == "confirmed"
     assert found["A-SAM raises F1 from sharp seeds"].verdict == "refuted"
     assert found["HSR comparable to A-SAM on F1"].verdict == "refuted"
@@ -222,8 +220,8 @@ def constructed(effect):
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
     del known["draws"]  # one value a data set: see below
-    found = {c.name: c for c in experiment.analyse(known).claims()}
-    assert len(found) == len(experiment.analyse(known).claims())
+    found = {c.name: c for c in analyse(experiment, known).claims()}
+    assert len(found) == len(analyse(experiment, known).claims())
     assert sorted(found) == sorted(statements("hsr_regularization"))
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
     assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
@@ -234,20 +232,20 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
 
 def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
-    for claim in experiment.analyse(one).claims():
+    for claim in analyse(experiment, one).claims():
         open_search = claim.name in ("published counts", "search as printed")
         assert claim.verdict == ("not comparable" if open_search else "no power"), claim.name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    drawn = experiment.analyse(tables).figures()
+    drawn = analyse(experiment, tables).figures()
     assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(drawn)
     for make in drawn.values():
         make()
-    names = [(s.name, s.group) for s in experiment.analyse(tables).statistics()]
+    names = [(s.name, s.group) for s in analyse(experiment, tables).statistics()]
     assert len(names) == len(set(names))
-    assert set(experiment.analyse(tables).measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
-    assert any("A" in line for line in experiment.analyse(tables).notes())
+    assert set(analyse(experiment, tables).measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
+    assert any("A" in line for line in analyse(experiment, tables).notes())
 
 
 def test_variant_rows():
@@ -266,7 +264,7 @@ def test_what_cannot_be_used_is_refused(experiment):
 
 
 def test_tables_repeat(experiment):
-    first, second = (experiment.measure(FITTED, Context(3)) for _ in range(2))
+    first, second = (measure(experiment, FITTED, Context(3)) for _ in range(2))
     for name, columns in first.items():
         pd.testing.assert_frame_equal(pd.DataFrame(columns), pd.DataFrame(second[name]))
 
@@ -275,7 +273,7 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
     def made(changed: str) -> dict[str, object]:
         d = tables["dynamics"]
         table = {**tables, "dynamics": d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))}
-        found = experiment.analyse(table).claims()
+        found = analyse(experiment, table).claims()
         return {c.name: c.statistic for c in found if c.name.startswith("dynamics from flat seeds")}
 
     before = made("")

@@ -8,8 +8,7 @@ import torch
 
 from experiments.hsr.stochastic.measure import _Spread, digits, network
 from experiments.hsr.stochastic.report import final
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
 
 
@@ -24,7 +23,7 @@ def experiment():
 def tables(experiment):
     found: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
-        for name, columns in experiment.measure(cell, Context(1)).items():
+        for name, columns in measure(experiment, cell, Context(1)).items():
             found.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=1))
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
@@ -78,19 +77,19 @@ def constructed(hsr):
 
 @pytest.mark.parametrize(("hsr", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
 def test_claims_follow_the_tables(experiment, hsr, verdict):
-    found = {c.name: c.verdict for c in experiment.analyse({"history": constructed(hsr)}).claims()}
+    found = {c.name: c.verdict for c in analyse(experiment, {"history": constructed(hsr)}).claims()}
     assert set(found.values()) == {"not comparable"}, "one untuned rate decides nothing"
-    said = {c.name: c.detail for c in experiment.analyse({"history": constructed(hsr)}).claims()}
+    said = {c.name: c.detail for c in analyse(experiment, {"history": constructed(hsr)}).claims()}
     assert f"it would be {verdict}" in said["flatter than SGD"] and "hsr_flat_training" in said["flatter than SAM"]
     assert final({"history": constructed(hsr)}, "lambda_max")["hsr"].iloc[0] == hsr
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    for make in experiment.analyse(tables).figures().values():
+    for make in analyse(experiment, tables).figures().values():
         make()
-    assert {c.verdict for c in experiment.analyse(tables).claims()} == {"no power", "not comparable"}
-    assert any(s.name == "exponent of the error in probes" for s in experiment.analyse(tables).statistics())
-    assert len(experiment.analyse(tables).notes()) == 3
+    assert {c.verdict for c in analyse(experiment, tables).claims()} == {"no power", "not comparable"}
+    assert any(s.name == "exponent of the error in probes" for s in analyse(experiment, tables).statistics())
+    assert len(analyse(experiment, tables).notes()) == 3
 
 
 def test_what_cannot_be_used_is_refused(experiment):

@@ -12,7 +12,7 @@ import torch
 from experiments.dag.exp5.grid.norms import KINDS, RELU_PAIRS, AttentionNorms, relu_pairs
 from experiments.dag.exp5.grid.stacked import OUTPUTS, Parameters, train_all, trial_network
 from experiments.dag.protocol.training import build
-from runner.contract.experiment import Context, Table
+from runner.contract import Cell, Context, Table
 from runner.contract.seeding import torch_generator
 from runner.data.attention import RegressionData
 from runner.data.loading import load
@@ -20,15 +20,16 @@ from runner.training import CHECKPOINTS
 from runner.training.order import StreamOrder
 
 if TYPE_CHECKING:
-    from experiments.dag.exp5.grid.experiment import Exp5ProtocolGrid
+    from experiments.dag.exp5.grid.settings import Exp5ProtocolGrid
 
 Row = dict[str, Any]
 DIGITS = 6
 """Significant digits that are kept: trainings are in float32."""
 
 
-def measure(setup: Exp5ProtocolGrid, params: dict[str, Any], ctx: Context) -> dict[str, Table]:
-    """Table named after the network: a row per protocol and checkpoint. params with a rate: the one target for that."""
+def measure(setup: Exp5ProtocolGrid, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Table named after the network: a row per protocol and checkpoint. A cell with a rate: the one target for that."""
+    params: dict[str, Any] = dict(cell.params)
     kind, base = str(params["network"]), replace(setup.dataset, response=params["response"], train=params["train"])
     trials, training = list(itertools.product(setup.noise, setup.spread, setup.offset)), setup.training
     if "rate" in params:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp5.grid import figures as draw
 from experiments.dag.exp5.grid import score
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp5.grid.experiment import Exp5ProtocolGrid
+    from experiments.dag.exp5.grid.settings import Exp5ProtocolGrid
 
 IN_WORDS = {
     "as printed": "As printed, but for the noise",

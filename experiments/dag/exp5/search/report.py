@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp5.search import figures as draw
 from experiments.dag.exp5.search.search import printed_targets
-from runner.contract.analysis import Analysis
+from runner.contract import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.dag.exp5.search.experiment import Exp5InitSearch
+    from experiments.dag.exp5.search.settings import Exp5InitSearch
 
 ALL = 7
 """Printed numbers of the untrained networks."""

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 from experiments.dag.exp5.search.score import Target, Targets, search
-from runner.contract.experiment import Context, Table
+from experiments.dag.exp5.search.settings import Exp5InitSearch
+from runner.contract import Cell, Context, Table
 
 NAMES = {
     ("frob_gn", "attention"): "attention gn",
@@ -44,6 +45,11 @@ def printed_targets() -> Targets:
         if name == "attention gap":
             found["attention gap std"] = Target(number.std, resolution(row, rows, "std"))
     return found
+
+
+def measure(experiment: Exp5InitSearch, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The tables of the source of a cell."""
+    return tables(str(cell.params["source"]), experiment.seeding, experiment.kept, ctx)
 
 
 def tables(source: str, seedings: Sequence[str], kept: int, ctx: Context) -> dict[str, Table]:

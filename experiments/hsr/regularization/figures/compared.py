@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
     from runner.stats import Statistic
 
 HATCHES = {"gd": None, "trace": "///", "asam": "...", "asam_wide": "ooo", "hsr": "xxx"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from experiments.hsr.regularization import HsrRegularization
+    from experiments.hsr.regularization.settings import HsrRegularization
 
 BOUND = r"bound $\lambda_{\mathrm{sup}}$"
 

@@ -12,6 +12,7 @@ from experiments.dag.protocol.estimates import (
 )
 from experiments.dag.protocol.summary import first
 from experiments.printed import statements
+from runner.contract import analyse
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.report.departures import not_comparable
@@ -62,7 +63,7 @@ def deep(**changes):
 
 
 def test_every_printed_statement_has_one_row(paper):
-    assert [c.name for c in paper.analyse(deep()).claims()] == list(statements("exp1_deep"))
+    assert [c.name for c in analyse(paper, deep()).claims()] == list(statements("exp1_deep"))
 
 
 def test_claims(paper):
@@ -103,7 +104,7 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
     assert verdicts(paper, seen, "D below 1")["L=32 final"] == "confirmed"
     assert verdict(paper, seen, "D below 1") == "no power"
-    (claim,) = [c for c in paper.analyse(seen).claims() if c.name == "D below 1"]
+    (claim,) = [c for c in analyse(paper, seen).claims() if c.name == "D below 1"]
     assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
 
 
@@ -121,7 +122,7 @@ def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_m
     assert verdict(paper, tables, "self-curvature near the output") == expected
     marks = verdicts(paper, tables, "self-curvature near the output")
     assert marks == {"last third": expected, "largest against the middle": rise}
-    assert any("9.01 at block0" in note for note in paper.analyse(tables).notes())
+    assert any("9.01 at block0" in note for note in analyse(paper, tables).notes())
     assert verdict(paper, deep(), "self-curvature near the output") == "empty"
 
 
@@ -143,7 +144,7 @@ def test_the_u_is_judged_at_its_four_points(paper):
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_deep"))
-    scores = scorecard(paper.analyse(deep()).measured(), reference)
+    scores = scorecard(analyse(paper, deep()).measured(), reference)
     assert len(scores) == 32 and "not measured" not in set(scores["verdict"])
 
 
@@ -152,7 +153,7 @@ def test_end_to_end_without_a_store():
     assert "probes=5 instead of 100" in not_comparable(experiment, preview("exp1_deep"))
     tables = measured(experiment)
     assert len(tables["estimates"]) == 2 * 2 * 3 * 3
-    for figure in experiment.analyse(tables).figures().values():
+    for figure in analyse(experiment, tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.analyse(tables).notes() and isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
-    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}
+    assert analyse(experiment, tables).notes() and isinstance(analyse(experiment, tables).measured(), pd.DataFrame)
+    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"no power", "empty"}

@@ -7,7 +7,7 @@ from experiments.dag.exp1.notes import norms_note
 from experiments.dag.protocol.companions import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from experiments.printed import statements
-from runner.contract.schema import SettingError
+from runner.contract import SettingError, analyse
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.report.departures import not_comparable
@@ -59,7 +59,7 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
     steep = decay(residual_rate=0.039)["distances"]
     d = tables["distances"]
     mixed = {**tables, "distances": pd.concat([d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]])}
-    (claim,) = (c for c in paper.analyse(mixed).claims() if c.name == "residual slope")
+    (claim,) = (c for c in analyse(paper, mixed).claims() if c.name == "residual slope")
     assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
     assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
     rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
@@ -114,7 +114,7 @@ def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
 
 
 def test_one_seed_decides_nothing(paper):
-    found = paper.analyse(decay(seeds=(42,))).claims()
+    found = analyse(paper, decay(seeds=(42,))).claims()
     assert {c.verdict for c in found} == {"no power"}
     assert all(c.seeds_needed == 3 for c in found if c.verdict == "no power")
 
@@ -122,8 +122,8 @@ def test_one_seed_decides_nothing(paper):
 @pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
 def test_every_printed_statement_has_one_row(name):
     experiment = build_job([f"experiment={name}"]).experiment
-    tables = decay(depths=(8, 12, 16), plain=experiment.analyse(decay()).plain)
-    assert [c.name for c in experiment.analyse(tables).claims()] == list(statements(name))
+    tables = decay(depths=(8, 12, 16), plain=analyse(experiment, decay()).plain)
+    assert [c.name for c in analyse(experiment, tables).claims()] == list(statements(name))
 
 
 def test_statements_on_depths_that_are_not_there_are_empty(paper):
@@ -156,14 +156,14 @@ def test_what_training_and_averaging_do(paper):
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_resonance"))
-    scores = scorecard(paper.analyse(decay()).measured(), reference)
+    scores = scorecard(analyse(paper, decay()).measured(), reference)
     assert "not measured" not in set(scores["verdict"]) and len(scores) == 42
     row = scores[(scores["metric"] == "rho_max") & (scores["depth"] == "8") & (scores["arch"] == "plain")]
     assert row["verdict"].tolist() == ["reproduced", "reproduced", "reproduced"]  # 2.59, 2.50, 2.78
 
 
 def test_statistics_cover_every_distance(paper):
-    rows = paper.analyse(decay()).statistics()
+    rows = analyse(paper, decay()).statistics()
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
     paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
@@ -197,12 +197,12 @@ def test_end_to_end_without_a_store(name):
     experiment = quick(name, "experiment.depth=[3]", "metric.examples=4")
     tables = measured(experiment)
     assert len(tables["pairs"]) == 2 * 2 * 3 * 6
-    figures = experiment.analyse(tables).figures()
+    figures = analyse(experiment, tables).figures()
     for figure in figures.values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
-    assert {c.verdict for c in experiment.analyse(tables).claims()} <= {"no power", "empty"}
-    assert isinstance(experiment.analyse(tables).measured(), pd.DataFrame)
+    assert analyse(experiment, tables).statistics() and analyse(experiment, tables).notes()
+    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"no power", "empty"}
+    assert isinstance(analyse(experiment, tables).measured(), pd.DataFrame)
 
 
 def test_spectral_norm_claims():
@@ -221,7 +221,7 @@ def test_spectral_norm_claims():
     assert verdict(experiment, tables, "accuracy drops") == "confirmed"
     assert verdict(experiment, tables, "accuracy of residual networks") == "confirmed"  # 49.8
     reference = read_reference(reference_path("exp1b_spectral_norm"))
-    assert "not measured" not in set(scorecard(experiment.analyse(tables).measured(), reference)["verdict"])
+    assert "not measured" not in set(scorecard(analyse(experiment, tables).measured(), reference)["verdict"])
 
 
 def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> None:

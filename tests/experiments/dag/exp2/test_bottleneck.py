@@ -9,8 +9,7 @@ from experiments.dag.exp2.claims import printed_sensitivity
 from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
 from experiments.dag.protocol.training import train_images, untrained_images
 from experiments.printed import statements
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models import bottleneck_mlp
 from runner.report.collect import reference_path
@@ -85,7 +84,7 @@ def tables(
 
 
 def test_every_printed_statement_has_one_row(paper):
-    assert [c.name for c in paper.analyse(tables()).claims()] == list(statements("exp2_bottleneck"))
+    assert [c.name for c in analyse(paper, tables()).claims()] == list(statements("exp2_bottleneck"))
 
 
 def test_claims(paper):
@@ -123,7 +122,7 @@ def test_the_deeper_network_is_a_mark_of_what_the_text_says_of_six_blocks(paper)
 
 
 def test_reference_and_measured_values_meet(paper):
-    scores = scorecard(paper.analyse(tables()).measured(), read_reference(reference_path("exp2_bottleneck")))
+    scores = scorecard(analyse(paper, tables()).measured(), read_reference(reference_path("exp2_bottleneck")))
     assert len(scores) == 80 and "not measured" not in set(scores["verdict"])
 
 
@@ -163,10 +162,10 @@ def test_end_to_end_without_a_store():
     assert set(found["history"]["phase"]) == {"trained"}
     start = found["networks"].query("checkpoint == 'init'")
     assert len(start) == 4 and start["test_accuracy"].between(0, 1).all()
-    for figure in experiment.analyse(found).figures().values():
+    for figure in analyse(experiment, found).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.analyse(found).statistics() and experiment.analyse(found).notes()
-    assert len(experiment.analyse(found).claims()) > 4
+    assert analyse(experiment, found).statistics() and analyse(experiment, found).notes()
+    assert len(analyse(experiment, found).claims()) > 4
 
 
 def test_the_notes_say_where_the_printed_tables_hold_their_own_sentence():

@@ -4,6 +4,7 @@ import pytest
 from experiments.dag.exp3.claims import changes
 from experiments.dag.exp3.notes import by_equation_2
 from experiments.printed import statements
+from runner.contract import analyse
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
@@ -26,7 +27,7 @@ def by_name(claims):
 
 def test_claims(paper):
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
-    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY)).claims())
+    found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
     assert found["linear fit of the gap"].statistic == pytest.approx(0.908, abs=0.002)  # the paper's own values
     assert found["linear fit of the gap"].verdict == "confirmed"
     assert found["rank correlation"].verdict == "confirmed"
@@ -39,7 +40,7 @@ def test_claims(paper):
 
 def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)).claims())
+    found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)).claims())
     assert found["H^T of piecewise linear networks"].verdict == "refuted"
 
 
@@ -67,7 +68,7 @@ def draws(shift, seeds=SEEDS):
 
 def test_every_printed_statement_has_one_row(paper):
     tables = {**gaps({k: 0.1 + v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY), "stochastic": draws(0.002)}
-    found = by_name(paper.analyse(tables).claims())
+    found = by_name(analyse(paper, tables).claims())
     assert sorted(found) == sorted(statements("exp3_gn_gap"))
     assert found["gap of piecewise linear networks"].verdict == "confirmed"
 
@@ -75,17 +76,17 @@ def test_every_printed_statement_has_one_row(paper):
 def test_the_gap_goes_with_a_power_of_the_curvature(paper):
     for power, expected in ((1.0, "confirmed"), (0.5, "refuted")):
         values = {k: 0.5 * v**power for k, v in CURVATURE.items()}
-        found = by_name(paper.analyse(gaps(values, CURVATURE, ACCURACY)).claims())
+        found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
         assert found["scaling of H^T"].statistic == pytest.approx(power)
         assert found["scaling of H^T"].verdict == expected
 
 
 def test_a_gap_that_still_moves_has_not_stabilised(paper):
     tables = gaps({k: 0.5 * v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
-    assert by_name(paper.analyse(tables).claims())["gap stabilises"].verdict == "confirmed"
+    assert by_name(analyse(paper, tables).claims())["gap stabilises"].verdict == "confirmed"
     d = tables["distances"]
     moving = {**tables, "distances": d.assign(tensor=d["tensor"] * d["checkpoint"].map({"final": 1.5}).fillna(1))}
-    assert by_name(paper.analyse(moving).claims())["gap stabilises"].verdict == "refuted"
+    assert by_name(analyse(paper, moving).claims())["gap stabilises"].verdict == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_gap_that_still_moves_has_not_stabilised(paper):
 def test_ranking_with_layernorm_allows_ties_in_the_curvature(values, verdict):
     experiment = build_job(["experiment=exp3b_layernorm"]).experiment
     accuracy = dict.fromkeys(CURVATURE, 0.52)
-    found = by_name(experiment.analyse(gaps(values, CURVATURE, accuracy)).claims())
+    found = by_name(analyse(experiment, gaps(values, CURVATURE, accuracy)).claims())
     ranks = found["gap ranks as E[σ''²]"]
     assert (ranks.verdict, ranks.variants) == (verdict, f"{verdict}: init, mid, final")
     assert found["accuracy"].verdict == "confirmed"
@@ -112,14 +113,14 @@ def test_the_ranking_with_layernorm_is_decided_at_the_end():
     d = tables["distances"]
     before = (d["checkpoint"] == "init") & (d["activation"] == "softplus")
     found = by_name(
-        experiment.analyse({**tables, "distances": d.assign(tensor=d["tensor"].where(~before, 0))}).claims()
+        analyse(experiment, {**tables, "distances": d.assign(tensor=d["tensor"].where(~before, 0))}).claims()
     )["gap ranks as E[σ''²]"]
     assert (found.verdict, found.variants) == ("confirmed", "refuted: init; confirmed: mid, final")
 
 
 def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = paper.analyse(gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
+    found = analyse(paper, gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"no power", "empty"}
 
 
@@ -145,7 +146,7 @@ def test_reference_and_measured_values_meet(name):
         farther = tables["distances"].assign(distance=lambda t: t["distance"] + 3)
         tables["distances"] = pd.concat([tables["distances"], farther])
         tables["stochastic"] = draws(0.01)
-    scores = scorecard(experiment.analyse(tables).measured(), read_reference(reference_path(name)))
+    scores = scorecard(analyse(experiment, tables).measured(), read_reference(reference_path(name)))
     assert "not measured" not in set(scores["verdict"])
 
 
@@ -156,10 +157,10 @@ def test_end_to_end_without_a_store(name):
     assert ("stochastic" in tables) == (name == "exp3_gn_gap")
     relu = tables["pairs"][tables["pairs"]["activation"] == "relu"]
     assert (relu["frob_tensor"].max() == 0) == (name == "exp3_gn_gap")
-    for figure in experiment.analyse(tables).figures().values():
+    for figure in analyse(experiment, tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
-    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).measured() is not None
-    assert experiment.analyse(tables).notes()
+    assert analyse(experiment, tables).statistics() and analyse(experiment, tables).measured() is not None
+    assert analyse(experiment, tables).notes()
 
 
 def test_stochastic_gaps_surround_the_exact_one():

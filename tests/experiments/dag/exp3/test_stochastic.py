@@ -10,7 +10,7 @@ from experiments.dag.exp3.stochastic_claims import measured as measured_values
 from experiments.dag.exp3.stochastic_claims import of_means
 from experiments.dag.exp3.stochastic_measure import estimate, predicted_error
 from experiments.printed import statements
-from runner.contract.schema import SettingError
+from runner.contract import SettingError, analyse
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums
@@ -75,8 +75,8 @@ def paper():
 def test_every_printed_statement_has_one_row(paper):
     few = {"draws": table(0.1)[lambda t: t["seed"] == 42]}
     for tables in ({"draws": table(0.1)}, few):
-        assert [c.name for c in paper.analyse(tables).claims()] == list(statements("exp3_stochastic"))
-    assert {c.verdict for c in paper.analyse(few).claims()} <= {"no power", "empty"}
+        assert [c.name for c in analyse(paper, tables).claims()] == list(statements("exp3_stochastic"))
+    assert {c.verdict for c in analyse(paper, few).claims()} <= {"no power", "empty"}
 
 
 def test_claims_follow_the_error(paper):
@@ -111,7 +111,7 @@ def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
         for s in SEEDS
     ]
     tables = {"draws": table(0.1), "origin": pd.DataFrame(origin).assign(test_records="official")}
-    values = paper.analyse(tables).measured()
+    values = analyse(paper, tables).measured()
     assert values.groupby("metric")["paired"].agg(["min", "max"]).to_dict("index") == {
         "abs_rel_discrepancy_percent": {"min": False, "max": False},
         "gap_exact": {"min": True, "max": True},
@@ -139,7 +139,7 @@ def test_discrepancies_are_of_means_over_seeds():
 
 def test_reference_and_measured_values_meet(paper):
     scores = scorecard(
-        paper.analyse({"draws": table(0.1)}).measured(), read_reference(reference_path("exp3_stochastic"))
+        analyse(paper, {"draws": table(0.1)}).measured(), read_reference(reference_path("exp3_stochastic"))
     )
     assert len(scores) == 12 and "not measured" not in set(scores["verdict"])
 
@@ -153,12 +153,12 @@ def test_end_to_end_without_a_store():
     experiment = quick("exp3_stochastic", "experiment.depth=2", "metric.examples=4", "experiment.draws=3")
     tables = measured(experiment, seeds=(1, 2, 3))
     assert len(tables["draws"]) == 3 * 3 * 3 * 4 * 3
-    for figure in experiment.analyse(tables).figures().values():
+    for figure in analyse(experiment, tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
     assert (
-        experiment.analyse(tables).statistics()
-        and experiment.analyse(tables).notes()
-        and experiment.analyse(tables).claims()
+        analyse(experiment, tables).statistics()
+        and analyse(experiment, tables).notes()
+        and analyse(experiment, tables).claims()
     )
     assert tables["origin"]["initial"].tolist() == ["named"] * 9
 
@@ -167,7 +167,7 @@ def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper
     draws = table(800.0)
     small = (draws["draw"] == 3) & (draws["probes"] == 100)
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    (claim,) = [c for c in paper.analyse({"draws": draws}).claims() if c.name == "discrepancy at init"]
+    (claim,) = [c for c in analyse(paper, {"draws": draws}).claims() if c.name == "discrepancy at init"]
     n = draws["draw"].nunique()
     assert claim.verdict == "no power" and f"3 of {3 * n} draws keep it" in claim.detail
     assert f"1 of {n} tables" in claim.detail

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from experiments.dag.exp4 import across
-from experiments.dag.exp4.diamond import Exp4Diamond
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
+from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.scores import jackknife
 from experiments.paper_audit.stored import cells
 from experiments.printed import statements
-from runner.contract.experiment import Context, SettingError
+from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
 from runner.report.departures import not_comparable
@@ -35,7 +35,7 @@ def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
         for seed in SEEDS:
-            for name, columns in experiment.measure(cell, Context(seed=seed)).items():
+            for name, columns in measure(experiment, cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
 
@@ -94,22 +94,22 @@ def test_tables_and_report(experiment, tables):
     assert len(tables["merge"]) == 12 * len(SEEDS) * 3 * 3
     flat = tables["merge"][~((tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu"))]
     assert (flat["tensor"] == 0).all() and (tables["networks"]["rho"] > 0).all()
-    for figure in experiment.analyse(tables).figures().values():
+    for figure in analyse(experiment, tables).figures().values():
         assert figure().axes
-    values = experiment.analyse(tables).measured()
+    values = analyse(experiment, tables).measured()
     assert len(values) == 2 * 12 * len(SEEDS) * 3
-    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+    assert analyse(experiment, tables).statistics() and analyse(experiment, tables).notes()
     assert "dataset=surrogate instead of cifar10" in not_comparable(experiment, preview("exp4_diamond"))
 
 
 def test_every_printed_statement_has_one_row(experiment, tables):
-    found = [c.name for c in experiment.analyse(tables).claims()]
+    found = [c.name for c in analyse(experiment, tables).claims()]
     assert sorted(found) == sorted(statements("exp4_diamond"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
     def verdict(name, **changed):
-        (claim,) = [c for c in experiment.analyse({**tables, **changed}).claims() if c.name == name]
+        (claim,) = [c for c in analyse(experiment, {**tables, **changed}).claims() if c.name == name]
         return claim.verdict
 
     merge, distances = tables["merge"], tables["distances"]
@@ -119,7 +119,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H4.3 curved merge", merge=merge.assign(gap=1e-4)) == "refuted"
     assert verdict("H4.3 curved merge", merge=merge.assign(gap=1.3 + 0.01 * merge["seed"])) == "confirmed"
     falling = distances.assign(R=0.5 ** distances["distance"])
-    (steps,) = [c for c in experiment.analyse({**tables, "distances": falling}).claims() if c.name == "H4.1"]
+    (steps,) = [c for c in analyse(experiment, {**tables, "distances": falling}).claims() if c.name == "H4.1"]
     assert steps.verdict == "confirmed" and steps.statistic == 48
     assert verdict("H4.1 deviations", distances=falling) == "empty"
     assert verdict("H4.2a ratio", distances=falling) == "refuted"  # 0.25
@@ -169,10 +169,10 @@ def test_the_printed_ratios_are_not_found_on_it(stored):
 
 
 def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experiment, stored):
-    (found,) = [c for c in experiment.analyse(stored).claims() if c.name == "H4.2a decay"]
+    (found,) = [c for c in analyse(experiment, stored).claims() if c.name == "H4.2a decay"]
     assert found.verdict == "refuted" and "refuted: k=2 cat+silu, k=3 cat+silu" in found.variants
     other = {**stored, "origin": stored["origin"].assign(initial="named")}
-    (unknown,) = [c for c in experiment.analyse(other).claims() if c.name == "H4.2a decay"]
+    (unknown,) = [c for c in analyse(experiment, other).claims() if c.name == "H4.2a decay"]
     assert unknown.verdict == "no power"
 
 

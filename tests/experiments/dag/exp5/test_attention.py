@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp5.attention import PAIRS, Exp5Attention
 from experiments.dag.exp5.measure import block_row
+from experiments.dag.exp5.settings import PAIRS, Exp5Attention
 from experiments.dag.protocol.training import train_regression
 from experiments.printed import statements
-from runner.contract.experiment import Context, SettingError
+from runner.contract import Context, SettingError, analyse, measure
 from runner.data.attention import AttentionData
 from runner.data.loading import load
 from runner.report.departures import not_comparable
@@ -31,7 +31,7 @@ def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in (c for c in experiment.cells() if c.params["protocol"] in ("printed", "offset")):
         for seed in (0, 1, 2):
-            for name, columns in experiment.measure(cell, Context(seed=seed)).items():
+            for name, columns in measure(experiment, cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
 
@@ -75,22 +75,22 @@ def test_tables(experiment, tables):
     assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
-    for figure in experiment.analyse(tables).figures().values():
+    for figure in analyse(experiment, tables).figures().values():
         assert figure().axes
-    values = experiment.analyse(tables).measured()
+    values = analyse(experiment, tables).measured()
     assert set(values["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
     assert "training.epochs" in not_comparable(experiment, preview("exp5_attention"))
-    assert experiment.analyse(tables).statistics() and experiment.analyse(tables).notes()
+    assert analyse(experiment, tables).statistics() and analyse(experiment, tables).notes()
 
 
 def test_every_printed_statement_has_one_row(experiment, tables):
-    found = [c.name for c in experiment.analyse(tables).claims()]
+    found = [c.name for c in analyse(experiment, tables).claims()]
     assert sorted(found) == sorted(statements("exp5_attention"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
     def verdict(name, changed):
-        (claim,) = [c for c in experiment.analyse({**tables, "blocks": changed}).claims() if c.name == name]
+        (claim,) = [c for c in analyse(experiment, {**tables, "blocks": changed}).claims() if c.name == name]
         return claim.verdict
 
     blocks = tables["blocks"]
@@ -100,7 +100,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert verdict("H5.1", wide) == "confirmed"
     assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3)) == "refuted"
     assert verdict("separation", wide.assign(tensor=1e-9)) == "confirmed"
-    sizes = [c for c in experiment.analyse(tables).claims() if c.name.startswith("size of")]
+    sizes = [c for c in analyse(experiment, tables).claims() if c.name.startswith("size of")]
     assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
 
 

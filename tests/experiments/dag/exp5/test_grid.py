@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from experiments.dag.exp5.grid import score
-from experiments.dag.exp5.grid.experiment import NETWORKS, Exp5ProtocolGrid
 from experiments.dag.exp5.grid.norms import ATTENTION_PAIRS, RELU_PAIRS, AttentionNorms, relu_pairs
+from experiments.dag.exp5.grid.settings import NETWORKS, Exp5ProtocolGrid
 from experiments.dag.exp5.grid.stacked import OUTPUTS, stacked, train_all, trial_network
 from experiments.dag.protocol.training import build
-from runner.contract.experiment import Context
+from runner.contract import Context, analyse, measure
 from runner.curvature import split_blocks
 from runner.data.loading import load
 from runner.run.config import build_job
@@ -43,11 +43,11 @@ def test_other_steps_are_cells_of_one_target_each(setup):
         (1e-3, 60),
     }
     cell = next(c for c in setup.cells() if c.params.get("rate") == 3e-3 and c.params["network"] == "relu_mlp")
-    rows = setup.measure(cell, Context(seed=42))["relu_mlp"]
+    rows = measure(setup, cell, Context(seed=42))["relu_mlp"]
     assert [(r["noise"], r["spread"], r["offset"], r["checkpoint"]) for r in rows] == [
         (0.1, 1.0, 0.0, c) for c in ("init", "mid", "final")
     ]
-    plain = setup.measure(next(c for c in setup.cells() if c.params["network"] == "relu_mlp"), Context(seed=42))[
+    plain = measure(setup, next(c for c in setup.cells() if c.params["network"] == "relu_mlp"), Context(seed=42))[
         "relu_mlp"
     ]
     same = [r for r in plain if (r["spread"], r["offset"]) == (1.0, 0.0)]
@@ -121,7 +121,7 @@ def test_scores_count_what_lies_within_the_margin(setup):
             row |= {pair: value["full"] * (1.0 if pair == "block1-block2" else 0.1) for pair in RELU_PAIRS}
         rows[network].append(row)
     tables = {name: pd.DataFrame(found) for name, found in rows.items()}
-    analysis = setup.analyse(tables)
+    analysis = analyse(setup, tables)
     assert len(analysis.scored) == 2 * 3 * 6
     best, second = analysis.scored.iloc[0], analysis.scored.iloc[1]
     assert (best["attention_pair"], best["relu_pair"], best["offset"]) == ("q-k", "block1-block2", 0.0)
@@ -131,11 +131,11 @@ def test_scores_count_what_lies_within_the_margin(setup):
     for make in analysis.figures().values():
         assert make().axes
     moved = {name: pd.concat([t, t.assign(rate=3e-3, epochs=4, offset=0.7)]) for name, t in tables.items()}
-    analysis = setup.analyse({n: t.query("offset != 0.7 or noise == 0.1") for n, t in moved.items()})
+    analysis = analyse(setup, {n: t.query("offset != 0.7 or noise == 0.1") for n, t in moved.items()})
     assert len(analysis.scored) == 3 * 3 * 6
     assert set(analysis.scored.query("printed_steps")["rate"]) == {1e-3} and not analysis.scored["printed_steps"].all()
-    assert not any("moved one at a time" in line for line in setup.analyse(tables).notes())
+    assert not any("moved one at a time" in line for line in analyse(setup, tables).notes())
     assert any("moved one at a time" in line for line in analysis.notes())
     lacking = {**tables, "relu_mlp": tables["relu_mlp"].query("offset == 0 or seed == 42")}
-    assert set(setup.analyse(lacking).scored["offset"]) == {0.0}
-    assert setup.analyse({"attention": tables["attention"]}).notes() == []
+    assert set(analyse(setup, lacking).scored["offset"]) == {0.0}
+    assert analyse(setup, {"attention": tables["attention"]}).notes() == []

@@ -11,8 +11,7 @@ from experiments.dag.exp6.measure import by_distance, engine_rows, published_row
 from experiments.dag.exp6.networks import calibrated, file_name, load_weights, own_name
 from experiments.dag.protocol.published import published_network
 from experiments.printed import statements
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError, analyse, measure
 from runner.data.images import DataError, Split
 from runner.models import Network, Stage, resnet18
 from runner.models.resnet import ConvBlock, PoolHead
@@ -178,7 +177,7 @@ def paper():
 
 def test_every_printed_statement_has_one_row(paper):
     for found in (tables(), {"networks": pd.DataFrame()}):
-        assert sorted(c.name for c in paper.analyse(found).claims()) == sorted(statements("exp6_resnet18"))
+        assert sorted(c.name for c in analyse(paper, found).claims()) == sorted(statements("exp6_resnet18"))
 
 
 def test_claims(paper):
@@ -236,7 +235,7 @@ def test_negligible_blocks_are_those_below_the_threshold(paper):
 
 
 def test_reference_and_measured_values_meet(paper):
-    scores = scorecard(paper.analyse(tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
+    scores = scorecard(analyse(paper, tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
     assert len(scores) == 168 and "not measured" not in set(scores["verdict"])
 
 
@@ -264,13 +263,13 @@ def test_end_to_end_without_a_store():
     experiment = build_job(["experiment=exp6_resnet18", "profile=quick", *small]).experiment
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in experiment.cells():
-        for name, table in experiment.measure(cell, Context(seed=42)).items():
+        for name, table in measure(experiment, cell, Context(seed=42)).items():
             parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
     found = {name: pd.concat(p, ignore_index=True) for name, p in parts.items()}
     assert set(found["distances"]["statistics"]) == {"running", "calibrated"}
     assert found["origin"]["initial"].tolist() == ["published"] * 2
     assert set(found["networks"]["parameters"]) == {11_181_642}
-    analysis = experiment.analyse(found)
+    analysis = analyse(experiment, found)
     for figure in analysis.figures().values():
         assert figure().axes
     assert analysis.notes() and analysis.claims() and len(analysis.measured())

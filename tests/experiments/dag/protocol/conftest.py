@@ -5,7 +5,7 @@ import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, train_images
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.data.surrogate import SurrogateData
 from runner.metrics.inter_layer import InterLayerMetric
 from runner.models.kinds.chain import MlpModel

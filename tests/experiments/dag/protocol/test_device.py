@@ -7,7 +7,7 @@ from experiments.dag.protocol.estimates import frobenius_estimates, spectral_est
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained, build
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.data.loading import load_images
 from runner.models import diamond, resnet18
 from runner.models.kinds.chain import MlpModel

@@ -7,8 +7,7 @@ import torch
 
 from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.training import build_with_stream, train_images, training_key
-from runner.contract.experiment import Context
-from runner.contract.schema import SettingError
+from runner.contract import Context, SettingError
 from runner.data.images import Split
 from runner.store.identity import settings as identity
 from runner.training.kinds.minibatch import MinibatchTraining

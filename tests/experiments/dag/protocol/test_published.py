@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.published import PUBLISHED_SEEDS, published_network, streams_of
 from experiments.dag.protocol.training import build, build_with_stream, train_images
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.models import diamond, mlp
 from runner.models.kinds.chain import MlpModel
 from runner.training.order import LoaderOrder

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.dag.protocol import crossed, further, rounding
 from experiments.dag.protocol.companions import FURTHER, ROUNDING, companions, order_of
+from runner.contract import analyse
 from runner.report.collect import reference_path
 from runner.report.compare import read_reference, scorecard
 from runner.run.config import build_job
@@ -37,7 +38,7 @@ def tables(**change):
 def test_rounding_is_the_interval_of_paired_rows(layernorm):
     from dataclasses import replace
 
-    analysis = layernorm.analyse(tables())
+    analysis = analyse(layernorm, tables())
     perturbed = tables(relu=0.3 * 1.01)
     perturbed = {k: t[t["seed"] < 45] for k, t in perturbed.items()}  # three of five repeated
     found = replace(analysis, beside={ROUNDING: perturbed}).measured()
@@ -64,7 +65,7 @@ def test_statistics_notes_and_figures_of_all_three(layernorm):
     for seed in (42, 43, 44):
         other = {k: t[t["seed"].isin([42, 43, 44]) & (t["seed"] != seed)] for k, t in tables(relu=0.31).items()}
         beside[order_of(seed)] = other
-    analysis = replace(layernorm.analyse(own), beside=beside)
+    analysis = replace(analyse(layernorm, own), beside=beside)
     found = analysis.spread_statistics()
     assert {s.kind for s in found} == {"rounding", "variance", "typical"}
     assert {s.n_a for s in found if s.kind == "typical"} == {10}
@@ -75,7 +76,7 @@ def test_statistics_notes_and_figures_of_all_three(layernorm):
     }
     for draw in analysis.spread_figures().values():
         draw()
-    assert layernorm.analyse(own).spread_statistics() == [] and layernorm.analyse(own).spread_notes() == []
+    assert analyse(layernorm, own).spread_statistics() == [] and analyse(layernorm, own).spread_notes() == []
 
 
 def further_tables():

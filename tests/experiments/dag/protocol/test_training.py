@@ -5,7 +5,7 @@ import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, build, train_images, training_key
-from runner.contract.experiment import Context
+from runner.contract import Context
 from runner.data.cifar import CifarData
 from runner.data.loading import load_images
 from runner.data.surrogate import SurrogateData

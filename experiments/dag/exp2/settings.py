@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
-from runner.contract.experiment import (
-    Analysis,
-    Cell,
-    Context,
-    SettingError,
-    Table,
-    Tables,
-    free,
-    grid,
-    one_of,
-    positive,
-)
+from runner import contract as c
 from runner.models.kinds.chain import MlpModel
 from runner.models.kinds.initial import initial_setting
 
@@ -37,31 +26,26 @@ class Exp2Bottleneck(InterLayer):
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
     claimed: ClassVar[str] = "exp2_bottleneck"
+    measure = "experiments.dag.exp2.measure:measure"
+    analysis = "experiments.dag.exp2.report:BottleneckAnalysis"
 
-    depth: list[int] = grid()
-    d_u: list[int] = grid()
-    phase: list[str] = grid()
-    activation: str = "relu"
-    probes: int = 100
-    rank_examples: int = free(8)
+    depth: list[int] = c.grid(at_least=3)
+    d_u: list[int] = c.grid(above=0)
+    phase: list[str] = c.grid(choices=PHASES)
+    activation: str = c.setting("relu", choices=ACTIVATIONS)
+    probes: int = c.setting(100, above=0)
+    rank_examples: int = c.free(8, above=0)
     model: MlpModel
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("experiment.d_u", self.d_u)
-        positive("experiment.probes", self.probes)
-        positive("experiment.rank_examples", self.rank_examples)
-        one_of("experiment.phase", self.phase, PHASES)
-        one_of("experiment.activation", self.activation, ACTIVATIONS)
-        if min(self.depth) < 3:
-            raise SettingError(f"experiment.depth: expected at least 3, blocks on both sides, found {min(self.depth)}")
         if self.rank_examples > self.metric.examples:
-            raise SettingError(
+            raise c.SettingError(
                 f"experiment.rank_examples: expected at most metric.examples={self.metric.examples}, "
                 f"found {self.rank_examples}"
             )
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[c.Cell]:
         """Combinations whose narrow layer is not wider than the others; an epoch at width 512 costs about 10 s."""
         cells = []
         for params in self.combinations():
@@ -70,25 +54,10 @@ class Exp2Bottleneck(InterLayer):
                 metrics = (self.metric.subsamples + 2) * (0.5 + size)
                 training = self.training.epochs * (2 + 1.6 * size) * self.dataset.train / 50000
                 seconds = metrics if params["phase"] == "init" else training + 2 * metrics
-                cells.append(Cell(params, seconds=round(5 + seconds, 1), memory_gib=2.6))
+                cells.append(c.Cell(params, seconds=round(5 + seconds, 1), memory_gib=2.6))
         return cells
 
-    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
         ends = {"outputs": self.dataset.classes, "activation": self.activation}
         return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
-
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.dag.exp2.measure import measure
-        from experiments.dag.protocol.training import train_images, untrained_images
-
-        start = cell.params["phase"] == "init"
-        settings = self.network_settings(cell)
-        trained = (untrained_images if start else train_images)(settings, self.dataset, self.training, ctx)
-        checkpoints = ("init",) if start else ("mid", "final")
-        return measure(trained, self.metric, self.probes, self.rank_examples, ctx, checkpoints)
-
-    def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp2.report import BottleneckAnalysis
-
-        return BottleneckAnalysis(self, tables)

@@ -5,25 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.contract.experiment import (
-    Analysis,
-    Cell,
-    Context,
-    Experiment,
-    SettingError,
-    Table,
-    Tables,
-    free,
-    grid,
-    one_of,
-    positive,
-)
+from runner import contract as c
 
 SOURCES = ("torch", "torch float64", "numpy legacy", "numpy", "numpy float32", "torch on a GPU", "torch on a T4")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp5InitSearch(Experiment):
+class Exp5InitSearch(c.Experiment):
     """Settings, each explained in conf/experiment/exp5_init_search.yaml.
 
     Nothing is random: a variant uses the paper's five seeds itself, so one run (any seed) is all of it.
@@ -34,30 +22,20 @@ class Exp5InitSearch(Experiment):
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table 7 and the losses of Section 5.5, init"
     uncertified: ClassVar[str] = "closed forms, held against the engine's blocks in the tests"
+    measure = "experiments.dag.exp5.search.search:measure"
+    analysis = "experiments.dag.exp5.search.report:SearchAnalysis"
 
-    source: list[str] = grid()
+    source: list[str] = c.grid(choices=SOURCES)
     seeding: list[str]
-    kept: int = free(20)
+    kept: int = c.free(20, above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("experiment.source", self.source, SOURCES)
         for text in self.seeding:
             word, _, number = text.partition(" ")
             if word not in ("plus", "times", "fixed") or not number.isdigit():
-                raise SettingError(f"experiment.seeding: expected 'plus 1', 'times 10' or 'fixed 42', found {text!r}")
-        positive("experiment.kept", self.kept)
+                raise c.SettingError(f"experiment.seeding: expected 'plus 1', 'times 10' or 'fixed 42', found {text!r}")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[c.Cell]:
         share = len(self.seeding) / 28 if self.seeding else 1.0
-        return [Cell(params, seconds=round(60 * share, 1), memory_gib=0.5) for params in self.combinations()]
-
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.dag.exp5.search.search import tables
-
-        return tables(str(cell.params["source"]), self.seeding, self.kept, ctx)
-
-    def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp5.search.report import SearchAnalysis
-
-        return SearchAnalysis(self, tables)
+        return [c.Cell(params, seconds=round(60 * share, 1), memory_gib=0.5) for params in self.combinations()]

@@ -8,19 +8,7 @@ from typing import Any, ClassVar
 
 from experiments.dag.protocol.companions import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
-from runner.contract.experiment import (
-    Analysis,
-    Cell,
-    Companion,
-    Context,
-    SettingError,
-    Table,
-    Tables,
-    free,
-    grid,
-    one_of,
-    since,
-)
+from runner import contract as c
 from runner.data.attention import AttentionData
 from runner.metrics.inter_layer import InterLayerMetric
 from runner.models.kinds.attention import AttentionModel
@@ -40,29 +28,28 @@ class Exp5Attention(Judged):
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table 7; seven protocols"
     claimed: ClassVar[str] = "exp5_attention"
+    measure = "experiments.dag.exp5.measure:measure"
+    analysis = "experiments.dag.exp5.report:AttentionAnalysis"
 
-    protocol: list[str] = grid()
-    network: list[str] = grid()
-    mlp_depth: int
-    resampled: list[str] = free()
+    protocol: list[str] = c.grid()
+    network: list[str] = c.grid(choices=NETWORKS)
+    mlp_depth: int = c.setting(at_least=2)
+    resampled: list[str] = c.free()
     protocols: dict[str, Any]
     dataset: AttentionData
-    model: AttentionModel = since(AttentionModel())
+    model: AttentionModel = c.since(AttentionModel())
     metric: InterLayerMetric
     training: MinibatchTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("experiment.network", self.network, NETWORKS)
-        one_of("experiment.protocol", self.protocol, self.protocols)
-        one_of("experiment.resampled", self.resampled, self.protocols)
-        if self.mlp_depth < 2:
-            raise SettingError(f"experiment.mlp_depth: expected at least the 2 measured blocks, found {self.mlp_depth}")
+        c.one_of("experiment.protocol", self.protocol, self.protocols)
+        c.one_of("experiment.resampled", self.resampled, self.protocols)
         if self.model.width != self.dataset.width:
-            raise SettingError(f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}")
+            raise c.SettingError(f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}")
         if self.metric.examples > self.dataset.validation:
             found = f"{self.dataset.validation} validation samples, found {self.metric.examples}"
-            raise SettingError(f"metric.examples: expected at most the {found}")
+            raise c.SettingError(f"metric.examples: expected at most the {found}")
         for name in self.protocol:
             self.under(name)
 
@@ -72,22 +59,23 @@ class Exp5Attention(Judged):
         for key, value in dict(self.protocols[protocol]).items():
             group, _, name = key.partition(".")
             known = [f"{g}.{f.name}" for g, settings in groups.items() for f in fields(settings)]
-            one_of(f"experiment.protocols.{protocol}", key, known)
+            c.one_of(f"experiment.protocols.{protocol}", key, known)
             kind = type(getattr(groups[group], name))
             if not (isinstance(value, kind) or (kind is float and isinstance(value, int))):
-                raise SettingError(
+                raise c.SettingError(
                     f"experiment.protocols.{protocol}: expected {kind.__name__} for {key}, found {value!r}"
                 )
             groups[group] = replace(groups[group], **{name: value})
+            c.check(groups[group], group)
         return groups["dataset"], groups["training"]
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[c.Cell]:
         steps = self.training.epochs * self.dataset.train / 2048
         cells = []
         for params in self.combinations():
             sets = 1 + (self.metric.subsamples if params["protocol"] in self.resampled else 0)
             block = (0.25 if params["network"] == "attention" else 0.03) * self.metric.examples / 64
-            cells.append(Cell(params, round(0.3 + 0.02 * steps + 3 * sets * block, 1)))
+            cells.append(c.Cell(params, round(0.3 + 0.02 * steps + 3 * sets * block, 1)))
         return cells
 
     def network_settings(self, network: str) -> dict[str, Any]:
@@ -97,21 +85,6 @@ class Exp5Attention(Judged):
         shape = {"width": self.dataset.width, "depth": self.mlp_depth, "activation": "relu"}
         return {"builder": "positionwise_mlp", **shape}
 
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.dag.exp5.measure import measure
-        from experiments.dag.protocol.training import train_regression
-
-        network, protocol = str(cell.params["network"]), str(cell.params["protocol"])
-        dataset, training = self.under(protocol)
-        trained = train_regression(self.network_settings(network), dataset, training, ctx)
-        metric = self.metric if protocol in self.resampled else replace(self.metric, subsamples=0)
-        return measure(trained, PAIRS[network], metric, ctx)
-
-    def companions(self) -> Mapping[str, Companion]:
+    def companions(self) -> Mapping[str, c.Companion]:
         """Further seeds: inputs, networks and orders are of named streams at every seed, these no part of the score."""
-        return {FURTHER: Companion(self, FURTHER_SEEDS)}
-
-    def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp5.report import AttentionAnalysis
-
-        return AttentionAnalysis(self, tables)
+        return {FURTHER: c.Companion(self, FURTHER_SEEDS)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
-from runner.contract.experiment import Analysis, Cell, Context, Table, Tables, free, grid, one_of, positive
+from runner import contract as c
 from runner.models.kinds.initial import INITIAL, initial_setting
 
 ARCHITECTURES = ("resnet18", "plain_resnet18")
@@ -26,27 +26,20 @@ class Exp6ResNet18(InterLayer):
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"
     claimed: ClassVar[str] = "exp6_resnet18"
+    measure = "experiments.dag.exp6.measure:measure"
+    analysis = "experiments.dag.exp6.report:ResNetAnalysis"
 
-    activation: list[str] = grid()
-    arch: list[str] = grid()
-    checkpoint: list[str] = grid()
-    initial: str = free("published")
-    probes: int = 30
-    power_steps: int = 20
-    relative_error: float = free(0.02)
-    calibration: int = free(512)
-    folder: str = free("")
+    activation: list[str] = c.grid(choices=ACTIVATIONS)
+    arch: list[str] = c.grid(choices=ARCHITECTURES)
+    checkpoint: list[str] = c.grid(choices=CHECKPOINTS)
+    initial: str = c.free("published", choices=INITIAL)
+    probes: int = c.setting(30, above=0)
+    power_steps: int = c.setting(20, above=0)
+    relative_error: float = c.free(0.02, above=0)
+    calibration: int = c.free(512, above=0)
+    folder: str = c.free("")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("experiment.activation", self.activation, ACTIVATIONS)
-        one_of("experiment.arch", self.arch, ARCHITECTURES)
-        one_of("experiment.checkpoint", self.checkpoint, CHECKPOINTS)
-        one_of("experiment.initial", self.initial, INITIAL)
-        for name in ("probes", "power_steps", "relative_error", "calibration"):
-            positive(f"experiment.{name}", getattr(self, name))
-
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[c.Cell]:
         """An epoch of 50,000 images takes about 110 s of a core; the second cell of a training finds it done."""
         cells, trained = [], set()
         for params in self.combinations():
@@ -56,10 +49,10 @@ class Exp6ResNet18(InterLayer):
             if params["checkpoint"] != "init" and not self.folder and network not in trained:
                 trained.add(network)
                 seconds += 110.0 * self.training.epochs * self.dataset.train / 50000
-            cells.append(Cell(params, seconds=round(seconds, 1), memory_gib=2.5))
+            cells.append(c.Cell(params, seconds=round(seconds, 1), memory_gib=2.5))
         return cells
 
-    def network_settings(self, cell: Cell) -> Mapping[str, Any]:
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         return {
             **initial_setting(self.initial),
             "builder": "resnet18",
@@ -67,14 +60,3 @@ class Exp6ResNet18(InterLayer):
             "activation": str(cell.params["activation"]),
             "skip": cell.params["arch"] == "resnet18",
         }
-
-    def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
-        from experiments.dag.exp6.measure import measure
-        from experiments.dag.exp6.networks import network_at
-
-        return measure(network_at(self, cell, ctx), self, ctx)
-
-    def analyse(self, tables: Tables) -> Analysis:
-        from experiments.dag.exp6.report import ResNetAnalysis
-
-        return ResNetAnalysis(self, tables)

@@ -1,0 +1,89 @@
+"""DAG, Exp. 1: decay of resonance R(d) and coupling C(d) with the distance between layers; at depth; 1b."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS, companions
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
+from runner import contract as c
+from runner.models.kinds.chain import ARCHITECTURES, BlockChain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp1Resonance(InterLayer):
+    """Settings, each explained in conf/experiment/exp1_resonance.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
+    claimed: ClassVar[str] = "exp1_resonance"
+    analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
+
+    depth: list[int] = c.grid(above=0)
+    arch: list[str] = c.grid(choices=ARCHITECTURES)
+    activation: str = c.setting("relu", choices=ACTIVATIONS)
+    model: BlockChain
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not set(self.arch) & set(self.model.archs):
+            c.one_of(f"experiment.arch of model={self.model.kind}", self.arch, self.model.archs)
+
+    def cells(self) -> list[c.Cell]:
+        """Depths and blocks of the grid, of those blocks that the model can have."""
+        wanted = [params for params in self.combinations() if params["arch"] in self.model.archs]
+        return [self.priced(c.Cell(params), int(params["depth"])) for params in wanted]
+
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
+        depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
+        return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)
+
+    def companions(self) -> Mapping[str, c.Companion]:
+        return companions(self, self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp1bSpectralNorm(Exp1Resonance):
+    """Every block Jacobian contracts. Settings, each explained in conf/experiment/exp1b_spectral_norm.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Resonance under spectral normalisation"
+    reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
+    claimed: ClassVar[str] = "exp1b_spectral_norm"
+    analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
+
+    def companions(self) -> Mapping[str, c.Companion]:
+        """Those of Exp. 1, and plain networks of 32 blocks on the paper's images alone (metric.subsamples=0)."""
+        found = super().companions()
+        if not found or not self.metric.subsamples:
+            return found
+        deeper = replace(self, depth=[32], arch=["plain_sn"], metric=replace(self.metric, subsamples=0))
+        return {**found, DEEPER: c.Companion(deeper, PUBLISHED_SEEDS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp1Deep(Exp1Resonance):
+    """Depths 16 and 32 (Appendix N.2). Settings, each explained in conf/experiment/exp1_deep.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
+    reproduces: ClassVar[str] = "Table N.3"
+    claimed: ClassVar[str] = "exp1_deep"
+    measure = "experiments.dag.exp1.deep_measure:measure"
+    analysis = "experiments.dag.exp1.report:DeepAnalysis"
+
+    probes: int = c.setting(100, above=0)
+
+    def cells(self) -> list[c.Cell]:
+        """Twice the epochs' cost of Exp. 1 for twice the width, and 9 ms a pair and set of 64 images."""
+        cells = []
+        for params in self.combinations():
+            blocks = int(params["depth"])
+            pairs = blocks * (blocks + 1) / 2 * 3 * (self.metric.subsamples + 1)
+            training = self.training.epochs * (1.2 + 0.06 * blocks) * self.dataset.train / 50000
+            cells.append(c.Cell(params, seconds=round(5 + training + 0.009 * pairs, 1), memory_gib=1.6))
+        return cells

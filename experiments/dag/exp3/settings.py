@@ -1,0 +1,81 @@
+"""DAG, Exp. 3: what Gauss–Newton leaves out of the inter-layer blocks, by activation, without LayerNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from experiments.dag.protocol.companions import companions
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
+from runner import contract as c
+from runner.models.kinds.chain import BlockChain, MlpModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp3GnGap(InterLayer):
+    """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Gauss–Newton gap by activation, without LayerNorm"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Fig. 5; Tables 5, N.5, N.6"
+    claimed: ClassVar[str] = "exp3_gn_gap"
+    measure = "experiments.dag.exp3.measure:measure"
+    analysis = "experiments.dag.exp3.report:GapAnalysis"
+
+    activation: list[str] = c.grid(choices=ACTIVATIONS)
+    depth: int = c.setting(6, above=0)
+    probes: list[int] = c.setting(above=0)
+    probe_draws: int = c.free(10, at_least=0)
+    model: BlockChain
+
+    def cells(self) -> list[c.Cell]:
+        estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
+        return [self.priced(c.Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
+
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
+        activation, arch = str(cell.params["activation"]), self.model.archs[0]
+        return mlp_settings(self.model, self.dataset, depth=self.depth, arch=arch, activation=activation)
+
+    def companions(self) -> Mapping[str, c.Companion]:
+        return companions(self, self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp3bLayerNorm(Exp3GnGap):
+    """Standard training, with LayerNorm. Settings, each explained in conf/experiment/exp3b_layernorm.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
+    reproduces: ClassVar[str] = "Table 4"
+    claimed: ClassVar[str] = "exp3b_layernorm"
+    analysis = "experiments.dag.exp3.report:LayerNormAnalysis"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp3Stochastic(InterLayer):
+    """Stochastic against exact gap (Appendix N.6). Settings, each explained in conf/experiment/exp3_stochastic.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Stochastic against exact Gauss–Newton gap"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Table N.6"
+    claimed: ClassVar[str] = "exp3_stochastic"
+    measure = "experiments.dag.exp3.stochastic_measure:measure"
+    analysis = "experiments.dag.exp3.stochastic_report:StochasticGapAnalysis"
+
+    activation: list[str] = c.grid(choices=ACTIVATIONS)
+    depth: int = c.setting(6, above=0)
+    probes: list[int] = c.setting(at_least=2, filled=True)
+    draws: int = c.free(20, above=0)
+    model: MlpModel
+
+    def cells(self) -> list[c.Cell]:
+        return [
+            replace(self.priced(c.Cell(params), self.depth, fixed=5), memory_gib=0.9) for params in self.combinations()
+        ]
+
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
+        activation = str(cell.params["activation"])
+        return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)

@@ -1,0 +1,40 @@
+"""DAG, Exp. 4: the tensor term at the merge of two branches, by merge and activation, and blocks across branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from runner import contract as c
+from runner.models.kinds.diamond import DiamondModel
+
+MERGES = ("sum", "cat")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp4Diamond(InterLayer):
+    """Settings, each explained in conf/experiment/exp4_diamond.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Tensor term at the merge of two branches"
+    paper: ClassVar[str] = "DAG"
+    reproduces: ClassVar[str] = "Figs. 6, N.2; Tables 6, N.4"
+    claimed: ClassVar[str] = "exp4_diamond"
+    architecture: ClassVar[str] = "diamond"
+    measure = "experiments.dag.exp4.measure:measure"
+    analysis = "experiments.dag.exp4.report:DiamondAnalysis"
+
+    branch_depth: list[int] = c.grid(above=0)
+    merge: list[str] = c.grid(choices=MERGES)
+    activation: list[str] = c.grid(choices=ACTIVATIONS)
+    model: DiamondModel
+
+    def cells(self) -> list[c.Cell]:
+        return [self.priced(c.Cell(params), 2 * int(params["branch_depth"])) for params in self.combinations()]
+
+    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
+        depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
+        shape: dict[str, Any] = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
+        return self.model.network(outputs=self.dataset.classes, **shape)

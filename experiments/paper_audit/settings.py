@@ -1,0 +1,46 @@
+"""The audit of every clause of the five papers that numbers can check; one package of checks for each paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.paper_audit.papers import costs, keys
+from runner import contract as c
+
+SHARPNESS, HELD_OUT, SLIPS, ZEROS = "sharpness", "held_out", "slips", "zeros"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperAudit(c.Experiment):
+    version: ClassVar[int] = 4
+    title: ClassVar[str] = "Audit of every checkable formula"
+    paper: ClassVar[str] = "all five"
+    uncertified: ClassVar[str] = "its rows are comparisons with automatic differentiation themselves"
+    reproduces: ClassVar[str] = "every numbered statement that numbers can check, clause by clause; docs/errata.md"
+    measure = "experiments.paper_audit.measure:measure"
+    analysis = "experiments.paper_audit.analysis:AuditAnalysis"
+
+    source: list[str] = c.grid(choices=(*keys(), SHARPNESS, HELD_OUT, SLIPS, ZEROS))
+    mutants: int = 50
+    held_out: int = c.since(45, above=0)
+    held_out_seed: int = c.since(20261122)
+    slips: int = c.since(45, above=0)
+    slips_seed: int = c.since(20261123)
+
+    def cells(self) -> Iterable[c.Cell]:
+        seconds = costs() | {
+            SHARPNESS: 1.5 * self.mutants,
+            HELD_OUT: 1.5 * self.held_out,
+            SLIPS: 1.5 * self.slips,
+            ZEROS: 10.0,
+        }
+        return [c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
+
+    @staticmethod
+    def audit(arguments: Sequence[str]) -> int:
+        """`hess-run audit PLACE`: one clause, printed and corrected, against its reference."""
+        from experiments.paper_audit.command import main
+
+        return main(arguments)

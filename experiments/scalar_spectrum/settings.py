@@ -1,0 +1,103 @@
+"""Scalar spectrum: every Hessian eigenvalue of one-hidden-layer scalar networks in closed form, at work.
+
+Five parts, each a kind of cell: the spectrum under scaling of the data (Fig. 1), by ReLU cell (Fig. 2), of the network
+with bias inside and outside Theorem 6, the outlier pairs through training (Fig. 3), and, beyond the paper, the edge of
+stability with the closed form as sharpness meter at widths that no eigensolver reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runner import contract as c
+from runner.metrics.closed_form import SpectrumMetric
+from runner.models.kinds.closed_form import ScalarModel
+
+PARTS = ("scaling", "cells", "bias", "pairs", "wedge_scale", "edge")
+NETWORKS = ("linear", "relu")
+STARTS = ("small", "large")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarSpectrum(c.Experiment):
+    """Settings, each explained in conf/experiment/scalar_spectrum.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
+    paper: ClassVar[str] = "scalar spectrum"
+    reproduces: ClassVar[str] = "Figs. 1-3; phases of training; Theorem 6; beyond: edge of stability up to 10^6 neurons"
+    measure = "experiments.scalar_spectrum.measure:measure"
+    analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
+
+    part: list[str] = c.grid(choices=PARTS)
+    network: list[str] = c.grid(choices=NETWORKS)
+    scaled_width: list[int] = c.grid(above=0)
+    rate: list[float] = c.grid(above=0)
+    left: list[float] = c.grid()
+    width: list[int] = c.grid(above=0)
+    start: list[str] = c.grid(choices=STARTS)
+    factor: list[float] = c.grid(above=0)
+    wide_factor: list[float] = c.grid(above=0)
+    wide: int = c.report_only(100_000, above=0)
+    samples: int = c.free(at_least=4)
+    scales: list[float] = c.free(above=0, filled=True)
+    positive_neurons: int = c.setting(above=0)
+    negative_neurons: int = c.setting(above=0)
+    copies: list[int] = c.free(above=0, filled=True)
+    bias_width: int = c.setting(at_least=3)
+    mix_points: int = c.free(at_least=2)
+    pair_width: int = c.free(above=0)
+    momentum: float = c.setting(at_least=0)
+    pair_steps: int = c.free(above=0)
+    dense_every: int = c.free(above=0)
+    wedge_noise: float = c.setting(at_least=0)
+    wedge_scales: list[float] = c.since([0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True, above=0, filled=True)
+    wedge_starts: int = c.since(2, free=True, above=0)
+    edge_steps: int = c.free(above=0)
+    edge_slope: float
+    edge_noise: float = c.setting(at_least=0)
+    small_scale: float = c.setting(above=0)
+    large_scale: float = c.setting(above=0)
+    diverged: float = c.setting(above=0)
+    share: float = c.report_only(0.8, above=0, at_most=1)
+    runs: int = c.report_only(3, above=0)
+    model: ScalarModel = c.since(ScalarModel())
+    metric: SpectrumMetric = c.since(SpectrumMetric())
+
+    def cells(self) -> list[c.Cell]:
+        """The cells of each part; a part knows only its own parameters."""
+        found = []
+        if "scaling" in self.part:
+            found += [c.Cell({"part": "scaling", "scaled_width": m}, 0.1) for m in self.scaled_width]
+        if "cells" in self.part:
+            found.append(c.Cell({"part": "cells"}, 0.1))
+        if "bias" in self.part:
+            found.append(c.Cell({"part": "bias"}, 0.5))
+        if "pairs" in self.part:
+            found += [
+                c.Cell({"part": "pairs", "network": network, "rate": rate, "left": left}, 2.5 * self.pair_steps / 600)
+                for network in self.network
+                for rate in self.rate
+                for left in self.left
+            ]
+        if "wedge_scale" in self.part:
+            runs = len(self.wedge_scales) * self.wedge_starts
+            found += [
+                c.Cell({"part": "wedge_scale", "network": network, "left": left}, 0.4 * runs)
+                for network in self.network
+                for left in self.left
+            ]
+        if "edge" in self.part:
+            found += [
+                c.Cell(
+                    {"part": "edge", "network": network, "width": m, "start": start, "factor": factor},
+                    self.edge_steps * (3e-4 + m * (1e-8 if network == "relu" else 4e-9)),
+                    0.3 + 1.5e-7 * m,
+                )
+                for network in self.network
+                for m in self.width
+                for start in self.start
+                for factor in (self.factor if m <= self.wide else self.wide_factor)
+            ]
+        return found
