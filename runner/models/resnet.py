@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from runner.models.activations import activation
+from runner.models.convolution import Convolution
 from runner.models.network import INPUT, Network, Stage, default_init
-
-
-def _convolution(inputs: int, outputs: int, size: int, stride: int) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
-
-
-class _PoolThroughChannels(torch.autograd.Function):
-    """Max-pooling of (B, C, H, W) in training, by the kernel that runs over channels: its values, indices and gradient
-    are those of the kernel over positions, of whose time forward and back take a third (ResNet-18, one thread)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, sizes: tuple[list[int], list[int], list[int]]) -> Tensor:
-        turned = x.contiguous(memory_format=torch.channels_last)
-        out, index = torch.ops.aten.max_pool2d_with_indices(turned, *sizes)
-        ctx.save_for_backward(x, index.contiguous())
-        ctx.sizes = sizes
-        return out.contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        x, index = ctx.saved_tensors
-        backward = torch.ops.aten.max_pool2d_with_indices_backward
-        return backward(grad.contiguous(), x, *ctx.sizes, [1, 1], False, index), None
-
-
-class TrainingMaxPool(nn.MaxPool2d):
-    """nn.MaxPool2d of a square kernel; in training mode on a processor by the faster kernel."""
-
-    def __init__(self, size: int, stride: int, padding: int) -> None:
-        super().__init__(size, stride, padding)
-        self._sizes = [size, size], [stride, stride], [padding, padding]
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and x.device.type == "cpu":
-            return _PoolThroughChannels.apply(x, self._sizes)
-        return super().forward(x)
 
 
 class Stem(nn.Module):
@@ -52,9 +15,9 @@ class Stem(nn.Module):
 
     def __init__(self, activation_name: str) -> None:
         super().__init__()
-        self.conv = _convolution(3, 64, 7, 2)
+        self.conv = Convolution(3, 64, 7, 2)
         self.norm = nn.BatchNorm2d(64)
-        self.pool = TrainingMaxPool(3, stride=2, padding=1)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
         self.act, _ = activation(activation_name)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,15 +32,15 @@ class ConvBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool = True) -> None:
         super().__init__()
-        self.conv1, self.norm1 = _convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = _convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)
+        self.conv1, self.norm1 = Convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = Convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module | None = None
         if skip:
             same = inputs == outputs and stride == 1
             self.shortcut = (
                 nn.Identity()
                 if same
-                else nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+                else nn.Sequential(Convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
             )
         self.act, _ = activation(activation_name)
 

@@ -155,7 +155,7 @@ def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) 
         run.training.status = f"diverged in epoch {run.epoch}"
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def evaluate(network: Network, split: Split, loss: str, batch: int = 500) -> tuple[float, float]:
     """Mean loss and accuracy (NaN for regression) in evaluation mode; the mode is put back."""
     was_training = network.training
@@ -179,15 +179,23 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
     Clipping and the optimiser then are a few kernels on one vector, not several per tensor.
     """
     parameters = list(network.parameters())
-    vector = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
+    vector = nn.Parameter(torch.cat([_in_order(p.detach()).reshape(-1) for p in parameters]))
     vector.grad = torch.zeros_like(vector)
     start = 0
     for p in parameters:
-        end = start + p.numel()
-        p.data = vector.data[start:end].view_as(p)
-        p.grad = vector.grad[start:end].view_as(p)
+        end, shape = start + p.numel(), _in_order(p).shape
+        p.data, p.grad = (_back(v[start:end].view(shape)) for v in (vector.data, vector.grad))
         start = end
     return vector
+
+
+def _in_order(p: Tensor) -> Tensor:
+    """Weights of a convolution on a processor with channels last, as its kernels want them; others as they are."""
+    return p.permute(0, 2, 3, 1) if p.dim() == 4 and p.device.type == "cpu" else p
+
+
+def _back(p: Tensor) -> Tensor:
+    return p.permute(0, 3, 1, 2) if p.dim() == 4 and p.device.type == "cpu" else p
 
 
 def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:

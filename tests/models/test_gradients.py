@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from torch import nn
 
 from runner.models import ACTIVATIONS, bottleneck_mlp, diamond, mlp
-from runner.models.resnet import TrainingMaxPool
 from runner.training.backprop import gradient_function, loss_value, written_out
 
 
@@ -63,27 +61,3 @@ def test_mean_squared_error_gradient():
     torch.testing.assert_close(gradient_function(network, "mse")(x, y), expected)
     for p, g in zip(network.parameters(), gradients, strict=True):
         torch.testing.assert_close(p.grad, g, rtol=1e-10, atol=1e-13)
-
-
-@pytest.mark.parametrize("values", ["relu", "ties", "smooth"])
-def test_pooling_in_training_has_the_bits_of_torchs_own(values):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 16, 15, generator=generator)
-    x = {"relu": x.relu(), "ties": x.round(), "smooth": x}[values]
-    found = []
-    for pool in (nn.MaxPool2d(3, 2, 1), TrainingMaxPool(3, 2, 1)):
-        leaf = x.clone().requires_grad_()
-        out = pool(leaf)
-        (grad,) = torch.autograd.grad(out, leaf, torch.arange(float(out.numel())).view_as(out))
-        found.append((out.detach(), grad))
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-def test_pooling_in_training_has_second_derivatives():
-    x = torch.randn(2, 2, 5, 4, dtype=torch.float64, requires_grad=True)
-    found = []
-    for pool in (nn.MaxPool2d(3, 2, 1), TrainingMaxPool(3, 2, 1)):
-        (grad,) = torch.autograd.grad(pool(x).pow(3).sum(), x, create_graph=True)
-        found.append(torch.autograd.grad(grad.pow(2).sum(), x)[0])
-    assert found[0].norm() > 0
-    assert torch.equal(*found)

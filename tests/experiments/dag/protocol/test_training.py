@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
-from experiments.dag.protocol.training import Trained, build, train_images, training_key
+from experiments.dag.protocol.training import Trained, build, train_images, training_arguments, training_key
 from runner.contract import Context
 from runner.data.cifar import CifarData
 from runner.data.loading import load_images
@@ -50,6 +50,13 @@ def test_a_key_opens_the_same_training_from_two_experiments():
 def test_the_key_holds_what_training_depends_on(change):
     base = {"settings": settings("residual"), "dataset": DATA, "fingerprint": "f", "training": TRAINING}
     assert training_key(**base) != training_key(**{**base, **change})
+
+
+def test_the_key_of_a_training_holds_nothing_of_the_experiment():
+    """A new version or new settings of the measuring would lose hours of training otherwise."""
+    key = training_key(settings("residual"), DATA, "f", TRAINING)
+    assert set(key) == {"network", "data", "training"}
+    assert set(key["training"]) == {"augment", *training_arguments(TRAINING)}
 
 
 def test_the_key_does_not_hold_where_the_pixels_come_from():
