@@ -30,7 +30,7 @@ def write(name: str, folder: Path, outcome: Outcome) -> list[str]:
     drawn = []
     for key, draw in figures(tables):
         try:
-            drawn += [p for p in save(draw(), folder / "figures" / key, {**stamp, "figure": key}) if p.suffix == ".png"]
+            drawn.append(save(draw(), folder / "figures" / key, {**stamp, "figure": key}))
         except (ValueError, TypeError, KeyError, RuntimeError) as error:  # tables and page must not be lost with it
             outcome.failed.append(f"figure {key}: {type(error).__name__}: {error}")
     files = [f"tables/{key}.csv" for key in tables] + [f"figures/{p.name}" for p in drawn]

@@ -1,5 +1,5 @@
 """Captions of figures, made from data: what is shown, on which axes, what can be read off, what the judge says, and
-from which tables, cells, seeds and commit. For those who do not see the figure the finding comes first.
+from which cells, seeds and commits. For those who do not see the figure the finding comes first.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ def caption(
     rows: Mapping[str, pd.DataFrame],
     manifest: Mapping[str, Any],
     *,
-    tables: Sequence[str] = (),
     bars: str = "",
 ) -> Caption:
     """The caption of a figure.
 
-    what: what it shows, in words. rows: `claims` and `scorecard` of the report. tables: those that it was drawn from.
-    bars: what bars and bands show, said where `what` does not.
+    what: what it shows, in words. rows: `claims` and `scorecard` of the report. bars: what bars and bands show, said
+    where `what` does not.
     """
     found = finding(place_of(name, what), rows)
     said = re.search(r"±|\b(std|band|bars?|quartiles?|interval|range)\b", what) is not None
@@ -52,9 +51,10 @@ def caption(
         what or name.replace("_", " "),
         drawing.axes,
         f"Bars and bands: {bars}" if bars and drawing.has_bars and not said else "",
+        drawing.note,
         drawing.reading,
         found,
-        _origin(manifest, tables),
+        _provenance(manifest),
     ]
     alt = _joined([found, drawing.reading, what or name.replace("_", " ")])
     return Caption(_joined(parts), alt if len(alt) <= LONGEST_ALT else f"{alt[: LONGEST_ALT - 1].rstrip()}…")
@@ -113,13 +113,12 @@ def _counts(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in Counter(str(r["verdict"]) for r in rows).most_common())
 
 
-def _origin(manifest: Mapping[str, Any], tables: Sequence[str]) -> str:
+def _provenance(manifest: Mapping[str, Any]) -> str:
     seeds, cells = manifest.get("seeds", []), manifest.get("cells", [])
     commits = commits_of(manifest) if cells else []
     parts = [f"Seeds {seeds_line(seeds)} (n = {len(seeds)})" if len(seeds) > 1 else f"Seed {seeds_line(seeds)}"]
     parts += [f"{len(cells)} cells of {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits[:3])}"]
     parts[-1] += f" and {len(commits) - 3} more" if len(commits) > 3 else ""
-    parts += [f"drawn from {', '.join(f'{name}.csv' for name in tables)}"] if tables else []
     return "; ".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,16 +11,10 @@ from typing import Any
 from runner.contract import Experiment
 from runner.contract.certificate import CERTIFICATE
 from runner.report.departures import not_comparable
-from runner.report.provenance import warnings_of
-from runner.report.sources import made_from, references, sources
-from runner.report.write import write_page, write_report
-from runner.store import tables
 from runner.store.identity import Identity, digest
 from runner.store.identity import settings as settings_of
 from runner.store.job import Job
-from runner.store.outputs import claim_outputs
-from runner.store.store import Stored, merge
-from runner.store.version import software
+from runner.store.store import Stored
 
 Protocol = Callable[[str, str], Experiment]
 """(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing changed."""
@@ -209,76 +202,3 @@ def reference_path(name: str) -> Path | None:
     """experiments/reference/<name>.csv, where there is one."""
     path = Path(__file__).resolve().parents[2] / "experiments" / "reference" / f"{name}.csv"
     return path if path.is_file() else None
-
-
-def report(
-    jobs: Sequence[Job],
-    protocol: Protocol,
-    *,
-    files: Sequence[Path] = (),
-    figure: str = "",
-    pdf: bool = False,
-    any_seed: bool = False,
-    say: Callable[[str], None] = lambda line: None,
-) -> tuple[Collection, list[str]]:
-    """Write the report of the settings that `jobs` share; returns what it covers, and lines for the console.
-
-    A report whose cells, settings, values and code are those it was made from is left as it is; only files of it that
-    are not there are written. files: further files that it depends on (the YAML file). figure: draw that one anew.
-    any_seed: as in `collect`.
-    """
-    job, collection = jobs[0], collect(jobs, protocol, any_seed)
-    todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
-    damage = [f"  {line}" for line in collection.damage]
-    if not collection.cells:
-        return collection, [f"{job.name}: no stored cells for these settings{todo}", *damage]
-    claim_outputs(job.outputs)
-    folder, reference = collection.scope.folder, reference_path(job.name)
-    missing = [str(cell) for cell in collection.missing]
-    record = manifest(collection)
-    cells = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
-    read = sorted({*files, *references(job.experiment, files), *filter(None, [reference])})
-    record["made_from"] = made_from(job.experiment, cells, record, read)
-    head = f"{job.name}: {len(collection.cells)} cells, report in {folder}"
-    if not figure and not pdf and _unchanged(folder, record):
-        _fill(folder, collection, warnings_of(record, missing))
-        return collection, [f"{head}, unchanged", *damage]
-    record |= {"software": software(), "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    summary = write_report(
-        *(folder, job.name, job.experiment, merge(collection.cells), record, missing, reference),
-        beside={name: merge(cells) for name, cells in collection.beside.items()},
-        sources=sources(job.experiment, collection.cells, collection.beside, record, read),
-        only_figure=figure,
-        pdf=pdf,
-        say=lambda line: say(f"{job.name}: {line}"),
-    )
-    lines = [head, *summary.lines(), *damage]
-    if missing:
-        lines.append(f"  missing: {len(missing)} cells{todo}")
-    return collection, lines
-
-
-def _unchanged(folder: Path, record: dict[str, Any]) -> bool:
-    """Whether the report in `folder` was made from the same things, and its figures are there."""
-    try:
-        earlier = tables.read_json(folder / "manifest.json")
-        artifacts = [str(item) for item in earlier.get("artifacts", [])]
-        same = earlier.get("made_from") == record["made_from"] and not earlier.get("report_failures")
-    except (OSError, ValueError, AttributeError, TypeError):
-        return False
-    return same and all((folder / item).is_file() for item in artifacts if not _table(item) and item != "index.html")
-
-
-def _table(item: str) -> bool:
-    """Whether a file of a report is a merged table, which the cells give at once."""
-    return item.endswith(".csv") and item not in ("stats.csv", "claims.csv", "scorecard.csv", "measured.csv")
-
-
-def _fill(folder: Path, collection: Collection, warnings: Sequence[str]) -> None:
-    """Write the merged tables and the page of an unchanged report, where they are not there (as in a fresh clone)."""
-    artifacts = tables.read_json(folder / "manifest.json")["artifacts"]
-    absent = {item.removesuffix(".csv") for item in artifacts if _table(item) and not (folder / item).is_file()}
-    for name, frame in merge(collection.cells, absent).items() if absent else ():
-        tables.write(frame, folder / f"{name}.csv")
-    if not (folder / "index.html").is_file():
-        write_page(folder, warnings)

@@ -22,11 +22,12 @@ SYMBOLS |= {"times": "×", "infty": "∞", "top": "ᵀ", "langle": "⟨", "rangl
 @dataclass(frozen=True)
 class Drawing:
     """axes: what stands against what, and the lines. reading: where the first lines begin and end, or the number of
-    points. has_bars: whether there are error bars or bands."""
+    points. has_bars: whether there are error bars or bands. note: what `figures.note` said."""
 
     axes: str = ""
     reading: str = ""
     has_bars: bool = False
+    note: str = ""
 
 
 def read(figure: Figure) -> Drawing:
@@ -37,7 +38,7 @@ def read(figure: Figure) -> Drawing:
     more = f" and {len(labels) - MOST_LINES} more" if len(labels) > MOST_LINES else ""
     legend = f"Legend: {'; '.join(labels[:MOST_LINES])}{more}" if len(labels) > 1 else ""
     axes = ". ".join(part for part in (_axes(panels), legend) if part)
-    return Drawing(axes, reading, any(_bars(ax) for ax in panels))
+    return Drawing(axes, reading, any(_bars(ax) for ax in panels), str(figure.get_label() or ""))
 
 
 def plain(text: str) -> str:

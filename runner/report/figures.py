@@ -114,7 +114,7 @@ def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -
 
 
 def note(figure: Figure, text: str) -> None:
-    """Words for the line below a saved figure: what bars, bands and hollow marks are, and how many values."""
+    """Words for the caption: what bars, bands and hollow marks are, and how many values."""
     said = str(figure.get_label() or "")
     if text not in said:
         figure.set_label(f"{said}; {text}" if said else text)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from runner import stats
 from runner.contract import Analysis, Experiment, Figures, Tables, analyse
 from runner.report import compare
-from runner.report.watched import Log, Watched, traced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,14 +56,6 @@ class Findings:
     figures: Figures
     captions: Mapping[str, str]
     bars: str
-    watched: Watched
-    """The tables as the analysis sees them; `companions`: theirs; `log`: which are asked for."""
-    companions: Mapping[str, Watched]
-    log: Log
-    asked_early: frozenset[str]
-    """Tables that the analysis asked for while it was made: all that it says may come from them."""
-    asked_for_figures: frozenset[str]
-    """Tables that it asked for while it named its figures, before any was drawn."""
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -82,44 +73,35 @@ def ask(
     reason: str,
     failures: Failures,
     beside: Mapping[str, Tables],
+    *,
+    only_figures: bool = False,
 ) -> Findings:
     """Make the experiment's analysis of its tables and ask it for everything.
 
     beside: tables of companions (`Analysis.beside`). reference: file of the paper's values, if any. reason: why this
-    run cannot be held against them, '' where it can; values that a run can speak to all the same are marked by their
-    own column `comparable` (`compare.scorecard`).
+    run is not comparable with them, '' where it is; single values may say otherwise in their own column `comparable`
+    (`compare.scorecard`). only_figures: leave the other answers empty.
     """
-    log = Log()
-    watched = Watched(tables, log)
-    nothing_read = Analysis(experiment, watched)
-    with log.noting() as early:
-        analysis: Analysis = failures.guard("analysis", lambda: analyse(experiment, watched), nothing_read)
-    companions = {name: Watched(of, log, f"{name}/") for name, of in beside.items()}
-    analysis = traced(replace(analysis, beside=companions) if beside else analysis, log)
+    analysis = failures.guard("analysis", lambda: analyse(experiment, tables), Analysis(experiment, tables))
+    analysis = replace(analysis, beside=beside) if beside else analysis
+    asked = Analysis(experiment, {}) if only_figures else analysis
     no_tests: list[stats.Statistic] = []
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
-    tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), no_tests)
+    tests = failures.guard("statistics", lambda: stats.correct(asked.statistics()), no_tests)
     nothing = compare.claims_table(())
-    measured = failures.guard("values", lambda: _measured(analysis, reference), _no_values())
-    with log.noting() as for_figures:
-        figures = failures.guard("figures", analysis.figures, no_figures)
+    measured = failures.guard("values", lambda: _measured(asked, reference), _no_values())
     return Findings(
         measured=measured,
         stats=_statistics_table(tests),
-        claims=failures.guard("claims", lambda: compare.claims_table(analysis.claims()), nothing),
+        claims=failures.guard("claims", lambda: compare.claims_table(asked.claims()), nothing),
         scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _no_scores()),
-        notes=failures.guard("notes", lambda: [str(note) for note in analysis.notes()], no_notes),
-        documents=failures.guard("documents", analysis.documents, no_documents),
-        figures=figures,
-        captions=failures.guard("captions", analysis.captions, no_documents),
+        notes=failures.guard("notes", lambda: [str(note) for note in asked.notes()], no_notes),
+        documents=failures.guard("documents", asked.documents, no_documents),
+        figures=failures.guard("figures", analysis.figures, no_figures),
+        captions=failures.guard("captions", asked.captions, no_documents),
         bars=analysis.bars,
-        watched=watched,
-        companions=companions,
-        log=log,
-        asked_early=frozenset(early),
-        asked_for_figures=frozenset(for_figures),
     )
 
 

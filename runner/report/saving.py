@@ -1,4 +1,4 @@
-"""Figures to files: small pictures that say where they come from, the same bytes for the same figure."""
+"""Figures to files: small pictures that hold their own provenance, the same bytes for the same figure."""
 
 from __future__ import annotations
 
@@ -8,43 +8,63 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.report.footers import footers
 from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 160
+FORMATS = ("png", "pdf", "svg")
 
 
-def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, pdf: bool = False) -> list[Path]:
-    """Write `path`.png and, where asked for, `path`.pdf (`path` without suffix), and return what was written.
+def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
+    """Write a figure to `path`.`suffix`, by one rename, and return the file.
 
-    stamp: what the figure comes from (experiment, figure, run, commit, profile, data …); it goes into the files'
-    metadata as JSON. Printed below the figure: the seeds of `stamp["seeds"]` with what `note` said, and
-    `stamp["warning"]`, when not empty, in red: surrogate data, shortened training. The same figure and stamp give the
-    same bytes; each file appears by one rename.
+    Parameters
+    ----------
+    path
+        Without suffix.
+    stamp
+        Provenance (experiment, figure, run, commit, profile, data …). It goes into the file's metadata as JSON. Only
+        stand-in data and a profile other than the paper's are also written below the plot.
+    suffix
+        One of `FORMATS`.
+
+    Notes
+    -----
+    The same figure and stamp give the same bytes.
     """
+    import matplotlib
+
     record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {"Title": title, "Description": record, "Software": "hess-run"},
+        "pdf": {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None},
+        "svg": {"Title": title, "Description": record, "Creator": "hess-run", "Date": None},
+    }
     _hold_legends(figure)
-    below = footers(figure, stamp)
-    written = []
+    footer = _footer(figure, stamp)
+    buffer = io.BytesIO()
     try:
-        for suffix, metadata in (
-            (".png", {"Title": title, "Description": record, "Software": "hess-run"}),
-            (".pdf", {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None}),
-        )[: 2 if pdf else 1]:
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix[1:], dpi=DPI, bbox_inches="tight", pad_inches=0.05, metadata=metadata)
-            target = path.with_name(path.name + suffix)
-            content = buffer.getvalue()
-            write_bytes(target, palette_png(content) if suffix == ".png" else content)
-            written.append(target)
+        with matplotlib.rc_context({"svg.hashsalt": "hess-run"}):
+            box: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DPI}
+            figure.savefig(buffer, format=suffix, metadata=metadata[suffix], **box)
     finally:
-        for text in below:
-            text.remove()
-    return written
+        if footer is not None:
+            footer.remove()
+    target, content = path.with_name(f"{path.name}.{suffix}"), buffer.getvalue()
+    write_bytes(target, palette_png(content) if suffix == "png" else content)
+    return target
+
+
+def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
+    """What keeps a figure from being the paper's, below the canvas: a picture is copied without its caption."""
+    words = ["random-field stand-in data"] if stamp.get("data") == "surrogate" else []
+    words += [f"profile={stamp['profile']}"] if stamp.get("profile", "paper") not in ("paper", "") else []
+    if not words:
+        return None
+    return figure.text(0.5, -0.01, ", ".join(words), ha="center", va="top", fontsize=8, color="0.35")
 
 
 def palette_png(content: bytes) -> bytes:

@@ -10,30 +10,31 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, SettingError, Tables, beyond_the_paper
+from runner.contract import Experiment, Tables, beyond_the_paper
 from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.report import compare
 from runner.report.departures import said_of
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
+from runner.report.fingerprint import not_run_files, start_fingerprint
 from runner.report.in_words import findings_text
+from runner.report.manifest import ANSWERS, NAME, checksums, read_manifest
 from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
-from runner.report.sources import Sources, not_run_files, start_made_from
 from runner.store import tables
 from runner.store.outputs import MARKER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
-RESERVED = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
+DIGITS = "%.9g"
+"""Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,50 +77,39 @@ def write_report(
     reference: Path | None = None,
     *,
     beside: Mapping[str, Tables] | None = None,
-    sources: Sources | None = None,
     only_figure: str = "",
-    pdf: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> ReportSummary:
     """Write the report of one experiment into `directory` and return what it holds.
 
     tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
-    missing: labels of the cells that are not measured; reference: the paper's values, if any; sources: what figures
-    are drawn from, so that those from the same as before are left alone (None: all are drawn). only_figure: draw that
-    one anew, the others stay as they are. pdf: figures as PDF, too. say: gets a word before each figure.
-    Raises ValueError for a table name that the report needs itself, OSError when a file cannot be written.
+    missing: labels of the cells that are not measured; reference: the paper's values, if any; only_figure: draw no
+    other; say: callback, called before each figure is drawn. Raises ValueError for a table name that the report needs
+    itself, OSError when a file cannot be written.
     """
-    taken = [table for table in tables_by_name if table in RESERVED]
+    taken = [table for table in tables_by_name if table in ANSWERS]
     if taken:
-        raise ValueError(f"{name}: expected table names other than {', '.join(RESERVED)}, found {taken[0]}")
+        raise ValueError(f"{name}: expected table names other than {', '.join(ANSWERS)}, found {taken[0]}")
     reason = str(manifest.get("not_comparable") or "; ".join(said_of(manifest)))
     failures = Failures()
     found = ask(experiment, tables_by_name, reference, reason, failures, beside or {})
 
     directory.mkdir(parents=True, exist_ok=True)
-    earlier = _earlier(directory / "manifest.json")
+    earlier = read_manifest(directory)
     trust = _certificates(experiment, manifest, tables_by_name)
     written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found, trust)
     warnings = warnings_of(manifest, missing)
-    makers = {key: value for key, value in found.figures.items() if only_figure in ("", key)}
-    if only_figure and not makers:
-        raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {only_figure}")
-    folder = directory / "figures"
-    partial = bool(missing) and not only_figure
-    gallery = Gallery(folder, found, manifest, warnings, failures, sources, earlier["figures"], pdf, partial)
-    gallery.draw(makers, say, anew=bool(only_figure))
-    drawn = gallery.written
-    if only_figure:
-        drawn = _in_order({*drawn, *(directory / i for i in earlier["artifacts"] if i.startswith("figures/"))}, found)
-    artifacts = [*written, *(f"figures/{path.name}" for path in drawn)]
-    _remove_stale(directory, earlier["artifacts"], artifacts)
+    gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
+    gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
+    files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
+    remove_stale(directory, earlier["files"] if earlier else (), files)
     counts = Counter(found.claims["verdict"])
     ours = Counter(found.claims["verdict"][found.claims["where"].map(beyond_the_paper).astype(bool)])
     summary = ReportSummary(
         name=name,
         directory=directory,
         tables={t: len(frame) for t, frame in tables_by_name.items()},
-        figures=drawn,
+        figures=gallery.written,
         claims={verdict: counts[verdict] for verdict in compare.CLAIM_VERDICTS},
         beyond={verdict: ours[verdict] for verdict in compare.CLAIM_VERDICTS if ours[verdict]},
         scorecard=compare.summarise(found.scorecard),
@@ -127,7 +117,6 @@ def write_report(
         failures=failures.lines(),
         left_out=gallery.left_out,
     )
-    shown = found.figures.keys() - set(gallery.left_out)
     record = {
         **manifest,
         "experiment": name,
@@ -137,15 +126,19 @@ def write_report(
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,
-        "captions": _of_figures(earlier["captions"], {k: made.text for k, made in gallery.captions.items()}, shown),
-        "alts": _of_figures(earlier["alts"], {k: made.alt for k, made in gallery.captions.items()}, shown),
-        "figures": _of_figures(earlier["figures"], gallery.records, shown),
+        "captions": {figure: made.text for figure, made in gallery.captions.items()},
+        "alts": {figure: made.alt for figure, made in gallery.captions.items()},
         "left_out": gallery.left_out,
-        "artifacts": [*artifacts, "index.html"],
+        "files": checksums(directory, files),
     }
-    tables.write_bytes(directory / "manifest.json", (json.dumps(plain(record), indent=1) + "\n").encode())
+    write_manifest(directory, record)
     write_page(directory, warnings)
     return summary
+
+
+def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
+    """manifest.json of a report, by one rename."""
+    tables.write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
 
 
 def _certificates(experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -159,14 +152,16 @@ def _write_answers(
     directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings, trust: Sequence[str] = ()
 ) -> list[str]:
     """Write tables and texts; returns their file names. findings.md is made from the verdicts where it is not given."""
-    frames = {**merged, **found.tables}
-    for table, frame in frames.items():
+    for table, frame in merged.items():
         tables.write(frame, directory / f"{table}.csv")
+    for table, frame in found.tables.items():
+        text = frame.to_csv(index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n")
+        tables.write_bytes(directory / f"{table}.csv", text.encode())
     texts = {Path(document).name: text for document, text in found.documents.items()}
     texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes, trust))
     for document, text in texts.items():
         tables.write_bytes(directory / document, text.encode())
-    return [*(f"{table}.csv" for table in frames), *texts]
+    return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]
 
 
 def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
@@ -182,7 +177,7 @@ def write_overview(root: Path) -> Path:
 
     It says what it was made from, and is left alone while that is the same.
     """
-    origin, page = start_made_from(root), root / "index.html"
+    origin, page = start_fingerprint(root), root / "index.html"
     if page.is_file() and origin.encode() in page.read_bytes():
         return page
     compare.write_rates(root)
@@ -205,31 +200,8 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
-def _of_figures(earlier: Mapping[str, T], now: Mapping[str, T], shown: Collection[str]) -> dict[str, T]:
-    """What is kept of the figures that there are; those that this report did not look at keep theirs."""
-    return {key: text for key, text in {**earlier, **now}.items() if key in shown}
-
-
-def _in_order(files: Iterable[Path], found: Findings) -> list[Path]:
-    """Files of figures in the order in which the analysis names the figures."""
-    order = {name: i for i, name in enumerate(found.figures)}
-    return sorted(files, key=lambda path: (order.get(path.stem, len(order)), path.name))
-
-
-def _earlier(manifest: Path) -> dict[str, Any]:
-    """Files and captions that an earlier report lists; none where there is no readable one."""
-    nothing: dict[str, Any] = {"artifacts": [], "captions": {}, "alts": {}, "figures": {}}
-    try:
-        record = tables.read_json(manifest)
-        listed = {key: record.get(key, empty) for key, empty in nothing.items()}
-    except (OSError, ValueError, AttributeError):
-        return nothing
-    return {key: value if isinstance(value, type(nothing[key])) else nothing[key] for key, value in listed.items()}
-
-
-def _remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -> None:
+def remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -> None:
     """Remove figures that the earlier report made and this one did not; nothing outside figures/."""
-    for item in set(earlier) - set(now):
-        folder, _, file = item.partition("/")
-        if folder == "figures" and file and "/" not in file and file not in (".", ".."):
-            (directory / "figures" / file).unlink(missing_ok=True)
+    for file in set(earlier) - set(now):
+        if file.startswith("figures/"):
+            (directory / file).unlink(missing_ok=True)

@@ -56,13 +56,13 @@ def _job(argv: Sequence[str]) -> Job:
 
 def _report(job: Job) -> list[str]:
     """Report the cell with its one figure, held against the grid of this cell alone; lines that say what is in it."""
-    from runner.report.collect import report
+    from runner.report.update import report
     from runner.report.write import write_overview
 
     def narrowed(name: str, profile: str) -> Experiment:
         return job.experiment
 
-    collection, _ = report([job], narrowed, figure=FIGURE)
+    collection, _ = report([job], narrowed, only_figure=FIGURE)
     write_overview(job.outputs)
     folder = collection.scope.folder
     lines = ["", "the paper says                                                here"]

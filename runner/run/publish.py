@@ -15,8 +15,9 @@ from filelock import FileLock, Timeout
 
 from runner.contract import SettingError
 from runner.report.collect import scope
+from runner.report.manifest import NAME as MANIFEST
+from runner.report.manifest import is_merged, read_manifest
 from runner.report.site.model import SCORE_COLUMNS
-from runner.report.write import RESERVED
 from runner.run import config
 from runner.run.reports import report_jobs
 from runner.store import tables
@@ -30,8 +31,7 @@ from runner.store.store import Store
 
 SHOWN = 20
 """Lines shown of each kind of change."""
-MANIFEST = "manifest.json"
-NO_FACTS = ("written", "software", "cells", "wall_seconds", "made_from")
+NO_FACTS = ("written", "software", "cells", "wall_seconds")
 """Keys of a manifest that may differ between two reports of the same content."""
 
 
@@ -195,18 +195,12 @@ def _report_files(place: Path) -> list[str]:
 
     Raises SettingError for no report, or one with failures.
     """
-    try:
-        manifest = tables.read_json(place / MANIFEST)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"publish: expected a report in {place}, found none; see hess-run report") from error
-    if failures := manifest.get("report_failures"):
+    manifest = read_manifest(place)
+    if manifest is None:
+        raise SettingError(f"publish: expected a report in {place}, found none; see hess-run report")
+    if failures := manifest["report_failures"]:
         raise SettingError(f"publish: expected a report without failures, found {len(failures)} in {place}")
-    names = manifest["files"] if "files" in manifest else manifest["artifacts"]
-    return [name for name in names if name != "index.html" and not _merged(name)] + [MANIFEST]
-
-
-def _merged(name: str) -> bool:
-    return name.endswith(".csv") and name.removesuffix(".csv") not in RESERVED
+    return [*(name for name in manifest["files"] if not is_merged(name)), MANIFEST]
 
 
 def _changed_files(place: Path, target: Path) -> list[str]:

@@ -13,6 +13,7 @@ from runner.run.endings import say
 from runner.run.sources import short
 from runner.store.job import Job
 from runner.store.outputs import check_outputs
+from runner.store.published import published_folder
 from runner.store.scratch import sweep
 
 
@@ -34,12 +35,12 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
             raise SettingError(f"outputs: {short(outputs)} cannot be used ({error.strerror})") from error
 
 
-def report_jobs(jobs: Sequence[Job], figure: str = "", pdf: bool = False, any_seed: bool = False) -> bool:
-    """Report each set of settings among `jobs` once; True when none of their cells is missing.
+def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
+    """Report each set of settings among `jobs` once; True when every report was made and no cell is missing.
 
-    figure, pdf, any_seed: as in `runner.report.collect.report`.
+    any_seed: as in `runner.report.update.report`.
     """
-    from runner.report.collect import report
+    from runner.report.update import report
     from runner.report.write import write_overview
 
     groups: dict[tuple[Path, str], list[Job]] = {}
@@ -51,9 +52,16 @@ def report_jobs(jobs: Sequence[Job], figure: str = "", pdf: bool = False, any_se
     for members in groups.values():
         files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
         files = [path for path in files if path.is_file()]
-        collection, lines = report(
-            members, config.protocol, files=files, figure=figure, pdf=pdf, any_seed=any_seed, say=_progress
-        )
+        published = published_folder(members[0].name)
+        try:
+            about = {"files": files, "published": published, "any_seed": any_seed, "say": _progress}
+            collection, lines = report(members, config.protocol, **about)  # type: ignore[arg-type]
+        except (SettingError, OSError, MemoryError):
+            raise
+        except Exception as error:  # one experiment whose files are damaged must not stop the others
+            print(f"{members[0].name}: no report ({type(error).__name__}: {error})", file=sys.stderr)
+            complete = False
+            continue
         print("\n".join(lines))
         for cell in collection.failures:
             print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
@@ -75,19 +83,24 @@ def _progress(line: str) -> None:
 
 def report_command(argv: Sequence[str]) -> int:
     """Report from the store: one experiment, or every one that has cells."""
-    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "pdf")}
+    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "figures")}
     words = [word for word in argv if word.partition("=")[0] not in own]
     one = any(a.startswith("experiment=") for a in words)
     if own.get("figure") and not one:
-        raise SettingError("figure: expected experiment=NAME beside it")
-    if own.get("pdf", "false") not in ("true", "false"):
-        raise SettingError(f"pdf: expected true or false, found {short(own['pdf'])}")
+        raise SettingError("figure: expected experiment=NAME next to it")
     jobs = read_jobs(words)[1] if one else _stored_jobs(words)
     if not jobs:
         print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
         return 0
     any_seed = not any(word.startswith("seed=") for word in words)
-    report_jobs(jobs, own.get("figure", ""), own.get("pdf") == "true", any_seed)
+    if own:
+        from runner.report.update import draw
+
+        for job in jobs:
+            about = {"figure": own.get("figure", ""), "suffix": own.get("figures", "png"), "any_seed": any_seed}
+            print("\n".join(draw([job], config.protocol, **about)))  # type: ignore[arg-type]
+        return 0
+    report_jobs(jobs, any_seed)
     return 0
 
 

@@ -75,7 +75,7 @@ stored. Checks everything that a run checks before its first cell, the files of 
 
   hess-run plan -m experiment=ws_bound 'seed=range(42,47)'""",
     "report": """\
-hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [pdf=true]
+hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
 
 Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of settings or, without
 experiment, of every experiment that has any. Measures nothing, and leaves what is up to date as it is.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError
+from runner.report.manifest import read_manifest
 from runner.report.site.model import PAPERS, Page
 from runner.run.sources import nearest, short
 from runner.store.published import published_folder, report_folders
@@ -60,8 +61,8 @@ def _place(word: str) -> tuple[Path, int]:
 def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
     """The report that a file belongs to: by its place, or a figure that was copied away, by what it says of itself."""
     for folder in (path, *path.parents)[:3]:
-        record = _json(folder / "manifest.json")
-        if record and "settings_key" in record:
+        record = read_manifest(folder)
+        if record and record["settings_key"]:
             return folder, record
     said = figure_record(path)
     if not said:
@@ -69,8 +70,8 @@ def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
     name = said.get("experiment", "")
     places = [outputs / name, *filter(None, [published_folder(name)])]
     for manifest in (path for place in places for path in sorted(place.rglob("manifest.json"))):
-        record = _json(manifest)
-        if record and record.get("settings_key") == said.get("run"):
+        record = read_manifest(manifest.parent)
+        if record and record["settings_key"] == said.get("run"):
             return manifest.parent, record
     return path.parent, {"experiment": said.get("experiment"), "cells": [], "said": said}
 
@@ -110,8 +111,6 @@ def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list
     table = path.name.removesuffix(".csv") if path.suffix == ".csv" else ""
     cells = [cell for cell in record.get("cells", []) if _matches(cell, row)]
     files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
-    if behind := _tables_behind(record, str(said.get("figure", ""))):
-        cells = [cell for cell in cells if behind & set(files.get(cell["id"], {}).get("tables", behind))] or cells
     if table and any(table in meta.get("tables", {}) for meta in files.values()):
         cells = [cell for cell in cells if table in files.get(cell["id"], {}).get("tables", {table: 0})]
     lines = [f"{path.name}: {record.get('experiment')}, {record.get('title', '')}".rstrip(", ")]
@@ -193,13 +192,6 @@ def _cell_json(folder: Path, record: Record, cell_id: str) -> dict[str, Any] | N
     root = folder if folder.name == name else folder.parent
     found = Store(root.parent, name).find(cell_id)
     return dict(found.meta) if found is not None else None
-
-
-def _tables_behind(record: Record, figure: str) -> set[str]:
-    """The tables that a figure was drawn from, as the manifest remembers; none where it does not, or names others'."""
-    drawn = (record.get("figures") or {}).get(figure)
-    names = set(map(str, drawn.get("depends", ()))) if isinstance(drawn, dict) else set()
-    return set() if any("/" in name for name in names) else names
 
 
 def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[str]:

@@ -97,9 +97,9 @@ def collect(outputs: Path, seeds: int) -> None:
 
 def write(outputs: Path, seeds: int) -> None:
     """The whole report, merged tables, manifest and page among it."""
-    from runner.report import collect as report
+    from runner.report.update import report
 
-    _, lines = report.report(jobs(outputs, seeds), lambda name, profile: TOY)
+    _, lines = report(jobs(outputs, seeds), lambda name, profile: TOY)
     assert f"{seeds * CELLS} cells" in lines[0]
     assert (outputs / "toy" / "index.html").stat().st_size < 400_000
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner.contract import Analysis, Companion, Experiment, grid
-from runner.report.collect import collect, report
+from runner.report.collect import collect
+from runner.report.update import report
 from runner.run import reports
 from runner.run.execute import run
 from runner.store.job import Job

@@ -1,4 +1,4 @@
-"""Captions: what axes and lines of a figure say, which tables it was drawn from, the judge's finding in words."""
+"""Captions: what axes and lines of a figure say, its note, and the judge's finding in words."""
 
 from __future__ import annotations
 
@@ -78,13 +78,15 @@ def test_points_and_empty_panels_can_be_read_too():
     figure, axes = figures.new_figure(1, 2)
     assert read(figure) == Drawing()
     axes[0, 0].scatter([1, 2, 3], [1, 2, 3])
+    figures.note(figure, "every seed a point")
+    assert read(figure).note == "every seed a point"
     assert read(figure).reading == "3 points" and not read(figure).has_bars
 
 
-def test_a_caption_holds_numbers_bars_seeds_cells_and_tables_and_the_alt_text_begins_with_the_finding():
-    drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True)
-    made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, tables=["pairs"], bars="± std over seeds")
-    for text in ("Resonance. R against d.", "± std over seeds", "1 refuted", "Seeds 42–44 (n = 3)", "from pairs.csv"):
+def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_begins_with_the_finding():
+    drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True, "a point a seed")
+    made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, bars="± std over seeds")
+    for text in ("Resonance. R against d.", "± std over seeds", "1 refuted", "Seeds 42–44 (n = 3)", "A point a seed."):
         assert text in made.text
     assert "2 cells of commits abc, def+changes" in made.text
     assert made.alt.startswith("2 statements on Fig. 12") and len(made.alt) <= LONGEST_ALT

@@ -129,36 +129,39 @@ def draw():
     return figure
 
 
-def test_saved_files_are_deterministic_and_know_their_origin(tmp_path):
+@pytest.mark.parametrize("suffix", saving.FORMATS)
+def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffix):
     stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
-    first = saving.save(draw(), tmp_path / "v1.5", stamp, pdf=True)
-    again = saving.save(draw(), tmp_path / "again", stamp, pdf=True)
-    assert [p.name for p in first] == ["v1.5.png", "v1.5.pdf"]
-    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
-    image = Image.open(first[0])
-    assert json.loads(image.info["Description"])["commit"] == "abc123"
-    assert 149 < image.info["dpi"][0] < 201
-    assert b"abc123" in first[1].read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.pdf", "again.png", "v1.5.pdf", "v1.5.png"]
+    first, again = (saving.save(draw(), tmp_path / name, stamp, suffix=suffix) for name in ("v1.5", "again"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"again.{suffix}", f"v1.5.{suffix}"]
+    assert first.read_bytes() == again.read_bytes() and b"abc123" in first.read_bytes()
+    if suffix == "png":
+        image = Image.open(first)
+        assert json.loads(image.info["Description"])["commit"] == "abc123" and 149 < image.info["dpi"][0] < 201
 
 
-def test_surrogate_data_are_named_below_the_figure(tmp_path):
+@pytest.mark.parametrize("stamp", [{"data": "surrogate"}, {"profile": "quick"}])
+def test_stand_in_data_and_short_profiles_are_named_below_the_figure(tmp_path, stamp):
     figure = draw()
-    plain = saving.save(figure, tmp_path / "plain", {"experiment": "demo"})[0]
-    marked = saving.save(figure, tmp_path / "marked", {"experiment": "demo", "warning": "surrogate data " * 20})[0]
+    papers = {"experiment": "demo", "warning": "incomplete", "profile": "paper"}
+    plain = saving.save(figure, tmp_path / "plain", papers)
+    marked = saving.save(figure, tmp_path / "marked", {"experiment": "demo", **stamp})
     assert Image.open(marked).height > Image.open(plain).height + 10
-    assert Image.open(marked).width < 1.2 * Image.open(plain).width
-    assert saving.save(figure, tmp_path / "plain2", {"experiment": "demo"})[0].read_bytes() == plain.read_bytes()
+    again = saving.save(
+        figure, tmp_path / "plain2", {"experiment": "demo", "warning": "incomplete", "profile": "paper"}
+    )
+    assert again.read_bytes() == plain.read_bytes()
 
 
 def test_a_shared_legend_stays_above_the_footer(tmp_path):
     figure = draw()
     figures.shared_legend(figure)
-    saved = saving.save(figure, tmp_path / "footed", {"warning": "surrogate data"})[0]
-    red, _, blue = np.moveaxis(np.asarray(Image.open(saved).convert("RGB"), dtype=int), -1, 0)
-    line_rows = np.flatnonzero((blue > red + 60).any(axis=1))  # the blue line and its legend entry
-    footer_rows = np.flatnonzero((red > blue + 60).any(axis=1))
-    assert line_rows.max() < footer_rows.min()
+    saved = {}
+    for data in ("images", "surrogate"):
+        image = Image.open(saving.save(figure, tmp_path / data, {"data": data})).convert("RGB")
+        red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
+        saved[data] = np.flatnonzero((blue > red + 60).any(axis=1)).max(), len(red)  # last row of the legend, height
+    assert saved["images"][0] == saved["surrogate"][0] < saved["surrogate"][1] - 15
 
 
 def test_importing_is_cheap():

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.contract import Analysis, Claim, Experiment, SettingError
+from runner.contract import Analysis, Claim, Experiment
 from runner.report import compare, figures
 from runner.report.draw import caption_of
 from runner.report.site.model import Page
@@ -100,7 +100,7 @@ MANIFEST = {
     "settings": {"samples": 50, "half": float("nan")},
     "settings_key": "0123456789abcdef",
     "seeds": [42, 43, 44],
-    "cells": [{"id": "a"}, {"id": "b"}],
+    "cells": [{"id": name, "params": {}, "seed": 42} for name in "ab"],
     "failures": [],
     "fill_commands": [],
     "software": {"git_commit": "abc123"},
@@ -169,7 +169,7 @@ def test_a_complete_report(tmp_path, reference):
     assert "1.1000000000000001" in (out / "ratios.csv").read_text()
     saved = json.loads((out / "manifest.json").read_text())
     assert saved["settings"]["half"] is None
-    assert all((out / item).exists() for item in saved["artifacts"])
+    assert all((out / item).exists() for item in saved["files"])
     tests = pd.read_csv(out / "stats.csv")
     assert (tests.p_min[0], tests.p_holm[0]) == (0.25, tests.p[0])
     html = check_html(out / "index.html")
@@ -215,9 +215,8 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
     assert "nothing of them is measured: fig08" in check_html(out / "index.html")
     record = json.loads((out / "manifest.json").read_text())
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
-    for about in ({}, {"missing": ["seed=45 width=3"], "only_figure": "fig08"}):  # whole, or asked for by name
-        whole = write_report(out, "demo", Bare(), TABLES, MANIFEST, **about)
-        assert len(whole.failures) == 1 and "expected at least one panel" in whole.failures[0]
+    whole = write_report(out, "demo", Bare(), TABLES, MANIFEST)
+    assert len(whole.failures) == 1 and "expected at least one panel" in whole.failures[0]
     with pytest.raises(figures.NothingToDraw, match="at least one panel"):
         figures.new_figure(0, 2)
 
@@ -310,13 +309,12 @@ def test_stale_figures_go_and_nothing_else(tmp_path):
     write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
     (out / "figures" / "mine.png").write_text("a user's own file")
     saved = json.loads((out / "manifest.json").read_text())
-    saved["artifacts"] += ["../precious.txt", "figures/../precious.txt", "figures/..", "old.csv"]
+    saved["files"] |= {"old.csv": ""}
     (out / "manifest.json").write_text(json.dumps(saved))
-    for path in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"):
-        path.write_text("keep")
+    (out / "old.csv").write_text("keep")
     write_report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
-    assert all(p.exists() for p in (tmp_path / "precious.txt", out / "precious.txt", out / "old.csv"))
+    assert (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
     write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
 
@@ -384,17 +382,6 @@ def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, refer
     write_report(tmp_path / "demo", "demo", Counted(), TABLES, MANIFEST, [], reference)
     assert sorted(asked) == ["analyse", "claims", "documents", "figures", "measured", "notes", "statistics"]
     assert asked[0] == "analyse"
-
-
-def test_one_figure_is_drawn_anew_and_the_others_stay(tmp_path):
-    out = tmp_path / "demo"
-    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
-    before = (out / "figures" / "fig06.png").stat().st_mtime_ns
-    summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, only_figure="fig07", pdf=True)
-    assert (out / "figures" / "fig06.png").stat().st_mtime_ns == before and (out / "figures" / "fig07.pdf").exists()
-    assert {p.name for p in summary.figures} == {"fig06.png", "fig07.png", "fig07.pdf"}
-    with pytest.raises(SettingError, match="expected one of fig07, fig06, found fig7"):
-        write_report(out, "demo", Synthetic(), TABLES, MANIFEST, only_figure="fig7")
 
 
 def test_captions_are_those_of_the_functions_that_draw():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.report.manifest import checksums
 from runner.report.score import Score
 from runner.report.site import build_experiment, build_start
 from runner.report.site.build import island, markdown
@@ -21,6 +22,7 @@ FLAGS = (
     "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
     "disable-component-update disable-sync window-size=1280,900"
 )
+FILES = ("scorecard.csv", "claims.csv", "measured.csv", "stats.csv", "findings.md", "figures/gap.png")
 KEYS = ("metric", "activation", "checkpoint", "distance")
 
 
@@ -63,7 +65,7 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
         ],
         "captions": {"gap": "Gap against distance, mean ± std over seeds. Seeds 42, 43 (n = 2)."},
         "alts": {"gap": "3 printed numbers: all reproduced."},
-        "artifacts": ["scorecard.csv", "claims.csv", "stats.csv", "findings.md", "figures/gap.png", "index.html"],
+        "files": checksums(folder, FILES),
         "missing": [],
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -115,6 +117,15 @@ def test_pages_stay_small(tmp_path):
 def test_nothing_that_is_shown_can_run():
     assert "</script>" not in island({"a": "</script><script>alert(1)</script>"})
     assert "<script>" not in markdown("<script>alert(1)</script>")
+    for address in (
+        "javascript:alert(1)",
+        "JAVASCRIPT:alert(1)",
+        "data:text/html;x",
+        "vbscript:x",
+        "file:///etc/passwd",
+    ):
+        assert "href" not in markdown(f"[a]({address})")
+    assert 'href="figures/a.png"' in markdown("[a](figures/a.png)") and "href" in markdown("[a](https://arxiv.org)")
 
 
 def test_a_folder_without_a_readable_report_is_no_page(tmp_path):

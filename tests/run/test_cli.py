@@ -109,7 +109,7 @@ def test_run_multirun_report_and_list(hess_run):
     manifest = json.loads((root / "manifest.json").read_text())
     assert manifest["seeds"] == [42, 43, 44] and manifest["missing"] == []
     assert pd.read_csv(root / "claims.csv")["verdict"].tolist() == ["confirmed"]
-    assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n" and "toy.md" in manifest["artifacts"]
+    assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n" and "toy.md" in manifest["files"]
     assert "18 (seeds 42-44)" in hess_run("list").stdout
     assert "6 stored, 0 to run" in hess_run("plan", "experiment=toy").stdout
     stored = (root / "numbers.csv").read_bytes()

@@ -98,7 +98,7 @@ DAMAGE: dict[str, tuple[Callable[[], object], str]] = {
     "a manifest that is a list": (file("outputs/toy/manifest.json", b"[1]"), ""),
     "a manifest nested beyond reading": (file("outputs/toy/manifest.json", b"[" * 200_000), ""),
     "an emptied manifest": (file("outputs/toy/manifest.json"), ""),
-    "a manifest of another form": (file("outputs/toy/manifest.json", b'{"figures": [1], "artifacts": {}}'), ""),
+    "a manifest of another form": (file("outputs/toy/manifest.json", b'{"figures": [1], "files": []}'), ""),
     "a figure lost": (lambda: Path("outputs/toy/figures/numbers.png").unlink(), ""),
     "a table lost": (lambda: Path("outputs/toy/numbers.csv").unlink(), ""),
     "the page lost": (lambda: Path("outputs/toy/index.html").unlink(), ""),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from runner.report.captions import seeds_line
 from runner.report.site.model import ALL, ORDER, Page, in_order, tone
@@ -14,7 +15,7 @@ from runner.store import published
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLE = (TEMPLATES / "site.css").read_text()
+STYLE = (TEMPLATES / "site.css").read_text(encoding="utf-8")
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 MOST_CELLS = 2000
@@ -57,7 +58,7 @@ def _environment() -> Any:
 def _asset(name: str) -> Any:
     from markupsafe import Markup
 
-    return Markup((TEMPLATES / name).read_text())
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def island(value: Any) -> Any:
@@ -74,11 +75,17 @@ def markdown(text: str) -> Any:
     from markupsafe import Markup
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.validateLink = _safe  # type: ignore[assignment, method-assign]
     tokens = parser.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
     return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _safe(address: str) -> bool:
+    """Whether an address is http, https or relative."""
+    return urlsplit(address.strip()).scheme in ("", "http", "https")
 
 
 def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index.html") -> Path:
@@ -99,7 +106,7 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
             warnings=list(warnings),
             findings=markdown(page.findings) if page.findings else "",
             statistics=len(rows),
-            files=[a for a in page.manifest.get("artifacts", []) if str(a).endswith((".csv", ".md"))],
+            files=[a for a in page.manifest["files"] if str(a).endswith((".csv", ".md"))],
             up=up,
         )
     )

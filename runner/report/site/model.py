@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import beyond_the_paper
-from runner.store.tables import read_json
+from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 
 GOOD = ("identical", "reproduced", "confirmed", "within bound")
 BAD = ("not reproduced", "refuted", "above bound")
@@ -102,12 +101,11 @@ class Page:
 
     @classmethod
     def read(cls, folder: Path) -> Page | None:
-        """None where there is no readable report."""
-        try:
-            manifest = read_json(folder / "manifest.json")
-        except (OSError, ValueError):
+        """None where there is no report, or one whose files are not those of its manifest."""
+        manifest = read_manifest(folder)
+        if manifest is None or not all(map(is_merged, changed_files(folder, manifest))):
             return None
-        return cls(folder, manifest) if isinstance(manifest, dict) and "experiment" in manifest else None
+        return cls(folder, manifest)
 
     @property
     def name(self) -> str:
@@ -128,11 +126,7 @@ class Page:
 
     def table(self, name: str) -> list[dict[str, str]]:
         """Rows of a CSV file of the report; none where it is not there."""
-        path = self.folder / f"{name}.csv"
-        if not path.is_file():
-            return []
-        with path.open(newline="") as stream:
-            return list(csv.DictReader(stream))
+        return read_table(self.folder / f"{name}.csv")
 
     @cached_property
     def scores(self) -> list[dict[str, Any]]:
@@ -183,7 +177,7 @@ class Page:
     @cached_property
     def figures(self) -> list[Figure]:
         """Figures in the order in which the experiment gives them."""
-        files = [a for a in self.manifest.get("artifacts", []) if str(a).startswith("figures/") and a.endswith(".png")]
+        files = [a for a in self.manifest["files"] if str(a).startswith("figures/") and a.endswith(".png")]
         return [self._figure(str(file)) for file in files if (self.folder / str(file)).is_file()]
 
     def _figure(self, file: str) -> Figure:
@@ -197,7 +191,7 @@ class Page:
     def findings(self) -> str:
         """findings.md, '' where there is none."""
         path = self.folder / "findings.md"
-        return path.read_text() if path.is_file() else ""
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     @property
     def commits(self) -> list[tuple[str, int]]:

@@ -1,0 +1,177 @@
+"""Bring the report of some settings up to date: leave it, copy the published one, or make it from the stored cells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from runner.contract import SettingError
+from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
+from runner.report.draw import draw_one
+from runner.report.findings import Failures, ask
+from runner.report.fingerprint import fingerprint, references
+from runner.report.manifest import NAME, changed_files, checksums, is_merged, read_manifest
+from runner.report.provenance import plain, warnings_of
+from runner.report.saving import FORMATS
+from runner.report.write import remove_stale, write_manifest, write_page, write_report
+from runner.store import tables
+from runner.store.job import Job
+from runner.store.outputs import claim_outputs
+from runner.store.store import Stored, merge
+from runner.store.version import software
+
+
+@dataclass(frozen=True)
+class Update:
+    """The report of one set of settings: what it covers, and its manifest before it is made. files: further files that
+    the fingerprint covers (the YAML file)."""
+
+    collection: Collection
+    files: Sequence[Path] = ()
+
+    @property
+    def folder(self) -> Path:
+        return self.collection.scope.folder
+
+    @property
+    def missing(self) -> list[str]:
+        return [str(cell) for cell in self.collection.missing]
+
+    @cached_property
+    def reference(self) -> Path | None:
+        return reference_path(self.collection.job.name)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The manifest, as far as it is known without an analysis."""
+        found, experiment = self.collection, self.collection.job.experiment
+        cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
+        read = sorted({*self.files, *references(experiment, self.files), *filter(None, [self.reference])})
+        record = manifest(found)
+        return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), read)}
+
+    def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
+        """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None where there is none
+        or one of its other files has changed."""
+        earlier = read_manifest(folder)
+        if earlier is None or earlier["fingerprint"] != self.record["fingerprint"] or earlier["report_failures"]:
+            return None
+        changed = changed_files(folder, earlier)
+        return (earlier, changed) if all(map(is_merged, changed)) else None
+
+    def copy(self, published: Path) -> bool:
+        """Copy a published report of the same fingerprint; False where there is none."""
+        found = self.state(published)
+        if found is None:
+            return False
+        there, absent = found
+        earlier = read_manifest(self.folder)
+        (self.folder / "figures").mkdir(parents=True, exist_ok=True)
+        for file in there["files"]:
+            if file not in absent:
+                tables.write_bytes(self.folder / file, (published / file).read_bytes())
+        tables.write_bytes(self.folder / NAME, (published / NAME).read_bytes())
+        remove_stale(self.folder, earlier["files"] if earlier else (), there["files"])
+        self.fill(absent)
+        return True
+
+    def fill(self, files: Sequence[str]) -> None:
+        """Write merged tables, and the page."""
+        names = {file.removesuffix(".csv") for file in files}
+        for name, frame in merge(self.collection.cells, names).items() if names else ():
+            tables.write(frame, self.folder / f"{name}.csv")
+        write_page(self.folder, warnings_of(self.record, self.missing))
+
+    def make(self, only_figure: str, say: Callable[[str], None]) -> list[str]:
+        """Make the report from the cells; lines for the console."""
+        job, found = self.collection.job, self.collection
+        written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return write_report(
+            *(self.folder, job.name, job.experiment, merge(found.cells)),
+            {**self.record, "software": software(), "written": written},
+            *(self.missing, self.reference),
+            beside={name: merge(cells) for name, cells in found.beside.items()},
+            only_figure=only_figure,
+            say=lambda line: say(f"{job.name}: {line}"),
+        ).lines()
+
+
+def report(
+    jobs: Sequence[Job],
+    protocol: Protocol,
+    *,
+    files: Sequence[Path] = (),
+    published: Path | None = None,
+    any_seed: bool = False,
+    only_figure: str = "",
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Collection, list[str]]:
+    """Bring the report of the settings that `jobs` share up to date.
+
+    Parameters
+    ----------
+    jobs, protocol, any_seed
+        As in `runner.report.collect.collect`.
+    files
+        Further files that the report depends on (the YAML file).
+    published
+        Folder of the published report of this experiment, if there is one.
+    only_figure
+        Draw no other figure.
+    say
+        Callback, called before each figure is drawn.
+
+    Returns
+    -------
+    What the report covers, and lines for the console.
+    """
+    job, collection = jobs[0], collect(jobs, protocol, any_seed)
+    todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
+    damage = [f"  {line}" for line in collection.damage]
+    if not collection.cells:
+        return collection, [f"{job.name}: no stored cells for these settings{todo}", *damage]
+    claim_outputs(job.outputs)
+    update = Update(collection, files)
+    head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
+    if (found := update.state(update.folder)) is not None:
+        update.fill(found[1])
+        return collection, [f"{head}, unchanged", *damage]
+    if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):
+        return collection, [f"{head}, copied from the published results", *damage]
+    lines = [head, *update.make(only_figure, say), *damage]
+    if collection.missing:
+        lines.append(f"  missing: {len(collection.missing)} cells{todo}")
+    return collection, lines
+
+
+def draw(
+    jobs: Sequence[Job], protocol: Protocol, *, figure: str = "", suffix: str = "png", any_seed: bool = False
+) -> list[str]:
+    """Draw one figure of a report, or all of them, and nothing else; returns one line for each file.
+
+    Raises SettingError for a figure or a format that there is not.
+    """
+    if suffix not in FORMATS:
+        raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
+    collection, failures = collect(jobs, protocol, any_seed), Failures()
+    job, folder = collection.job, collection.scope.folder
+    beside = {name: merge(cells) for name, cells in collection.beside.items()}
+    found = ask(job.experiment, merge(collection.cells), None, "", failures, beside, only_figures=True)
+    names = [figure] if figure else list(found.figures)
+    if figure and figure not in found.figures:
+        raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {figure}")
+    claim_outputs(job.outputs)
+    record = manifest(collection)
+    warnings = warnings_of(record, [str(cell) for cell in collection.missing])
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawn = [draw_one(folder, name, found.figures[name], record, warnings, failures, suffix=suffix) for name in names]
+    files = [file for file in drawn if file is not None]
+    earlier = read_manifest(folder)
+    if earlier is not None:  # the figures that it lists are the report's still
+        known = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
+        write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, known)}})
+    return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]

@@ -1,0 +1,163 @@
+"""Reports that are up to date are left alone or copied; changed files, cells or code make them again."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from runner.contract import Analysis, Claim, Experiment, SettingError, grid
+from runner.report import figures, fingerprint, update
+from runner.report.manifest import read_manifest
+from runner.report.site.model import Page
+from runner.run.execute import run
+from runner.store.job import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo(Experiment):
+    paper: ClassVar[str] = "WS bound"
+    k: list[int] = grid([1, 2])
+    shift: float = 0.0
+
+    def measure(self, cell, ctx):
+        return {"t": {"x": [self.shift + ctx.seed + cell.params["k"] / 10]}}
+
+    def analysis(self, tables):
+        return Readings(self, tables)
+
+
+class Readings(Analysis):
+    def claims(self):
+        return [Claim("sum", "x is large", "Fig. 1", "confirmed", self.tables["t"]["x"].sum() / 3, "> 0")]
+
+    def figures(self):
+        def line():
+            figure, axes = figures.new_figure()
+            axes[0, 0].plot(self.tables["t"]["x"])
+            return figure
+
+        return {"fig01": line, "fig02": line}
+
+
+def protocol(name, profile):
+    return Demo()
+
+
+@pytest.fixture
+def job(tmp_path):
+    made = Job("demo", Demo(), 42, tmp_path / "outputs")
+    run(made)
+    update.report([made], protocol)
+    return made
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def first_line(job, **about):
+    return update.report([job], protocol, **about)[1][0].partition(", report in ")[2].partition(", ")[2]
+
+
+CHANGES = {
+    "edited": lambda path: path.write_text(path.read_text(errors="replace").replace("confirmed", "refuted") + "x"),
+    "emptied": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "not UTF-8": lambda path: path.write_bytes(b"\xff\xfe\x00"),
+    "lost": lambda path: path.unlink(),
+}
+
+FILES = ("claims.csv", "findings.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "file", ["claims.csv", "findings.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html"]
+)
+def test_a_changed_file_is_made_again(job, file, change):
+    folder = job.store.root
+    before = files(folder)
+    CHANGES[change](folder / file)
+    again = first_line(job)
+    assert again == ("unchanged" if file in ("t.csv", "index.html") else "")  # those are written without an analysis
+    after = files(folder)
+    changed = {name for name in before if after[name] != before[name]}
+    assert after.keys() == before.keys() and changed <= {"manifest.json", "index.html"}  # the date of the report
+    assert first_line(job) == "unchanged"
+
+
+def test_a_start_page_does_not_show_a_report_whose_files_have_changed(job):
+    assert Page.read(job.store.root).claims[0]["verdict"] == "confirmed"
+    CHANGES["edited"](job.store.root / "claims.csv")
+    assert Page.read(job.store.root) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"experiment": "javascript:alert(1)"},
+        {"experiment": "o<script>"},
+        {"files": {"../../precious": "0"}},
+        {"cells": [{"id": 3}]},
+        {"captions": {"fig01": 5}},
+        {"seeds": 7},
+        {"failures": ["x"]},
+    ],
+)
+def test_a_manifest_of_another_schema_is_no_manifest(job, change):
+    path = job.store.root / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert read_manifest(job.store.root) is None
+    assert first_line(job) == "" and read_manifest(job.store.root) is not None
+
+
+def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp_path, monkeypatch):
+    before = files(job.store.root)
+    published = tmp_path / "published" / "demo"
+    shutil.copytree(
+        job.store.root, published, ignore=shutil.ignore_patterns("cells", "logs", ".locks", "t.csv", "*.html")
+    )
+    there = Job("demo", Demo(), 42, tmp_path / "clone")
+    run(there)  # other times, another processor for all that the fingerprint knows
+    monkeypatch.setattr(update, "write_report", lambda *_, **__: pytest.fail("the report was made"))
+    assert first_line(there, published=published) == "copied from the published results"
+    report = {name for name in before if not name.startswith(("cells/", "logs/", ".locks/"))}
+    assert {name: content for name, content in files(there.store.root).items() if name in report} == {
+        name: before[name] for name in report
+    }
+    assert first_line(there, published=published) == "unchanged"
+    CHANGES["edited"](there.store.root / "claims.csv")
+    assert first_line(there, published=published) == "copied from the published results"
+    monkeypatch.undo()
+    CHANGES["edited"](published / "claims.csv")
+    CHANGES["edited"](there.store.root / "claims.csv")
+    assert first_line(there, published=published) == ""
+
+
+def test_a_new_cell_and_changed_code_make_the_report_again(job, monkeypatch):
+    run(Job("demo", Demo(), 43, job.outputs))
+    assert first_line(job) == "" and first_line(job) == "unchanged"
+    monkeypatch.setattr(fingerprint, "_folder", lambda path: "other code")
+    assert first_line(job) == ""
+
+
+def test_floats_of_the_answers_have_nine_digits(job):
+    text = (job.store.root / "claims.csv").read_text()
+    assert f"{(42.1 + 42.2) / 3:.9g}," in text and f"{(42.1 + 42.2) / 3:.17g}" not in text
+
+
+def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
+    folder = job.store.root
+    before = files(folder)
+    (folder / "figures" / "fig01.png").unlink()
+    (line,) = update.draw([job], protocol, figure="fig01")
+    assert line.endswith("figures/fig01.png") and files(folder) == before
+    assert len(update.draw([job], protocol, suffix="svg")) == 2
+    assert files(folder).keys() - before.keys() == {"figures/fig01.svg", "figures/fig02.svg"}
+    assert first_line(job) == "unchanged"
+    with pytest.raises(SettingError, match="expected one of fig01, fig02, found fig1"):
+        update.draw([job], protocol, figure="fig1")
+    with pytest.raises(SettingError, match="expected one of png, pdf, svg, found gif"):
+        update.draw([job], protocol, suffix="gif")
