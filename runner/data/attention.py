@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.contract import kind, setting
+from runner.contract import kind, setting, since
 
 if TYPE_CHECKING:
     import torch
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from runner.contract import Context
     from runner.data.images import Split
 
-RESPONSES = ("tanh", "tanh_squared")
-"""Elementwise responses of the teacher."""
+RESPONSES = ("tanh", "norm")
+"""What the targets are made of: a position-wise tanh teacher, or the norm of the input."""
+STREAMS = ("named", "published")
 
 
 @dataclass(frozen=True)
 class AttentionData:
-    """Token sequences with the targets of a fixed position-wise teacher (DAG, Exp. 5): no attention in it.
+    """Token sequences X (S, d) with one target each (DAG, Exp. 5).
 
-    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response: "tanh", the paper's,
-    or "tanh_squared", a teacher without a linear part. The targets are standardised by the training split, then
-    multiplied by `spread` and shifted by `offset` (the paper: 1 and 0).
+    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response: "tanh", the
+    position-wise teacher that the paper describes, or "norm", y = ‖X‖_F/√(S d) + ε, the targets of its Table 7.
+    standardised: targets are standardised by the training split, then multiplied by `spread` and shifted by `offset`;
+    otherwise they stay as they are. streams: "named", or "published", the generator of the seed itself as in the paper.
     """
 
     kind: str = kind("attention")
@@ -38,10 +40,12 @@ class AttentionData:
     response: str = setting("tanh", choices=RESPONSES)
     spread: float = setting(1.0, above=0)
     offset: float = 0.0
+    standardised: bool = since(True)
+    streams: str = since("named", choices=STREAMS)
 
 
 class RegressionData(NamedTuple):
-    """Training and validation split; targets standardised by the training targets' mean and standard deviation."""
+    """Training and validation split, and a checksum of both."""
 
     train: Split
     validation: Split
@@ -54,12 +58,15 @@ class RegressionData(NamedTuple):
 
 
 def load(settings: AttentionData, ctx: Context) -> RegressionData:
-    """Sequences from the stream "inputs" of the seed, targets from the teacher of `teacher_seed`, the same for all."""
+    """Sequences of the run's seed, targets from the teacher of `teacher_seed`, the same for all seeds."""
+    import torch
+
     from runner.contract.seeding import torch_generator
 
-    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset")
+    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset", "standardised")
+    published = settings.streams == "published"
     return token_regression(
-        generator=ctx.torch_generator("inputs"),
+        generator=torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs"),
         teacher=torch_generator(settings.teacher_seed, "teacher"),
         **{name: getattr(settings, name) for name in names},
     )
@@ -77,12 +84,14 @@ def token_regression(
     response: str = "tanh",
     spread: float = 1.0,
     offset: float = 0.0,
+    standardised: bool = True,
 ) -> RegressionData:
-    """y = 1/S Σ_s φ(x_sᵀ W) w + ε, with W, w ~ N(0, 1/d) from `teacher`, x ~ N(0, 1) and ε ~ N(0, noise²).
+    """Token sequences x ~ N(0, 1) with targets y + ε, ε ~ N(0, noise²).
 
-    Inputs (N, S, d) float32, targets (N,) float32. φ is `response`, the paper's tanh or another of RESPONSES. The
-    teacher is position-wise: it has no attention in it. Targets are standardised by the mean and standard deviation of
-    the training targets, then multiplied by `spread` and shifted by `offset`.
+    Inputs (N, S, d) float32, targets (N,) float32. response "tanh": y = 1/S Σ_s tanh(x_sᵀ W) w with W, w ~ N(0, 1/d)
+    from `teacher`, position-wise, without attention; "norm": y = ‖x‖_F/√(S d). Inputs and noise of the training split
+    are drawn before those of the validation split. Standardised targets have the training split's mean and standard
+    deviation taken out and are then multiplied by `spread` and shifted by `offset`.
     Raises ValueError for sizes below one, negative noise or an unknown response.
     """
     import torch
@@ -101,12 +110,15 @@ def token_regression(
 
     def draw(count: int) -> tuple[Tensor, Tensor]:
         x = torch.randn(count, tokens, width, generator=generator)
-        z = torch.tanh(x @ matrix)
-        y = (z if response == "tanh" else z**2).mean(1) @ vector
+        if response == "tanh":
+            y = torch.tanh(x @ matrix).mean(1) @ vector
+        else:
+            y = x.flatten(1).norm(dim=1) * (tokens * width) ** -0.5
         return x, y + noise * torch.randn(count, generator=generator)
 
     (x, y), (x_val, y_val) = draw(train), draw(validation)
-    mean, std = y.mean(), y.std(correction=0).clamp_min(1e-12)
-    y, y_val = ((t - mean) / std * spread + offset for t in (y, y_val))
+    if standardised:
+        mean, std = y.mean(), y.std(correction=0).clamp_min(1e-12)
+        y, y_val = ((t - mean) / std * spread + offset for t in (y, y_val))
     digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))).hexdigest()[:16]
     return RegressionData(Split(x, y), Split(x_val, y_val), digest)

@@ -17,14 +17,15 @@ def diamond(
     merge: str = "sum",
     activation: str = "relu",
     width: int = 32,
+    norm: bool = True,
     inputs: int = 3072,
     outputs: int = 10,
     generator: torch.Generator | None = None,
 ) -> Network:
     """stem -> branches a0 … a(k-1) and b0 … b(k-1) -> merge -> head; measured at both branches' outputs.
 
-    Stem and branch blocks: σ(LayerNorm(W h + b)). merge "sum": (h_A + h_B)/√2; "cat": σ(W [h_A, h_B] + b) without
-    LayerNorm. Raises ValueError for sizes below one, an unknown merge or activation.
+    Stem and branch blocks: σ(LayerNorm(W h + b)); norm=False drops the LayerNorm. merge "sum": (h_A + h_B)/√2; "cat":
+    σ(W [h_A, h_B] + b) without LayerNorm. Raises ValueError for sizes below one, an unknown merge or activation.
     """
     if min(branch_depth, width, inputs, outputs) < 1:
         raise ValueError(
@@ -34,11 +35,11 @@ def diamond(
     if merge not in MERGES:
         raise ValueError(f"merge: expected one of {', '.join(MERGES)}, found {merge!r}")
     with default_init(generator):
-        stages = [Stage("stem", (INPUT,), Block(inputs, width, activation, norm=True))]
+        stages = [Stage("stem", (INPUT,), Block(inputs, width, activation, norm=norm))]
         for branch in "ab":
             for i in range(branch_depth):
                 parent = "stem" if i == 0 else f"{branch}{i - 1}"
-                stages.append(Stage(f"{branch}{i}", (parent,), Block(width, width, activation, norm=True)))
+                stages.append(Stage(f"{branch}{i}", (parent,), Block(width, width, activation, norm=norm)))
         join: nn.Module = SumMerge() if merge == "sum" else Block(2 * width, width, activation)
         stages.append(Stage("merge", (f"a{branch_depth - 1}", f"b{branch_depth - 1}"), join))
         stages.append(Stage("head", ("merge",), Block(width, outputs, "linear")))

@@ -9,7 +9,7 @@ import torch
 from experiments.dag.exp1.settings import Exp1Deep
 from experiments.dag.protocol.estimates import estimated_metrics, estimates_by_distance
 from experiments.dag.protocol.measure import image_sets, measure_trained
-from experiments.dag.protocol.training import Trained, train_images
+from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import exact_blocks
 from runner.metrics.inter_layer import InterLayerMetric
@@ -18,7 +18,7 @@ from runner.training import CHECKPOINTS
 
 def measure(experiment: Exp1Deep, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell, measure it, and estimate its metrics as the paper does."""
-    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    trained = on_images(experiment, cell, ctx)
     paper_images = replace(experiment.metric, subsamples=0)
     tables = measure_trained(trained, experiment.metric, ctx)
     return {**tables, "estimates": estimates(trained, paper_images, experiment.probes, ctx)}

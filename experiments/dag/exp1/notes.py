@@ -45,10 +45,25 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
                 )
     text = (
         "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L = 12 and to 1e-14 "
-        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there); "
-        "spectrally normalised ones, the plain networks of this experiment, fall like this: "
+        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there). Two "
+        "kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) and the spectrally "
+        "normalised ones of this experiment: "
     )
     return [text + "; ".join(said) + "."] if said else []
+
+
+def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
+    """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs, if any."""
+    said = []
+    for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
+        fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
+        said.append(f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})")
+    text = (
+        "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms (3 to 4 orders at "
+    )
+    text += "L = 12, 1e-14 at L = 32): "
+    other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
+    return [f"{text}{'; '.join(said)}. {other}"] if said else []
 
 
 def power_note(distances: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
 from experiments.dag.protocol import comparisons, figures
-from experiments.dag.protocol.companions import DEEPER
+from experiments.dag.protocol.companions import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.printed import mark, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
@@ -138,7 +138,8 @@ class ResonanceAnalysis(SpreadAnalysis):
         return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        return notes.notes(self.tables, self.plain) + self.spread_notes()
+        without_norm = notes.without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
+        return [*notes.notes(self.tables, self.plain), *without_norm, *self.spread_notes()]
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS, companions
+from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS, WITHOUT_NORM, companions, without_norm
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
 from runner import contract as c
 from runner.models.kinds.chain import ARCHITECTURES, BlockChain
@@ -26,6 +26,7 @@ class Exp1Resonance(InterLayer):
     depth: list[int] = c.grid(above=0)
     arch: list[str] = c.grid(choices=ARCHITECTURES)
     activation: str = c.setting("relu", choices=ACTIVATIONS)
+    untrained: bool = c.since(False)
     model: BlockChain
 
     def __post_init__(self) -> None:
@@ -43,7 +44,11 @@ class Exp1Resonance(InterLayer):
         return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)
 
     def companions(self) -> Mapping[str, c.Companion]:
-        return companions(self, self.model)
+        """Those of all experiments on images, and untrained plain networks without LayerNorm (Section 5.1's norms)."""
+        found = companions(self, self.model)
+        if type(self) is Exp1Resonance and found and getattr(self.model, "norm", False) and self.model.kind == "mlp":
+            found = {**found, WITHOUT_NORM: without_norm(self, self.model, arch=["plain"], depth=[12, 32])}
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

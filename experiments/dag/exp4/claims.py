@@ -27,8 +27,13 @@ GROWING = (("sum", "relu"), ("cat", "relu"))
 Parts = dict[str, list[float]]
 
 
-def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
-    """One claim per statement; configurations and checkpoints are its parts."""
+def claims(
+    tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement], without_norm: pd.DataFrame | None = None
+) -> list[Claim]:
+    """One claim per statement; configurations and checkpoints are its parts.
+
+    without_norm: `distances` of untrained networks without LayerNorm, if any.
+    """
     distances, merge, networks = (first(tables[name]) for name in ("distances", "merge", "networks"))
     final = networks[networks["checkpoint"] == "final"]
     percent = {name(k): [100 * v for v in seed_values(p, "test_accuracy").values()] for k, p in groups(final, VARIANT)}
@@ -36,6 +41,7 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     return [
         *within_branches(tables["distances"], says),
         *across_branches(distances, says, same),
+        printed_ratio(distances, without_norm, says["H4.2a ratio"], same),
         *jacobians(networks, says, same),
         *at_the_merge(tables["merge"], says, same),
         *over_depths(merge, says, same),
@@ -102,11 +108,23 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     return [
         judge.bound(says["H4.2a decay"], ratio, same=facts(ratio, same)),
         judge.bound(says["H4.2a cancellation"], cancelled, same=facts(cancelled, same)),
-        judge.bound(says["H4.2a ratio"], ratio, same=facts(ratio, same)),
         judge.bound(says["H4.2b"], growing),
         judge.bound(says["H4.2b growth"], shown),
         judge.together(readings, main="growth"),
     ]
+
+
+def printed_ratio(distances: pd.DataFrame, without_norm: pd.DataFrame | None, says: Statement, same: bool) -> Claim:
+    """R(d+2)/R(d) at init at d = 2; as a variant, R(d+1)/R(d) of networks without LayerNorm at every d."""
+    cross = distances[(distances["relation"] == "cross") & (distances["branch_depth"] > 1)]
+    init = cross[cross["checkpoint"] == "init"]
+    ratio = {name(k): ratios(p, "R", 4) for k, p in groups(init, VARIANT)}
+    found = {"as published": judge.bound(says, ratio, same=facts(ratio, same))}
+    steps = {} if without_norm is None else across.one_block(without_norm)
+    if steps:
+        single = {f"{name(k[:3])} d={k[3]}": values for k, values in steps.items()}
+        found["one block, without LayerNorm"] = judge.bound(says, single, same=facts(single, same))
+    return judge.together(found, main="as published")
 
 
 def cancellation(part: pd.DataFrame) -> list[float]:
@@ -206,7 +224,7 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return scored(tables["merge"], [*VARIANT, "checkpoint"], metrics, tables, VARIANT)
 
 
-def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None) -> list[str]:
     """Findings in plain words."""
     merge, found = tables["merge"], []
     flat = merge[~((merge["merge"] == "cat") & (merge["activation"] == "silu"))]
@@ -226,7 +244,7 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                 f"{random.max():.3g} on {len(random)} random sets (means over seeds); std {math.sqrt(c.images):.2g} "
                 f"between sets, {math.sqrt(c.seeds):.2g} between seeds."
             )
-    return [*across.notes(tables), *found, *conventions(first(tables["distances"]))]
+    return [*across.notes(tables, without_norm), *found, *conventions(first(tables["distances"]))]
 
 
 def conventions(distances: pd.DataFrame) -> list[str]:

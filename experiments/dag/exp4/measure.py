@@ -21,7 +21,7 @@ from experiments.dag.protocol.measure import (
     first_pairs,
     network_row,
 )
-from experiments.dag.protocol.training import Trained, train_images
+from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.split import BlockSplit
@@ -35,8 +35,7 @@ RELATIONS = ("a", "b", "cross")
 
 def measure(experiment: Exp4Diamond, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
-    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
-    return measure_trained(trained, experiment.metric, ctx)
+    return measure_trained(on_images(experiment, cell, ctx), experiment.metric, ctx)
 
 
 def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:

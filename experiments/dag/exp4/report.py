@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from experiments.dag.exp4 import claims
 from experiments.dag.exp4 import figures as draw
 from experiments.dag.protocol import comparisons, figures
+from experiments.dag.protocol.companions import WITHOUT_NORM
 from experiments.dag.protocol.printed import printed
 from runner.contract import Analysis
 
@@ -71,10 +72,14 @@ class DiamondAnalysis(Analysis):
         return gap + norm
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables, self.experiment.says)
+        return claims.claims(self.tables, self.experiment.says, self._without_norm)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return claims.notes(self.tables)
+        return claims.notes(self.tables, self._without_norm)
+
+    @property
+    def _without_norm(self) -> pd.DataFrame | None:
+        return self.beside.get(WITHOUT_NORM, {}).get("distances")

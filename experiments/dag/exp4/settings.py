@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.dag.protocol.companions import WITHOUT_NORM, without_norm
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
 from runner.models.kinds.diamond import DiamondModel
@@ -29,6 +30,7 @@ class Exp4Diamond(InterLayer):
     branch_depth: list[int] = c.grid(above=0)
     merge: list[str] = c.grid(choices=MERGES)
     activation: list[str] = c.grid(choices=ACTIVATIONS)
+    untrained: bool = c.since(False)
     model: DiamondModel
 
     def cells(self) -> list[c.Cell]:
@@ -38,3 +40,10 @@ class Exp4Diamond(InterLayer):
         depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
         shape: dict[str, Any] = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
         return self.model.network(outputs=self.dataset.classes, **shape)
+
+    def companions(self) -> Mapping[str, c.Companion]:
+        """Untrained networks without LayerNorm, for the printed ratio R(d+2)/R(d)."""
+        depths = [depth for depth in self.branch_depth if depth > 1]
+        if not depths or not self.model.norm:
+            return {}
+        return {WITHOUT_NORM: without_norm(self, self.model, branch_depth=depths)}

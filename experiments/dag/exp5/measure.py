@@ -1,7 +1,8 @@
 """One block of a trained regression network: its norm and its Gauss–Newton and tensor parts, at every checkpoint.
 
 Tables: `blocks`, one row per checkpoint and set of validation samples (0: the first, as in the paper; then random sets,
-the same numbers for every seed); `networks` and `certificate`, one row per checkpoint; `history`, one row per epoch.
+the same numbers for every seed); `networks` and `certificate`, one row per checkpoint; `history`, one row per epoch;
+`origin`, which streams made network, inputs and order of the examples.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def measure_trained(
         "networks": networks,
         "certificate": certificate,
         "history": {name: history[name] for name in columns},
+        **trained.origin_table(),
     }
 
 

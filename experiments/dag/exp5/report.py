@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from runner.contract import Claim
     from runner.stats import Statistic
 
-PRINTED = "printed"
+RECOVERED = claims.RECOVERED
 
 
 class AttentionAnalysis(SpreadAnalysis):
@@ -33,11 +33,11 @@ class AttentionAnalysis(SpreadAnalysis):
         blocks, networks = self.tables["blocks"], self.tables["networks"]
         paper = printed(self.experiment.claimed)
         return {
-            "table7_norms": lambda: draw.norms(blocks[blocks["protocol"] == PRINTED], paper),
+            "table7_norms": lambda: draw.norms(blocks[blocks["protocol"] == RECOVERED], paper),
             "gap_by_protocol": lambda: draw.by_protocol(blocks, paper),
             "loss_by_protocol": lambda: draw.losses(self.tables["history"]),
             "value_path": lambda: draw.value_path(blocks, networks),
-            "sample_sets": lambda: draw.sample_sets(blocks[blocks["protocol"] == PRINTED]),
+            "sample_sets": lambda: draw.sample_sets(blocks[blocks["protocol"] == RECOVERED]),
             **self.spread_figures(),
         }
 
@@ -61,4 +61,4 @@ class AttentionAnalysis(SpreadAnalysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return [*claims.notes(self.tables), *claims.repeated(self.tables), *self.spread_notes()]
+        return [*claims.notes(self.tables), *self.spread_notes()]

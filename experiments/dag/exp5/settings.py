@@ -23,10 +23,10 @@ PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1")}
 class Exp5Attention(Judged):
     """Settings, each explained in conf/experiment/exp5_attention.yaml."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "Tensor part of the query-key block of attention"
     paper: ClassVar[str] = "DAG"
-    reproduces: ClassVar[str] = "Table 7; seven protocols"
+    reproduces: ClassVar[str] = "Table 7; four choices of the targets"
     claimed: ClassVar[str] = "exp5_attention"
     measure = "experiments.dag.exp5.measure:measure"
     analysis = "experiments.dag.exp5.report:AttentionAnalysis"
@@ -80,11 +80,8 @@ class Exp5Attention(Judged):
 
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
-        if network == "attention":
-            return self.model.network()
-        shape = {"width": self.dataset.width, "depth": self.mlp_depth, "activation": "relu"}
-        return {"builder": "positionwise_mlp", **shape}
+        return self.model.network() if network == "attention" else self.model.control(self.mlp_depth)
 
     def companions(self) -> Mapping[str, c.Companion]:
-        """Further seeds: inputs, networks and orders are of named streams at every seed, these no part of the score."""
+        """Further seeds, which take networks and orders from named streams and are no part of the scorecard."""
         return {FURTHER: c.Companion(self, FURTHER_SEEDS)}

@@ -23,6 +23,8 @@ PUBLISHED_SEEDS = range(42, 47)
 FURTHER_SEEDS = range(100, 110)
 """Seeds of named streams that say how typical the published five are; their values are no part of a scorecard."""
 ROUNDING, FURTHER = "rounding", "further seeds"
+WITHOUT_NORM = "without LayerNorm"
+"""Of Exps. 1 and 4: untrained networks without LayerNorm, with which printed norms agree better (Sections 5.1, 5.4)."""
 DEEPER = "L = 32"
 """Of Exp. 1b: the depth to which Section 5.1 follows the norms of plain networks."""
 PERTURBATION = 1e-7
@@ -36,6 +38,13 @@ def order_of(seed: int) -> str:
 
 ORDERS = frozenset(order_of(seed) for seed in PUBLISHED_SEEDS)
 """Names of the companions that cross networks with orders."""
+
+
+def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> Companion:
+    """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment that change."""
+    metric = replace(experiment.metric, subsamples=0)
+    changed = replace(experiment, model=replace(model, norm=False), untrained=True, metric=metric, **grid)  # type: ignore[call-arg]
+    return Companion(changed, PUBLISHED_SEEDS)
 
 
 def companions(experiment: InterLayer, model: Any) -> Mapping[str, Companion]:

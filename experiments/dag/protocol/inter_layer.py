@@ -29,7 +29,8 @@ def mlp_settings(
 class InterLayer(Judged):
     """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
 
-    A subclass says which network a cell is (`network_settings`).
+    A subclass says which network a cell is (`network_settings`). One with a field `untrained` can leave the training
+    out and measure the initial networks alone.
     """
 
     measure = "experiments.dag.protocol.measure:measure"
@@ -57,4 +58,5 @@ class InterLayer(Judged):
         """
         epoch = (0.95 + 0.04 * blocks) * self.dataset.train / 50000
         pairs = blocks * (blocks + 1) / 2 * 3 * (self.metric.subsamples + 1)
-        return replace(cell, seconds=round(fixed + self.training.epochs * epoch + 0.0008 * pairs, 1), memory_gib=0.9)
+        epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
+        return replace(cell, seconds=round(fixed + epochs * epoch + 0.0008 * pairs, 1), memory_gib=0.9)

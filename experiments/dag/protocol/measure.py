@@ -27,7 +27,7 @@ from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.protocol.inter_layer import InterLayer
-from experiments.dag.protocol.training import Trained, train_images
+from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
@@ -97,6 +97,8 @@ def at_every_point(
     A checkpoint that the training did not reach gives one row with the reason in `networks`; init alone has no
     `history`.
     """
+    if trained.training.status == "ok":  # untrained networks have init alone
+        checkpoints = [c for c in checkpoints if c in trained.training.states]
     tables: dict[str, list[Row]] = {}
     sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in checkpoints for images in sets]
@@ -120,7 +122,7 @@ def at_every_point(
 
 def measure(experiment: InterLayer, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
-    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    trained = on_images(experiment, cell, ctx)
     return measure_trained(trained, experiment.metric, ctx)
 
 

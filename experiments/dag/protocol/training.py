@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from experiments.dag.protocol.inter_layer import InterLayer
 from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.published import published_network, streams_of
-from runner.contract import Context, Table
+from runner.contract import Cell, Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature.graph.losses import LossSpec
 from runner.data.attention import AttentionData, RegressionData
@@ -153,6 +154,12 @@ def untrained_images(
     return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 
 
+def on_images(experiment: InterLayer, cell: Cell, ctx: Context) -> Trained:
+    """The network of a cell, trained, or as it starts where the experiment's field `untrained` is true."""
+    make = untrained_images if getattr(experiment, "untrained", False) else train_images
+    return make(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+
+
 def order_seed(training: MinibatchTraining, seed: int) -> int:
     """The seed whose order of the examples a run of `seed` takes."""
     return seed if training.order_seed < 0 else training.order_seed
@@ -181,15 +188,23 @@ def train_regression(
     parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.validation)]
     data = data._replace(train=parts[0], validation=parts[1])
     key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
+    network, stream = build_with_stream(settings, ctx.seed)
+    published = streams_of(training.order, ctx.seed) == "published"
     result = train(
-        build(settings, ctx.seed).to(ctx.device),
+        network.to(ctx.device),
         data.train,
         data.test,
         loss="mse",
-        order=torch_generator(order_seed(training, ctx.seed), "order"),
+        order=LoaderOrder(stream) if published else torch_generator(order_seed(training, ctx.seed), "order"),
         checkpoints=ctx.checkpoints({**key, "training": training_arguments(training) | settings_since(training)}),
         progress=ctx.progress,
         save_every=training.epochs,
         **training_arguments(training),
     )
-    return Trained(settings, ctx.seed, data, result, loss="mse", device=ctx.device)
+    origin = {
+        "initial": streams_of(settings.get("initial", "named"), ctx.seed),
+        "order": streams_of(training.order, ctx.seed),
+        "inputs": dataset.streams,
+        "fingerprint": data.fingerprint,
+    }
+    return Trained(settings, ctx.seed, data, result, loss="mse", origin=origin, device=ctx.device)

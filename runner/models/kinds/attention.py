@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract import kind, setting
+from runner.contract import kind, setting, since
+from runner.models.kinds.initial import INITIAL, initial_setting
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,13 @@ class AttentionModel:
 
     kind: str = kind("attention")
     width: int = setting(16, above=0)
+    initial: str = since("named", free=True, choices=INITIAL)
 
     def network(self) -> dict[str, Any]:
         """The builder `attention_regressor` and its keyword arguments."""
-        return {"builder": "attention_regressor", "width": self.width}
+        return {**initial_setting(self.initial), "builder": "attention_regressor", "width": self.width}
+
+    def control(self, depth: int) -> dict[str, Any]:
+        """The builder `positionwise_mlp` of the ReLU control and its keyword arguments."""
+        shape = {"width": self.width, "depth": depth, "activation": "relu"}
+        return {**initial_setting(self.initial), "builder": "positionwise_mlp", **shape}

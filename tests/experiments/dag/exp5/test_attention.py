@@ -1,17 +1,19 @@
 """Exp. 5: the block it measures against autodiff, what a protocol may change, and claims that can fail."""
 
 from dataclasses import replace
+from statistics import fmean, pstdev
 
 import pandas as pd
 import pytest
 import torch
 
+from experiments.dag.exp5.claims import authors_own
 from experiments.dag.exp5.measure import block_row
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
-from experiments.dag.protocol.training import train_regression
+from experiments.dag.protocol.training import build, train_regression
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse, measure
-from runner.data.attention import AttentionData
+from runner.curvature import split_blocks
 from runner.data.loading import load
 from runner.report.departures import not_comparable
 from runner.run.config import build_job, preview
@@ -29,7 +31,7 @@ def experiment() -> Exp5Attention:
 @pytest.fixture(scope="module")
 def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
     parts: dict[str, list[pd.DataFrame]] = {}
-    for cell in (c for c in experiment.cells() if c.params["protocol"] in ("printed", "offset")):
+    for cell in (c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")):
         for seed in (0, 1, 2):
             for name, columns in measure(experiment, cell, Context(seed=seed)).items():
                 parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
@@ -56,7 +58,9 @@ def dense_query_key(network, x, y):
 
 
 def test_block_is_that_of_autodiff(experiment):
-    trained = train_regression(experiment.network_settings("attention"), *experiment.under("printed"), Context(seed=3))
+    trained = train_regression(
+        experiment.network_settings("attention"), *experiment.under("recovered"), Context(seed=3)
+    )
     network = trained.at("final").double()
     x, y = trained.data.test.first(8)
     metric = replace(experiment.metric, double=True)
@@ -71,7 +75,7 @@ def test_block_is_that_of_autodiff(experiment):
 def test_tables(experiment, tables):
     blocks, networks = tables["blocks"], tables["networks"]
     sets = blocks.groupby(["protocol", "network", "seed", "checkpoint"]).size()
-    assert (sets["printed"] == 3).all() and (sets["offset"] == 1).all()
+    assert (sets["recovered"] == 3).all() and (sets["described"] == 1).all()
     assert (blocks[blocks["network"] == "relu_mlp"]["tensor"] == 0).all()
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 2 * 3 * (2 + 1)
@@ -105,23 +109,39 @@ def test_claims_follow_the_tables(experiment, tables):
 
 
 def test_protocols_change_what_they_name(experiment):
-    data, training = experiment.under("offset")
-    assert (data.response, data.offset, training.rate) == ("tanh_squared", 0.65, 1e-3)
-    assert experiment.under("fast")[1].rate == 1e-2
+    data, training = experiment.under("described")
+    assert (data.response, data.standardised, training.rate) == ("tanh", True, 1e-3)
+    assert experiment.under("small_noise")[0].noise == 0.01
     for bad in ({"training.ratee": 1.0}, {"training.rate": "high"}, {"dataset.train": 0}):
         with pytest.raises(SettingError):
             replace(experiment, protocol=["bad"], protocols={**experiment.protocols, "bad": bad}).cells()
-    with pytest.raises(SettingError, match="prnted"):
-        replace(experiment, protocol=["prnted"])
+    with pytest.raises(SettingError, match="recoverd"):
+        replace(experiment, protocol=["recoverd"])
 
 
-def test_even_teacher_has_no_linear_part():
-    data = AttentionData(train=4000, noise=0.0)
-    fits = {}
-    for response in ("tanh", "tanh_squared"):
-        found = load(replace(data, response=response, spread=2.0, offset=0.5), Context(seed=1)).train
-        x, y = found.inputs.mean(1), found.targets
-        assert y.mean() == pytest.approx(0.5, abs=1e-4) and y.std(correction=0) == pytest.approx(2.0, rel=1e-4)
-        y = (y - 0.5) / 2
-        fits[response] = float((y - x @ torch.linalg.lstsq(x, y[:, None]).solution[:, 0]).square().mean())
-    assert fits["tanh"] < 0.15 and fits["tanh_squared"] > 0.97
+def test_untrained_attention_has_every_printed_digit():
+    """Table 7 at init: the authors' inputs, targets and networks, seeds 42 to 46."""
+    full, gauss_newton, gap, loss = [], [], [], []
+    experiment = build_job(["experiment=exp5_attention"]).experiment
+    dataset, _ = experiment.under("recovered")
+    for seed in range(42, 47):
+        data = load(dataset, Context(seed=seed)).validation
+        network = build(experiment.network_settings("attention"), seed)
+        blocks = split_blocks(network.to_dag("mse"), *data.first(64), PAIRS["attention"])
+        pair = PAIRS["attention"]
+        full.append(float(blocks.total[pair].norm()))
+        gauss_newton.append(float(blocks.gauss_newton[pair].norm()))
+        gap.append(float(blocks.tensor[pair].norm()) / gauss_newton[-1])
+        with torch.no_grad():
+            loss.append(float((network(data.inputs).squeeze(-1) - data.targets).square().mean()))
+    assert f"{fmean(full):.1e}" == "9.2e-03" and f"{fmean(gauss_newton):.1e}" == "1.7e-04"
+    assert f"{fmean(gap):.1f} {pstdev(gap):.1f}" == "57.5 16.4" and f"{fmean(loss):.2f}" == "0.99"
+
+
+def test_claims_need_the_authors_own_networks(experiment, tables):
+    origin = tables["origin"]
+    assert not authors_own(tables)  # seeds 0 to 2
+    one = origin[(origin["protocol"] == "recovered") & (origin["network"] == "attention") & (origin["seed"] == 0)]
+    five = pd.concat([one.assign(seed=seed, initial="published", order="published") for seed in range(42, 47)])
+    assert authors_own({"origin": five})
+    assert not authors_own({"origin": five.assign(inputs="named")}) and not authors_own({"origin": five[:4]})
