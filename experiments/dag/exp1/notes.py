@@ -45,8 +45,8 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
                 )
     text = (
         "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L = 12 and to 1e-14 "
-        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there). Two "
-        "kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) and the spectrally "
+        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there). "
+        "Two kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) and the spectrally "
         "normalised ones of this experiment: "
     )
     return [text + "; ".join(said) + "."] if said else []

@@ -84,7 +84,7 @@ def notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None 
             "LayerNorm makes ρ_max > 1 speaks of another network than the decay does. It was found after about 110 "
             "other readings of the ratio."
         )
-    if any(k[:3] == (2, "cat", "silu") for k in lost):
+    if any(k[:3] == (2, "cat", "silu") for k in kept):
         gn, tensor = (ratio_of(tables["distances"], part) for part in ("gn", "tensor"))
         yield (
             f"cat+SiLU at init: from d = 2 to d = 4 ‖H^GN‖ falls to {gn:.2f} and ‖H^T‖ rises to {tensor:.2f} of what "
