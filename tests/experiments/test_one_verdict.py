@@ -72,7 +72,7 @@ def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row
     [
         ("exp1_deep", "claims", "confirmed", {"name": "start of the U"}),
         ("exp1_resonance", "scorecard", "undecided", {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"}),
-        ("exp5_attention", "claims", "confirmed", {"name": "ReLU network MSE at the end"}),
+        ("exp5_attention", "claims", "refuted", {"name": "attention MSE at the end"}),
         ("scalar_spectrum", "claims", "confirmed", {"name": "phases"}),
         ("paper_audit", "claims", "refuted", {"name": "ws.theorem3"}),
         ("ws_bound", "claims", "confirmed", {"name": "Theorem 7 without a condition on the weights"}),

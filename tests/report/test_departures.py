@@ -47,8 +47,8 @@ def test_other_data_are_one_departure_whatever_else_differs_with_them():
 def test_an_entry_beside_the_papers_departs_in_nothing_and_a_changed_one_does():
     more = "+experiment.protocols.mine={training.rate: 0.5}"
     assert against_the_paper("exp5_attention", more) == []
-    (found,) = against_the_paper("exp5_attention", "+experiment.protocols.printed={training.rate: 0.5}")
-    assert found.startswith("protocols.printed=") and found.endswith("instead of {}")
+    (found,) = against_the_paper("exp5_attention", "+experiment.protocols.recovered={training.rate: 0.5}")
+    assert found.startswith("protocols.recovered=") and found.endswith("instead of {}")
 
 
 @pytest.mark.parametrize("name", NAMES)
