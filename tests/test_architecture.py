@@ -1,8 +1,9 @@
-"""Who may import whom: the rooms of docs/architecture.md, late imports included, and no cycles."""
+"""Who may import whom: the rooms of docs/architecture.md, and no cycles; late and type-only imports count."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_rooms_import_only_what_they_may(path):
     for module, only_types in imports(path):
         top = module.split(".")[0]
         assert top != "experiments", f"runner must not know experiments: {module}"
-        if top == "runner" and here in ALLOWED and not only_types:
+        if top == "runner" and here in ALLOWED:
             target = room(module)
             assert target in ALLOWED[here] | {here, "__version__"}, f"{here} must not import {target} ({module})"
         if top in ("hydra", "omegaconf"):
@@ -118,15 +119,14 @@ def module_name(path: Path) -> str:
     return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def test_no_import_cycles_late_imports_included():
+def test_no_import_cycles_late_and_type_only_imports_included():
     paths = {module_name(p): p for folder in ("runner", "experiments") for p in files(folder)}
     graph: dict[str, set[str]] = defaultdict(set)
     for name, path in paths.items():
-        for module, only_types in imports(path):
-            if not only_types:
-                target = module if module in paths else module.rpartition(".")[0]
-                if target in paths and target != name:
-                    graph[name].add(target)
+        for module, _ in imports(path):
+            target = module if module in paths else module.rpartition(".")[0]
+            if target in paths and target != name:
+                graph[name].add(target)
     state: dict[str, int] = {}
     cycles = []
 
@@ -143,3 +143,19 @@ def test_no_import_cycles_late_imports_included():
         if name not in state:
             visit(name, [name])
     assert not cycles, "\n".join(" -> ".join(c) for c in cycles)
+
+
+def test_nothing_imports_the_audit():
+    own = "experiments.paper_audit"
+    others = [p for folder in ("runner", "experiments") for p in files(folder) if not module_name(p).startswith(own)]
+    assert not [relative(p) for p in others if any(m.startswith(own) for m, _ in imports(p))]
+
+
+def test_an_experiment_has_no_class_in_its_package_file():
+    """The dataclass of an experiment is in settings.py, which names the rest."""
+    packages = [p for p in files("experiments") if p.name == "__init__.py"]
+    assert not [
+        relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in ast.parse(p.read_text()).body)
+    ]
+    targets = [re.search(r"_target_: (\S+)", p.read_text()) for p in (ROOT / "conf" / "experiment").glob("*.yaml")]
+    assert {t[1].split(".")[-2] for t in targets if t} == {"settings"}

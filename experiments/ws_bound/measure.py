@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from experiments.ws_bound.points import measure_search
 from experiments.ws_bound.polished import measure_draws, measure_polished
-from experiments.ws_bound.search import measure_search
 from experiments.ws_bound.settings import WsBound
 from runner.contract import Cell, Context, Table
 

@@ -64,10 +64,15 @@ class Limits:
             if self.choices:
                 one_of(name, item, self.choices)
             elif item != self.off and not all(keeps(item, limit) for _, _, limit, keeps in self._bounds):
-                words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds)
-                off = "" if self.off is None else f"{self.off:g}, or "
-                words = words.replace("above 0", "above zero")
-                raise SettingError(f"{name}: expected {off}a value {words}, found {item}")
+                raise SettingError(f"{name}: expected {self._words}, found {item}")
+
+    @property
+    def _words(self) -> str:
+        """The bounds as an error message says them: 'a value above zero', '0, or a value of at least 6e-08'."""
+        words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds).replace("above 0", "above zero")
+        if self.above is not None and self.below is not None:
+            words = f"between {self.above:g} and {self.below:g}"
+        return ("" if self.off is None else f"{self.off:g}, or ") + f"a value {words}"
 
     @property
     def _bounds(self) -> list[tuple[str, str, float, Callable[[Any, Any], bool]]]:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from experiments.certificates import of_hessian
 from experiments.hsr.regularization.methods import METHODS
+from experiments.hsr.regularization.problem import DTYPE, Problem, draw
 from experiments.hsr.regularization.views import boundaries, boundary_length, dynamics, profiles, saddle_depth
 from experiments.ws_bound.polished import Limits, lead, led_columns, nearest_columns, short
 from experiments.ws_bound.search import macro_f1
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.gaussian import sample
 from runner.training.descent.descent import DescentResult, Endpoints, LossGradient, descend, duplicates
 from runner.training.descent.directions import Direction
 from runner.training.flatness.flatness import training_direction
@@ -23,25 +23,6 @@ from runner.training.polish import Polished
 
 if TYPE_CHECKING:
     from experiments.hsr.regularization.settings import HsrRegularization
-
-DTYPE = torch.float64
-
-
-@dataclass(frozen=True)
-class Problem:
-    """x (I, M), q (I,): training set; test set of the same kind. starts (S, D). ratio: of the stop rule."""
-
-    x: Tensor
-    q: Tensor
-    test_x: Tensor
-    test_q: Tensor
-    starts: Tensor
-    activation: str
-    ratio: float
-
-    @property
-    def args(self) -> tuple[Tensor, Tensor, str]:
-        return self.x, self.q, self.activation
 
 
 def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -99,17 +80,6 @@ def direction_of(experiment: HsrRegularization, problem: Problem, method: str) -
         radius=experiment.wide_radius if method == "asam_wide" else experiment.radius,
         until=experiment.switch,
     )
-
-
-def draw(experiment: HsrRegularization, ctx: Context) -> Problem:
-    """Data and starts of the seed."""
-    data, training = experiment.dataset, experiment.training
-    shape = (training.starts, tl.parameter_count(data.inputs, experiment.hidden))
-    uniform = torch.rand(shape, dtype=DTYPE, generator=ctx.torch_generator("starts"))
-    starts = (2 * uniform - 1) * training.half_range
-    x, q = sample(data, data.train, ctx, "data/train")
-    test = sample(data, max(data.test), ctx, "data/test")
-    return Problem(x, q, *test, starts, experiment.activation, experiment.fitted_ratio)
 
 
 def search(experiment: HsrRegularization, problem: Problem, rate: float) -> Endpoints:

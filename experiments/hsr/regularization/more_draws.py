@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from experiments.hsr.regularization.analysis import PAIRS
-from experiments.hsr.regularization.contest import DTYPE, Problem, critical_points, direction_of, search, train
+from experiments.hsr.regularization.contest import critical_points, direction_of, search, train
 from experiments.hsr.regularization.methods import METHODS
+from experiments.hsr.regularization.problem import DTYPE, Problem
 from experiments.ws_bound.search import macro_f1
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl

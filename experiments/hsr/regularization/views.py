@@ -12,7 +12,7 @@ from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import DescentResult, Endpoints
 
 if TYPE_CHECKING:
-    from experiments.hsr.regularization.contest import Problem
+    from experiments.hsr.regularization.problem import Problem
     from experiments.hsr.regularization.settings import HsrRegularization
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)

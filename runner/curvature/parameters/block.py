@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from runner.curvature.parameters.operator import ParameterOperator
+
+class Columns(Protocol):
+    """What a block needs of its operator: sizes of the groups, and products with a vector of one group."""
+
+    sizes: dict[str, int]
+    dtype: torch.dtype
+    device: torch.device
+
+    def column(self, group: str, z: Tensor, groups: Sequence[str] | None = None) -> dict[str, Tensor]: ...
 
 
 @dataclass(frozen=True)
 class ParameterBlock:
     """One block H[g, h], shape (n_g, n_h), as products."""
 
-    operator: ParameterOperator
+    operator: Columns
     g: str
     h: str
 

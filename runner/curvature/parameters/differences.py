@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,27 @@ from torch.utils._pytree import tree_map
 
 from runner.curvature.graph.copies import deep_copy
 from runner.curvature.matrix_free.reference import Vectors, Widened, central, widen
+from runner.curvature.parameters.batches import Batches
+from runner.curvature.parameters.graphs import Graphs, Part
+from runner.curvature.parameters.groups import Layout
 from runner.curvature.parameters.model import Model, Named, Output
 from runner.curvature.parameters.products import BatchFactored
 
-if TYPE_CHECKING:
-    from runner.curvature.parameters.operator import ParameterOperator
+
+class Differentiated(Protocol):
+    """What differences need of the operator that they check."""
+
+    module: nn.Module
+    loss: Any
+    part: Part
+    samples: int | None
+    examples: int
+    dtype: torch.dtype
+    groups: dict[str, slice]
+    model: Model
+    batches: Batches
+    graphs: Graphs
+    layout: Layout
 
 
 class ParameterDifferences:
@@ -29,7 +45,7 @@ class ParameterDifferences:
 
     noun = "group"
 
-    def __init__(self, operator: ParameterOperator) -> None:
+    def __init__(self, operator: Differentiated) -> None:
         self.operator = operator
         self.weights = [count / operator.examples for count in operator.batches.counts]
         self.examples = len(self.weights)

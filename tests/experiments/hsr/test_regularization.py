@@ -10,8 +10,9 @@ import torch
 from experiments.contours import contour_length
 from experiments.hsr.regularization.analysis import Variant, wide
 from experiments.hsr.regularization.claims import open_protocol, whisker_tip
-from experiments.hsr.regularization.contest import Problem, critical_points, draw, end_under, search, train
+from experiments.hsr.regularization.contest import critical_points, end_under, search, train
 from experiments.hsr.regularization.methods import METHODS
+from experiments.hsr.regularization.problem import Problem, draw
 from experiments.hsr.regularization.views import boundary_length, saddle_depth
 from experiments.printed import statements
 from runner.contract import Cell, Claim, Context, SettingError, analyse, measure
@@ -257,7 +258,7 @@ def test_variant_rows():
 def test_what_cannot_be_used_is_refused(experiment):
     with pytest.raises(SettingError, match="decision boundaries"):
         replace(experiment, dataset=replace(experiment.dataset, inputs=3))
-    with pytest.raises(SettingError, match="at least one reading"):
+    with pytest.raises(SettingError, match="at least one value"):
         replace(experiment, reading=[])
     with pytest.raises(SettingError, match="between 0 and 1"):
         replace(experiment, group_share=1.5)
