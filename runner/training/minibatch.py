@@ -85,6 +85,7 @@ def train(
     checkpoints: CheckpointStore | None = None,
     save_every: int = 5,
     progress: Callable[..., None] | None = None,
+    until: str = "final",
 ) -> Training:
     """Train `network` in place and return its checkpoints and history.
 
@@ -95,9 +96,10 @@ def train(
     of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
     progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
+    until: the checkpoint at which training stops for now. A later call with the same `checkpoints` continues from there.
     Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
     """
-    _check(batch, epochs, schedule, len(train_split))
+    _check(batch, epochs, schedule, len(train_split), until)
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
@@ -113,7 +115,7 @@ def train(
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
     steps = steps_of(train_split, parameters, run, gradient, batch, clip)
-    while run.epoch < epochs and run.training.status == "ok":
+    while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
         step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
@@ -125,15 +127,18 @@ def train(
         _finish(run, epochs, mean_loss, parameters)
         if progress:
             progress(run.epoch, epochs, f"loss {mean_loss:.3f}, accuracy {scores[1]:.3f}")
-        if checkpoints and run.epoch % save_every == 0 and run.epoch < epochs:
+        stops = until in run.training.states or run.epoch % save_every == 0
+        if checkpoints and stops and run.epoch < epochs:
             checkpoints.save("resume", run.state())
-    if checkpoints:
+    if checkpoints and (run.epoch == epochs or run.training.status != "ok"):
         checkpoints.save("result", run.training.as_dict())
     return run.training
 
 
-def _check(batch: int, epochs: int, schedule: str, examples: int) -> None:
-    """Raises ValueError for sizes below one and an unknown schedule."""
+def _check(batch: int, epochs: int, schedule: str, examples: int, until: str) -> None:
+    """Raises ValueError for sizes below one, an unknown schedule and an unknown checkpoint."""
+    if until not in CHECKPOINTS:
+        raise ValueError(f"until: expected one of {', '.join(CHECKPOINTS)}, found {until!r}")
     if batch < 1 or epochs < 1 or examples == 0:
         raise ValueError(
             f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {examples}"

@@ -190,6 +190,20 @@ def test_killed_and_resumed_is_bitwise_the_same(make, data, settings):
     same_bits(whole, again)  # a finished training is loaded, nothing runs
 
 
+def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
+    settings = {"epochs": 7, "batch": 16, "save_every": 5}
+    whole, store = train(small(), TRAIN, TEST, order=generator(7), **settings), Store()
+    half = train(small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", **settings)
+    assert list(half.states) == ["init", "mid"] and half.history["epoch"] == [0, 1, 2, 3]
+    again = train(
+        small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", progress=kill_at(1), **settings
+    )
+    assert half.history["test_loss"] == again.history["test_loss"]
+    same_bits(whole, train(small(), TRAIN, TEST, order=generator(7), checkpoints=store, **settings))
+    with pytest.raises(ValueError, match="until: expected one of"):
+        train(small(), TRAIN, TEST, order=generator(7), until="last", **settings)
+
+
 def convolutional():
     with default_init(generator(3)):
         block, head = ConvBlock(3, 6, 2, "silu", skip=True), PoolHead(6, 4)

@@ -52,8 +52,11 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
         return AtCheckpoint(network.to(ctx.device).eval(), data, origin=found, trained=checkpoint != "init")
     if checkpoint == "init":
         return AtCheckpoint(build(settings, ctx.seed).to(ctx.device).eval(), data, origin=origin, trained=False)
-    trained = train_images(settings, experiment.dataset, experiment.training, ctx, flat=False, save_every=1)
-    history = trained.training.history
+    trained = train_images(
+        settings, experiment.dataset, experiment.training, ctx, flat=False, save_every=1, until=checkpoint
+    )
+    epochs = experiment.training.epochs // 2 if checkpoint == "mid" else experiment.training.epochs
+    history = {name: column[: epochs + 1] for name, column in trained.training.history.items()}
     if checkpoint not in trained.training.states:
         return AtCheckpoint(None, data, trained.training.status, trained.origin, history)
     return AtCheckpoint(trained.at(checkpoint), data, origin=trained.origin, history=history)

@@ -110,8 +110,9 @@ def train_images(
     *,
     flat: bool = True,
     save_every: int = 5,
+    until: str = "final",
 ) -> Trained:
-    """Train the network on images with cross-entropy, or load the training if it is there; go on where it stopped.
+    """Train the network on images with cross-entropy to the checkpoint `until`, or load what is there of the training.
 
     Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
     see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
@@ -132,6 +133,7 @@ def train_images(
         order=LoaderOrder(stream) if published else torch_generator(seed, "order"),
         augment=augment if training.augment else None,
         save_every=save_every,
+        until=until,
         checkpoints=ctx.checkpoints(training_key(settings, dataset, data.fingerprint, training)),
         progress=ctx.progress,
         **training_arguments(training),
