@@ -188,9 +188,9 @@ def _watch(
         messages += [found for worker in workers if worker.busy and (found := worker.outcome())]
         running = any(worker.busy for worker in workers)
         for cell_id in [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]:
-            found, cell = store.find(cell_id), open_cells.pop(cell_id)
+            stored, cell = store.find(cell_id), open_cells.pop(cell_id)
             progress.start(cell.label)
-            progress.advance("measured", cell, found.meta["wall_seconds"] if found is not None else None)
+            progress.advance("measured", cell, stored.meta["wall_seconds"] if stored is not None else None)
         if running:
             time.sleep(0.1)
 

@@ -98,7 +98,7 @@ class Folder(CellFiles):
     def names(self) -> list[str]:
         try:
             found = os.listdir(self.root)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [name for name in found if not name.startswith(".")]
 

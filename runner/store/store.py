@@ -69,13 +69,20 @@ class Store:
         return [f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)]
 
     def prepare(self, *, clean: bool = True) -> None:
-        """Make the folders; clean: and remove what killed writers left behind. Raises SettingError for a file in the
-        way."""
-        for folder in (self.cells, self.failures, self.logs, self.locks):
+        """Make the folders; clean: and remove what killed writers left behind.
+
+        Raises SettingError for a file in the way, and for a folder that cannot be written.
+        """
+        for folder in (self.cells, self.failures, self.logs, self.locks, self.root / QUARANTINE):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                if folder.name != QUARANTINE:
+                    folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError as error:
                 raise SettingError(f"outputs: expected a folder, found the file {folder}; move it away") from error
+            except PermissionError as error:
+                raise SettingError(_no_access(folder)) from error
+            if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                raise SettingError(_no_access(folder))
         if not clean:
             return
         sweep(self.root)
@@ -201,6 +208,10 @@ class Store:
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
         return DiskCheckpoints(self.root / "checkpoints" / digest(settings(dict(key))))
+
+
+def _no_access(folder: Path) -> str:
+    return f"outputs: {folder} cannot be written (permission denied); get access to it or choose outputs=PATH"
 
 
 def _record(path: Path) -> dict[str, Any] | None:

@@ -222,6 +222,16 @@ def test_records_and_locks_that_cannot_be_read(outputs):
         store.prepare()
 
 
+@pytest.mark.parametrize("folder", ["cells", "failures", "logs", ".locks", "quarantine"])
+def test_a_folder_without_access_is_named_before_anything_is_measured(outputs, monkeypatch, folder):
+    place = outputs / "toy" / folder
+    place.mkdir(exist_ok=True)
+    monkeypatch.setattr(os, "access", lambda path, mode, access=os.access: path != place and access(path, mode))
+    with pytest.raises(SettingError, match=f"{place} cannot be written"):
+        run(Job("toy", TOY, 43, outputs))
+    assert len(Store(outputs, "toy").names()) == 3
+
+
 def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, tmp_path):
     fresh = tmp_path / "fresh"
     fresh.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import json
 import math
@@ -16,7 +17,7 @@ import pytest
 
 from runner.contract import SettingError, since
 from runner.data.gaussian import GaussianData
-from runner.run.execute import run
+from runner.run.execute import NoSpace, run
 from runner.store import tables
 from runner.store.identity import Identity
 from runner.store.job import Job
@@ -171,6 +172,26 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda *names, replace=os.replace: calls.append("named") or replace(*names))
     tables.write_bytes(tmp_path / "a", b"four")
     assert calls == [4, "named"]
+
+
+def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path, monkeypatch):
+    wanted = Job("toy", TOY, 42, tmp_path / "wanted")
+    run(wanted)
+    bytes_of = {cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in wanted.store.all()}
+    for allowed in range(8):  # four writes a cell: two tables, a checkpoint, cell.json
+        job, left = Job("toy", TOY, 42, tmp_path / str(allowed)), iter(range(allowed))
+
+        def full(number, left=left):
+            if next(left, None) is None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as disk, pytest.raises(NoSpace):
+            disk.setattr(os, "fsync", full)
+            run(job)
+        kept = {cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in job.store.all()}
+        assert len(kept) == allowed // 4 and kept.items() <= bytes_of.items() and not job.store.damaged
+        assert not [path for path in job.store.root.rglob("*") if ".tmp" in path.name]
+        assert len(run(job).measured) == 2 - allowed // 4
 
 
 @dataclasses.dataclass(frozen=True)
