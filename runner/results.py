@@ -82,7 +82,7 @@ def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Re
     >>> final.groupby("arch")["test_accuracy"].mean().round(3).to_dict()
     {'plain': 0.498, 'residual': 0.511}
     """
-    job = config.build_jobs(config.parse([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    job = config.build_jobs(config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
     found = _results(job)
     if not found.cells:
         place = f"found none below {job.outputs}; {where_published()}"

@@ -40,7 +40,7 @@ THIRD_PARTY = {
 }
 """Room -> packages it may use, where that is restricted; the longest matching room decides."""
 
-HYDRA = {"runner/cli.py", "runner/run/composing.py", "runner/run/hydra_words.py"}
+HYDRA = {"runner/run/config/compose.py", "runner/run/config/overrides.py", "runner/run/launch.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "metrics")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError
+from runner.contract import SettingError, one_of, setting
+from runner.contract import check as check_limits
 
 HELP = """\
 hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)
@@ -36,101 +37,72 @@ keys (= default)
 writes <outputs>/<name>/index.html, tables/*.csv, figures/*.png
 """
 
-DEFAULTS: dict[str, Any] = {
-    "target": "",
-    "nodes": "",
-    "output": "",
-    "batch_dim": 0,
-    "shared": "",
-    "steps": "",
-    "batches": 16,
-    "parts": "",
-    "eigenvalues": 10,
-    "seed": 42,
-    "device": "cpu",
-    "threads": 1,
-    "memory": 1.0,
-    "outputs": "outputs/diagnose",
-    "name": "",
-    "force": False,
-}
-
 
 @dataclass(frozen=True)
 class Request:
     """A parsed command line."""
 
-    target: str
-    nodes: tuple[str, ...]
-    output: str
-    batch_dim: int
-    shared: tuple[str, ...]
-    steps: tuple[int, ...]
-    batches: int
-    parts: tuple[str, ...]
-    eigenvalues: int
-    seed: int
-    device: str
-    threads: int
-    memory: float
-    outputs: Path
-    name: str
-    force: bool
+    target: str = ""
+    nodes: tuple[str, ...] = ()
+    output: str = ""
+    batch_dim: int = setting(0, at_least=0)
+    shared: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    batches: int = setting(16, above=0)
+    parts: tuple[str, ...] = ()
+    eigenvalues: int = setting(10, above=0)
+    seed: int = 42
+    device: str = "cpu"
+    threads: int = setting(1, above=0)
+    memory: float = setting(1.0, above=0)
+    outputs: Path = Path("outputs/diagnose")
+    name: str = ""
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.target:
+            raise SettingError("diagnose: target=package.module:function or target=file.py:function is missing")
+        check_limits(self, "")
 
 
-def parse(arguments: Sequence[str]) -> Request:
+def parse(words: Sequence[str]) -> Request:
     """The request of key=value words. Raises SettingError for unknown keys and values of the wrong kind."""
-    found: dict[str, Any] = dict(DEFAULTS)
-    for word in arguments:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise SettingError(f"diagnose: expected key=value, found {word!r}; see hess-run diagnose --help")
-        if key not in DEFAULTS:
-            near = get_close_matches(key, DEFAULTS, n=1)
-            hint = f"did you mean {near[0]}=?" if near else f"there are {', '.join(DEFAULTS)}"
+    defaults = {f.name: f.default for f in fields(Request)}
+    values: dict[str, Any] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if key not in defaults:
+            near = get_close_matches(key, defaults, n=1)
+            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(defaults)}"
             raise SettingError(f"diagnose: unknown key {key!r}; {hint}")
-        found[key] = _value(key, text)
-    if not found["target"]:
-        raise SettingError("diagnose: target=package.module:function or target=file.py:function is missing")
-    for key in ("batches", "eigenvalues", "threads", "memory"):
-        if not found[key] > 0:
-            raise SettingError(f"{key}: expected a value above zero, found {found[key]}")
-    if found["batch_dim"] < 0:
-        raise SettingError(f"batch_dim: expected 0 or more, found {found['batch_dim']}")
-    for key in ("nodes", "parts", "shared"):
-        found[key] = _words(found[key])
-    try:
-        found["steps"] = tuple(int(step) for step in _words(found["steps"]))
-    except ValueError as error:
-        raise SettingError(f"steps: expected whole numbers separated by commas, found {found['steps']}") from error
-    return Request(**{**found, "outputs": Path(found["outputs"])})
+        values[key] = _value(key, text, type(defaults[key]))
+    return Request(**values)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.strip("[]").split(",") if word.strip())
-
-
-def _value(key: str, text: str) -> Any:
-    kind = type(DEFAULTS[key])
+def _value(key: str, text: str, kind: type) -> Any:
     if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise SettingError(f"{key}: expected true or false, found {text!r}")
+        one_of(key, text.lower(), ("true", "false"))
         return text.lower() == "true"
+    names = tuple(word.strip() for word in text.strip("[]").split(",") if word.strip())
     try:
+        if kind is tuple:
+            return tuple(map(int, names)) if key == "steps" else names
         return kind(text)
     except ValueError as error:
-        expected = {int: "a whole number", float: "a number"}[kind]
+        expected = {int: "a whole number", float: "a number", tuple: "whole numbers separated by commas"}[kind]
         raise SettingError(f"{key}: expected {expected}, found {text!r}") from error
+
+
+def help_text() -> str:
+    """The help of the verb."""
+    from runner.diagnose.all_parts import PARTS
+
+    return HELP.format(parts=", ".join(PARTS)).rstrip()
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     """Diagnose; exit status 0, or 1 when a part failed. Raises SettingError for mistakes, and where the function fails
     after some snapshots: those are measured, and on the page."""
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        from runner.diagnose.all_parts import PARTS
-
-        say(HELP.format(parts=", ".join(PARTS)).rstrip())
-        return 0
     request = parse(arguments)
     from runner.diagnose.all_parts import chosen
     from runner.diagnose.checks import check

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract import Experiment, SettingError
+from runner.contract import Experiment
 from runner.run import config
+from runner.run.call import Call
 from runner.run.execute import run
 from runner.store.job import Job
 from runner.store.outputs import check_outputs, claim_outputs
@@ -24,9 +25,15 @@ VALUES = ("converged", "unique", "lambda_sup_smallest")
 OUTPUTS = "outputs/demo"
 
 
-def demo(argv: Sequence[str]) -> int:
+def demo_command(call: Call) -> int:
+    """Show one result, measured now."""
+    return demo(Path(call.keys.get("outputs", OUTPUTS)))
+
+
+def demo(outputs: Path) -> int:
     """Measure the cell unless it is stored, report it, and print both sides. 0, or 1 when the cell failed."""
-    job = _job(argv)
+    words = [f"experiment={EXPERIMENT}", *CELL, f"outputs='{outputs}'"]
+    job = replace(config.build_jobs(config.arguments(words))[0], published=False)  # measured now, that is the point
     check_outputs(job.outputs)
     claim_outputs(job.outputs)
     begin = time.monotonic()
@@ -44,14 +51,6 @@ def demo(argv: Sequence[str]) -> int:
     for line in [*_report(job), f"{time.monotonic() - begin:.0f} s. Next: hess-run list, hess-run experiment=NAME"]:
         print(line)
     return 0
-
-
-def _job(argv: Sequence[str]) -> Job:
-    """The demo's job; the only word that it takes is outputs=PATH."""
-    if len(argv) > 1 or any(not word.startswith("outputs=") for word in argv):
-        raise SettingError(f"demo takes at most outputs=PATH, found {' '.join(argv)}")
-    words = [f"experiment={EXPERIMENT}", *CELL, *(argv or [f"outputs={OUTPUTS}"])]
-    return replace(config.build_jobs(config.parse(words))[0], published=False)  # measured now, that is the point
 
 
 def _report(job: Job) -> list[str]:

@@ -9,8 +9,7 @@ from runner.run.pool import dismiss, prepare, run_parallel
 from runner.run.progress import open_progress
 from runner.store.job import Job
 
-__all__ = ["NoSpace", "Outcome", "dismiss", "end_on_sigterm", "prepare", "run", "was_terminated"]
-
+__all__ = ["NoSpace", "Outcome", "dismiss", "end_on_sigterm", "prepare", "run", "run_job", "was_terminated"]
 
 _CLEANED: set[Path] = set()
 """Stores that this process has swept: a sweep of a thousand jobs need not look through all cells for each."""
@@ -28,3 +27,12 @@ def run(job: Job) -> Outcome:
         return loop(job, store, log, open_progress(f"{job.name} seed={job.seed}", [c for _, c in job.cells()]))
     finally:
         close_log(log)
+
+
+def run_job(job: Job) -> None:
+    """Measure the missing cells of a job. Raises KeyboardInterrupt where it was interrupted."""
+    outcome = run(job)
+    counts = f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, {len(outcome.failed)} failed"
+    print(f"{job.name} seed={job.seed}: {counts}", flush=True)
+    if outcome.interrupted:
+        raise KeyboardInterrupt

@@ -8,9 +8,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract import Cell, SettingError
+from runner.contract import Cell, SettingError, one_of
+from runner.run.call import Call
 from runner.run.loop import measure
 from runner.run.progress import Progress
+from runner.run.reports import read_jobs
 from runner.store.job import Job
 from runner.store.outputs import check_outputs
 from runner.store.published import CELLS, published_root
@@ -21,14 +23,16 @@ TOLERANCE = 1e-6
 """Relative: what float32 trainings on another processor may differ by before anything else is wrong."""
 
 
-def check_store(argv: Sequence[str]) -> int:
+def store_command(call: Call) -> int:
     """`hess-run store check`."""
-    words = dict(word.partition("=")[::2] for word in argv[1:])
-    if not argv or argv[0] != "check" or set(words) - {"outputs", "repair"}:
-        raise SettingError(f"store: expected check [outputs=PATH] [repair=true], found {' '.join(argv) or 'nothing'}")
-    if words.get("repair", "false") not in ("true", "false"):
-        raise SettingError(f"repair: expected true or false, found {words['repair']}")
-    root = Path(words.get("outputs", "outputs"))
+    one_of("store", call.words[0], ("check",))
+    repair = call.keys.get("repair", "false")
+    one_of("repair", repair, ("true", "false"))
+    return check_store(Path(call.keys.get("outputs", "outputs")), repair == "true")
+
+
+def check_store(root: Path, repair: bool = False) -> int:
+    """Examine every stored cell; 1 when one is damaged. repair: move damaged ones to quarantine."""
     check_outputs(root)
     if not root.is_dir() and published_root() is None:
         raise SettingError(f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH")
@@ -37,8 +41,7 @@ def check_store(argv: Sequence[str]) -> int:
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())
         for name, reason in sorted(store.damaged.items()):
-            moved = words.get("repair") == "true"
-            lines.append(store.quarantine(name) if moved else f"{experiment}: damaged cell {name} ({reason})")
+            lines.append(store.quarantine(name) if repair else f"{experiment}: damaged cell {name} ({reason})")
         lines += store.published_damage()
     print("\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"]))
     return 1 if lines else 0
@@ -52,25 +55,15 @@ def _experiments(root: Path) -> list[str]:
     return sorted({*working, *published})
 
 
-def sample_and_tolerance(argv: Sequence[str]) -> tuple[int, float, list[str]]:
-    """What belongs to `verify` itself, and the words that choose the cells."""
-    own: dict[str, str] = {}
-    words = []
-    for word in argv:
-        key, _, value = word.partition("=")
-        if key in ("sample", "tolerance"):
-            own[key] = value
-        else:
-            words.append(word)
+def verify_command(call: Call) -> int:
+    """Measure stored cells again and compare."""
     try:
-        sample, tolerance = int(own.get("sample", "3")), float(own.get("tolerance", TOLERANCE))
+        sample, tolerance = int(call.keys.get("sample", "3")), float(call.keys.get("tolerance", TOLERANCE))
     except ValueError as error:
         raise SettingError(f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})") from error
     if sample < 0 or not tolerance >= 0:
         raise SettingError(f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}")
-    if not any(word.startswith("experiment=") for word in words):
-        raise SettingError("verify: expected experiment=NAME; see hess-run verify --help")
-    return sample, tolerance, words
+    return verify_jobs(read_jobs(call)[1], sample, tolerance)
 
 
 def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import Cell, SettingError
+from runner.run.call import Call
 from runner.run.config import experiment_names, preview
+from runner.run.messages import nearest
+from runner.run.reports import read_jobs
 from runner.store.archive import Archive
 from runner.store.identity import Identity
 from runner.store.job import Job
@@ -69,10 +72,26 @@ def _params_key(params: object) -> str:
     return repr(sorted(dict(params).items()))  # type: ignore[call-overload]
 
 
-def listing(outputs: Path) -> list[str]:
+def list_command(call: Call) -> int:
+    """One line for every experiment."""
+    print("\n".join(listing(Path(call.keys.get("outputs", "outputs")), *call.words)))
+    return 0
+
+
+def plan_command(call: Call) -> int:
+    """What a run would do."""
+    print("\n".join(plan(read_jobs(call)[1])))
+    return 0
+
+
+def listing(outputs: Path, pattern: str = "") -> list[str]:
     """Lines of `hess-run list`."""
     rows = [("experiment", "paper", "cells a seed", "stored", "cost a seed", "reproduces")]
-    for name in experiment_names():
+    names = [name for name in experiment_names() if pattern in name]
+    if not names:
+        hint = nearest(pattern, experiment_names())
+        raise SettingError(f"list: expected a part of an experiment's name, found {pattern}{hint}")
+    for name in names:
         try:
             experiment = preview(name)
         except SettingError as error:

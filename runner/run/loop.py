@@ -6,7 +6,6 @@ lock. That is also how `jobs=N` works on one machine (`runner.run.pool`).
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from typing import Any
 
 from runner.contract import Cell, Context
 from runner.contract import measure as measure_cell
+from runner.run.exit_status import NoSpace, out_of_space
 from runner.run.progress import Progress
 from runner.store import tables as csv
 from runner.store.checkpoints import DiskCheckpoints
@@ -26,17 +26,7 @@ from runner.store.job import Job
 from runner.store.store import Store
 from runner.store.version import software
 
-OUT_OF_SPACE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 WAIT_FOR_OTHERS = (0.05, 0.5)  # seconds between looks at cells that another process is measuring: first, longest
-
-
-class NoSpace(Exception):
-    """The disk is full; the store holds whole cells only."""
-
-
-def out_of_space(error: BaseException) -> bool:
-    """Whether an error says that the disk is full."""
-    return isinstance(error, NoSpace) or (isinstance(error, OSError) and error.errno in OUT_OF_SPACE)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from runner.report.manifest import NAME as MANIFEST
 from runner.report.manifest import is_merged, read_manifest
 from runner.report.site.model import SCORE_COLUMNS
 from runner.run import config
+from runner.run.call import Call
 from runner.run.reports import report_jobs
 from runner.store import tables
 from runner.store.archive import archive_bytes
@@ -33,6 +34,13 @@ SHOWN = 20
 """Lines shown of each kind of change."""
 NO_FACTS = ("written", "software", "cells", "wall_seconds")
 """Keys of a manifest that may differ between two reports of the same content."""
+
+
+def publish_command(call: Call) -> int:
+    """Merge finished cells and their report into the published results."""
+    outputs = Path(call.keys.get("outputs", "outputs"))
+    print("\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true")))
+    return 0
 
 
 def publish(experiment: str, settings: Sequence[str], outputs: Path, show: bool = False) -> list[str]:
@@ -57,7 +65,7 @@ def publish(experiment: str, settings: Sequence[str], outputs: Path, show: bool 
     root = published_root()
     if root is None:
         raise SettingError(f"publish: {where_published()}")
-    job = config.build_jobs(config.parse([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    job = config.build_jobs(config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)
     lock = FileLock(folder / ".publish.lock", timeout=0)

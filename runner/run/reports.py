@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from runner.contract import SettingError
 from runner.run import config
-from runner.run.command_line import Arguments
-from runner.run.endings import say
-from runner.run.sources import short
+from runner.run.call import Call
+from runner.run.config import files
+from runner.run.config.overrides import Arguments
+from runner.run.exit_status import say
+from runner.run.messages import short
 from runner.store.job import Job
 from runner.store.outputs import check_outputs
 from runner.store.published import published_folder
 from runner.store.scratch import sweep
 
 
-def read_jobs(argv: Sequence[str]) -> tuple[Arguments, list[Job]]:
-    """The parsed command line and every checked job of it."""
-    arguments, jobs = config.read_command(argv)
+def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
+    """The arguments of a command line and every checked job of it."""
+    arguments = call.arguments()
+    jobs = config.build_jobs(arguments)
     _check_outputs(jobs)
     for notice in dict.fromkeys(config.composition(words).notice for words in config.distinct(arguments)):
         if notice:
@@ -50,16 +54,16 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
     for outputs in {job.outputs for job in jobs}:
         sweep(outputs)  # what a report that was killed has left: a run that finds all cells stored sweeps nothing
     for members in groups.values():
-        files = [config.sources.CONF / "experiment" / f"{members[0].name}.yaml"]
-        files = [path for path in files if path.is_file()]
+        paths = [files.CONF / "experiment" / f"{members[0].name}.yaml"]
+        paths = [path for path in paths if path.is_file()]
         published = published_folder(members[0].name)
         try:
-            about = {"files": files, "published": published, "any_seed": any_seed, "say": _progress}
+            about = {"files": paths, "published": published, "any_seed": any_seed, "say": _progress}
             collection, lines = report(members, config.protocol, **about)  # type: ignore[arg-type]
         except (SettingError, OSError, MemoryError):
             raise
         except Exception as error:  # one experiment whose files are damaged must not stop the others
-            print(f"{members[0].name}: no report ({type(error).__name__}: {error})", file=sys.stderr)
+            say(f"{members[0].name}: no report ({type(error).__name__}: {error})")
             complete = False
             continue
         print("\n".join(lines))
@@ -81,34 +85,28 @@ def _progress(line: str) -> None:
         print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
 
 
-def report_command(argv: Sequence[str]) -> int:
+def report_command(call: Call) -> int:
     """Report from the store: one experiment, or every one that has cells."""
-    own = {key: value for key, _, value in (word.partition("=") for word in argv) if key in ("figure", "figures")}
-    words = [word for word in argv if word.partition("=")[0] not in own]
-    one = any(a.startswith("experiment=") for a in words)
-    if own.get("figure") and not one:
+    figure, suffix = call.keys.get("figure", ""), call.keys.get("figures", "png")
+    one = any(word.startswith("experiment=") for word in call.settings)
+    if figure and not one:
         raise SettingError("figure: expected experiment=NAME next to it")
-    jobs = read_jobs(words)[1] if one else _stored_jobs(words)
+    jobs = read_jobs(call)[1] if one else _stored_jobs(call)
     if not jobs:
         print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
         return 0
-    any_seed = not any(word.startswith("seed=") for word in words)
-    if own:
+    any_seed = not any(word.startswith("seed=") for word in call.settings)
+    if call.keys:
         from runner.report.update import draw
 
         for job in jobs:
-            about = {"figure": own.get("figure", ""), "suffix": own.get("figures", "png"), "any_seed": any_seed}
-            print("\n".join(draw([job], config.protocol, **about)))  # type: ignore[arg-type]
+            print("\n".join(draw([job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed)))
         return 0
     report_jobs(jobs, any_seed)
     return 0
 
 
-def _stored_jobs(words: Sequence[str]) -> list[Job]:
+def _stored_jobs(call: Call) -> list[Job]:
     """A job of every experiment that has cells."""
-    jobs: list[Job] = []
-    for name in config.experiment_names():
-        plain = config.main_job(name, words)
-        jobs += [plain] if plain else read_jobs([f"experiment={name}", *words])[1]
-    _check_outputs(jobs)
-    return [job for job in jobs if job.store.names()]
+    of_each = [replace(call, settings=(f"experiment={name}", *call.settings)) for name in config.experiment_names()]
+    return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from runner.contract import Experiment, SettingError, one_of
+from runner.run.call import Call
 
 ARCHIVES = ("cifar10", "cifar100")
 
@@ -19,11 +19,9 @@ def check_data(experiment: Experiment) -> None:
         raise SettingError(reason)
 
 
-def data(argv: Sequence[str]) -> int:
+def data_command(call: Call) -> int:
     """`hess-run data fetch|verify NAME`. Returns the exit status."""
-    if len(argv) != 2:
-        raise SettingError(f"expected data fetch|verify {'|'.join(ARCHIVES)}, found: data {' '.join(argv)}")
-    verb, name = argv
+    verb, name = call.words
     one_of("data", verb, ("fetch", "verify"))
     one_of(f"data {verb}", name, ARCHIVES)
     from runner.data.images import DataError
@@ -42,7 +40,7 @@ def _fetch(name: str) -> int:
 
     from runner.data.cifar import data_root
     from runner.data.fetch import fetch
-    from runner.run.reading import mirrors
+    from runner.run.config import mirrors
 
     with tqdm(unit="B", unit_scale=True, desc=name, disable=not sys.stderr.isatty()) as bar:
 

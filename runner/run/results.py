@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from runner import results
+from runner.run.call import Call
 from runner.store.published import where_published
+
+
+def results_command(call: Call) -> int:
+    """Print the tables of stored cells, with rows and columns."""
+    print("\n".join(results_lines("".join(call.words), Path(call.keys.get("outputs", "outputs")), call.json)))
+    return 0
 
 
 def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:

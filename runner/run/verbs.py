@@ -1,143 +1,226 @@
-"""The verbs of the command line but for the run itself; what each needs is imported when it is called."""
+"""The verbs of the command line: what each does, which words it takes, and its help."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from runner.contract import SettingError
+from runner.run.call import Call, Verb
 
 
-def report_command(argv: list[str]) -> int:
-    """Report from the store."""
-    from runner.run.reports import report_command as command
+def diagnose_command(call: Call) -> int:
+    """Diagnose the user's own network."""
+    from runner.diagnose.command import help_text as usage
+    from runner.diagnose.command import main
 
-    return command(argv)
-
-
-def demo_command(argv: list[str]) -> int:
-    """One cell, measured now."""
-    from runner.run.demo import demo
-
-    return demo(argv)
-
-
-def why_command(argv: list[str]) -> int:
-    """Where an artifact came from."""
-    from runner.run.why import why
-
-    print("\n".join(why(argv)))
+    if call.settings:
+        return main(call.settings)
+    print(usage())
     return 0
 
 
-def show_command(argv: list[str]) -> int:
-    """What an experiment, or a choice of a group, can be set to."""
-    from runner.run.show import show
-
-    print(show(argv))
-    return 0
-
-
-def list_command(argv: list[str]) -> int:
-    """One line for every experiment."""
-    from runner.run.listing import listing
-
-    if len(argv) > 1 or any(not a.startswith("outputs=") for a in argv):
-        raise SettingError(f"list takes at most outputs=PATH, found {' '.join(argv)}")
-    outputs = Path(argv[0].partition("=")[2]) if argv else Path("outputs")
-    print("\n".join(listing(outputs)))
-    return 0
-
-
-def plan_command(argv: list[str]) -> int:
-    """What a run would do."""
-    from runner.run.listing import plan
-    from runner.run.reports import read_jobs
-
-    _, jobs = read_jobs(argv)
-    print("\n".join(plan(jobs)))
-    return 0
-
-
-def data_command(argv: list[str]) -> int:
-    """Fetch or verify a data set."""
-    from runner.run.requirements import data
-
-    return data(argv)
-
-
-def store_command(argv: list[str]) -> int:
-    """Examine every stored cell."""
-    from runner.run.inspect import check_store
-
-    return check_store(argv)
-
-
-def verify_command(argv: list[str]) -> int:
-    """Measure stored cells again and compare."""
-    from runner.run.inspect import sample_and_tolerance, verify_jobs
-    from runner.run.reports import read_jobs
-
-    sample, tolerance, words = sample_and_tolerance(argv)
-    return verify_jobs(read_jobs(words)[1], sample, tolerance)
-
-
-def results_command(argv: list[str]) -> int:
-    """Tables of stored cells, with rows and columns."""
-    from runner.run.results import results_lines
-
-    words = [word for word in argv if not word.startswith("outputs=") and word != "--json"]
-    if len(words) > 1:
-        raise SettingError(f"results: expected [EXPERIMENT] [outputs=PATH] [--json], found {' '.join(words)}")
-    print("\n".join(results_lines("".join(words), _outputs(argv), "--json" in argv)))
-    return 0
-
-
-def publish_command(argv: list[str]) -> int:
-    """Merge finished cells and their report into the published results."""
-    from runner.run.publish import publish
-
-    words = [word for word in argv if not word.startswith(("outputs=", "show="))]
-    if not words or "=" in words[0]:
-        raise SettingError("publish: expected EXPERIMENT [key=value ...] [outputs=PATH] [show=true]")
-    print("\n".join(publish(words[0], words[1:], _outputs(argv), "show=true" in argv)))
-    return 0
-
-
-def _outputs(argv: list[str]) -> Path:
-    return Path(next((word.partition("=")[2] for word in argv if word.startswith("outputs=")), "outputs"))
-
-
-def audit_command(argv: list[str]) -> int:
+def audit_command(call: Call) -> int:
     """One clause of a paper: printed, corrected, reference."""
-    from runner.run import config
+    from runner.run.config import experiment_class
 
-    audit = getattr(config.experiment_class("paper_audit"), "audit", None)
+    audit = getattr(experiment_class("paper_audit"), "audit", None)
     if audit is None:
         raise SettingError("audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers")
-    return int(audit(argv))
+    return int(audit(call.words))
 
 
-def diagnose_command(argv: list[str]) -> int:
-    """Diagnose the user's own network."""
-    from runner.diagnose.command import main as diagnose
+def help_text(call: Call) -> str:
+    """Help of a verb; of an experiment, where one is named; of the command otherwise."""
+    from runner.run.config import experiment_names
+    from runner.run.show import show
 
-    return diagnose(argv)
+    if call.verb == "diagnose":
+        from runner.diagnose.command import help_text as diagnose
+
+        return diagnose()
+    if call.verb:
+        return VERBS[call.verb].help
+    names = [word.partition("=")[2] for word in call.settings if word.startswith("experiment=")]
+    return show(names[0]) if names else HELP.format(names=", ".join(experiment_names()))
 
 
-VERBS: Mapping[str, Callable[[list[str]], int]] = {
-    "demo": demo_command,
-    "list": list_command,
-    "plan": plan_command,
-    "show": show_command,
-    "report": report_command,
-    "why": why_command,
-    "data": data_command,
-    "store": store_command,
-    "verify": verify_command,
-    "diagnose": diagnose_command,
-    "audit": audit_command,
-    "results": results_command,
-    "publish": publish_command,
+HELP = """\
+hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
+
+  hess-run demo                                  one cell measured now, its figure, and what the paper says
+  hess-run experiment=NAME [key=value ...]       measure what is not stored yet, then report
+  hess-run -m experiment=NAME seed=42,43,44      sweep over seeds or any key (also seed=range(42,47), a=1,2 b=3,4)
+  hess-run list                                  experiments, paper, cells, stored cells, predicted cost
+  hess-run show NAME                             what an experiment can be set to: fields, defaults, groups, kinds
+  hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
+  hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
+  hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
+  hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
+  hess-run store check                           is everything that is stored whole
+  hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
+  hess-run audit PLACE                           one formula of a paper: printed, right, reference
+  hess-run diagnose target=FILE.py:FUNCTION      the same engine on a network of your own
+  hess-run VERB --help                           more on each of them
+
+keys of every run (= default)
+  seed=42  profile=paper|quick  outputs=outputs  jobs=1 (processes)  threads=1  device=cpu  force=false
+keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, protocol=printed, 'depth=[8,10]'),
+  and of its groups by path (training.steps=5000, dataset.train=100); another kind: dataset=surrogate
+
+Hydra's options: -m, --cfg job|hydra|all, --info, --config-dir DIR (experiments and kinds of your own),
+  --shell-completion, --hydra-help; 'experiment=glob(hsr_*)' sweeps over names.
+scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
+stop with Ctrl-C and run the same command again: finished cells are kept.
+
+experiments: {names}"""
+
+VERBS: Mapping[str, Verb] = {
+    "": Verb("runner.run.command:run_command", HELP, settings=True),
+    "demo": Verb(
+        "runner.run.demo:demo_command",
+        """\
+hess-run demo [outputs=PATH]
+
+Measures one cell of ws_bound at the paper's protocol (a few seconds, no data set), draws its figure into PATH (default
+outputs/demo) and prints what the paper says beside what came out. A second call only draws.""",
+        keys=("outputs",),
+    ),
+    "list": Verb(
+        "runner.run.listing:list_command",
+        """\
+hess-run list [outputs=PATH]
+
+One line for every experiment: paper, cells of one seed, cells stored below PATH (default outputs), predicted processor
+time of one seed, and what of the paper it reproduces. Imports only what --config-dir and HESS_MODULES allow.
+
+  hess-run list --config-dir my/conf             with experiments of your own""",
+        words="[PATTERN]",
+        keys=("outputs",),
+        json=True,
+    ),
+    "plan": Verb(
+        "runner.run.listing:plan_command",
+        """\
+hess-run [-m] plan experiment=NAME [key=value ...]
+
+Every cell that the same command without `plan` would measure: its id, predicted time and memory, and whether it is
+stored. Checks everything that a run checks before its first cell, the files of the data set apart; writes nothing.
+
+  hess-run plan -m experiment=ws_bound 'seed=range(42,47)'""",
+        settings=True,
+        json=True,
+    ),
+    "show": Verb(
+        "runner.run.show:show_command",
+        """\
+hess-run show NAME        an experiment: its fields (type, default, choices, meaning) and the kinds it takes
+hess-run show GROUP=NAME  a choice of dataset, model, metric or training: its fields
+
+The meaning and the place in the paper are the comments of the YAML file.
+
+  hess-run show exp1_resonance
+  hess-run show model=bottleneck_mlp""",
+        words="NAME",
+    ),
+    "report": Verb(
+        "runner.run.reports:report_command",
+        """\
+hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
+
+Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of settings or, without
+experiment, of every experiment that has any. Measures nothing, and leaves what is up to date as it is.
+figure: draw that one alone; figures: draw them as PDF or SVG, too.
+
+  hess-run report                                everything below outputs/
+  hess-run report experiment=ws_bound outputs=outputs/run""",
+        keys=("figure", "figures"),
+        settings=True,
+    ),
+    "why": Verb(
+        "runner.run.why:why_command",
+        """\
+hess-run why FILE[:LINE] | ANCHOR [outputs=PATH]
+
+Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came from: cells with their
+parameters and seeds, commits, processors, times, and the commands that measure and draw it again. A figure that was
+copied elsewhere is looked up below PATH (default outputs) by what it says of itself.
+
+  hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
+  hess-run why outputs/ws_bound/scorecard.csv:4
+  hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)""",
+        words="FILE|ANCHOR",
+        keys=("outputs",),
+        json=True,
+    ),
+    "data": Verb(
+        "runner.run.requirements:data_command",
+        """\
+hess-run data fetch NAME  download an official archive: resumes, checks its published sum, unpacks expected files only
+hess-run data verify NAME check the files and labels that are there
+
+NAME: cifar10 or cifar100. The folder is $HESS_DATA, else data/ in the current folder.""",
+        words="fetch|verify NAME",
+    ),
+    "store": Verb(
+        "runner.run.inspect:store_command",
+        """\
+hess-run store check [outputs=PATH] [repair=true]
+
+Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Damaged cells are named, one line
+each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if any is.
+
+  hess-run store check outputs=outputs/run""",
+        words="check",
+        keys=("outputs", "repair"),
+        json=True,
+    ),
+    "verify": Verb(
+        "runner.run.inspect:verify_command",
+        """\
+hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
+
+Measures a random sample of the stored cells again, apart from the store, and holds every table against the stored one.
+Names the first field that differs by more than the tolerance, relative; sample=0 takes all cells. Exit status 1 if any
+differs. Times (columns of seconds) are not compared.
+
+  hess-run verify experiment=scalar_spectrum sample=5""",
+        keys=("sample", "tolerance"),
+        settings=True,
+        json=True,
+    ),
+    "diagnose": Verb("runner.run.verbs:diagnose_command", settings=True),
+    "audit": Verb(
+        "runner.run.verbs:audit_command",
+        """\
+hess-run audit PLACE
+
+One clause of a paper in five lines: where it stands and its class, an instance, what is printed, what is right, and the
+reference it was held against. PLACE is the id of a clause or of a root cause; a paper's name lists its places.
+
+  hess-run audit attention.d.1
+  hess-run audit hsr""",
+        words="PLACE",
+    ),
+    "results": Verb(
+        "runner.run.results:results_command",
+        """\
+hess-run results [EXPERIMENT] [outputs=PATH] [--json]
+
+Tables of stored cells, published ones included: their rows, and of one experiment their columns.""",
+        words="[EXPERIMENT]",
+        keys=("outputs",),
+        json=True,
+    ),
+    "publish": Verb(
+        "runner.run.publish:publish_command",
+        """\
+hess-run publish EXPERIMENT [key=value ...] [outputs=PATH] [show=true]
+
+For maintainers: merges finished cells and their report into the published results; show=true shows what would change.
+""",
+        words="EXPERIMENT",
+        keys=("outputs", "show"),
+        settings=True,
+    ),
 }
-"""Verb -> what it does with the words behind it; its exit status."""
+"""Verb -> what it is; "" is a run."""

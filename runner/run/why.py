@@ -18,7 +18,8 @@ from typing import Any
 from runner.contract import SettingError
 from runner.report.manifest import read_manifest
 from runner.report.site.model import PAPERS, Page
-from runner.run.sources import nearest, short
+from runner.run.call import Call
+from runner.run.messages import nearest, short
 from runner.store.published import published_folder, report_folders
 from runner.store.store import Store
 from runner.store.tables import read_json
@@ -29,16 +30,18 @@ ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
 Record = Mapping[str, Any]
 
 
-def why(argv: Sequence[str]) -> list[str]:
-    """Lines of the command. Raises SettingError for a file that nothing of hess-run stands behind."""
-    words = [word for word in argv if not word.startswith("outputs=")]
-    if len(words) != 1:
-        raise SettingError(f"why: expected one FILE, FILE:LINE or anchor of a row, found {' '.join(words) or 'none'}")
-    outputs = Path(next((word.partition("=")[2] for word in argv if word.startswith("outputs=")), "outputs"))
-    anchor = words[0].rpartition("#")[2]
-    if ANCHOR.fullmatch(anchor) and not Path(words[0]).exists():
+def why_command(call: Call) -> int:
+    """Print where an artifact came from."""
+    print("\n".join(why(call.words[0], Path(call.keys.get("outputs", "outputs")))))
+    return 0
+
+
+def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
+    """Lines about FILE, FILE:LINE or an anchor. Raises SettingError for a file that no report or cell stands behind."""
+    anchor = word.rpartition("#")[2]
+    if ANCHOR.fullmatch(anchor) and not Path(word).exists():
         return _anchor_lines(anchor, outputs)
-    path, line = _place(words[0])
+    path, line = _place(word)
     cell = next((folder for folder in (path, *path.parents) if (folder / "cell.json").is_file()), None)
     if cell is not None:
         return _cell_lines(cell)

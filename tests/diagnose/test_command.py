@@ -58,7 +58,7 @@ MISTAKES = [
     (["target=tests.diagnose.targets:batch", "nodes=7"], "no submodule is called '7'"),
     (["target=tests.diagnose.targets:batch", "seed=x"], "seed: expected a whole number, found 'x'"),
     (["target=tests.diagnose.targets:batch", "memory=0"], "memory: expected a value above zero"),
-    (["target=tests.diagnose.targets:batch", "force=maybe"], "expected true or false"),
+    (["target=tests.diagnose.targets:batch", "force=maybe"], "expected one of true, false"),
     (["target=tests.diagnose.targets:batch", "steps=a"], "steps: expected whole numbers"),
     (["target=tests.diagnose.targets:batch", "parts=layres"], "did you mean layers?"),
     (["target=tests.diagnose.targets:batch", "device=gpu0"], "device: gpu0 cannot be used"),

@@ -10,7 +10,8 @@ import pytest
 
 from runner import cli
 from runner.run import config
-from runner.run.show import VERBS
+from runner.run.parser import parse
+from runner.run.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -40,7 +41,7 @@ def test_every_command_is_understood(command, capsys):
         if words[0] in ("plan", "show"):
             assert cli.dispatch(words) == 0
     else:
-        assert config.build_jobs(config.parse(words))
+        assert config.build_jobs(parse(words).arguments())
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make")])

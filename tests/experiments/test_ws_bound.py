@@ -20,7 +20,7 @@ from runner.contract import Cell, Context, SettingError, analyse, measure
 from runner.report.collect import reference_path
 from runner.report.compare import claims_table, read_reference, scorecard
 from runner.report.departures import not_comparable
-from runner.run.config import build_job, parse, preview
+from runner.run.config import arguments, build_job, preview
 from runner.stats import correct
 from runner.store.tables import frame
 
@@ -62,7 +62,7 @@ WANTED = {
 
 
 def build(*overrides: str) -> WsBound:
-    experiment = build_job(parse(["experiment=ws_bound", *overrides]).overrides).experiment
+    experiment = build_job(arguments(["experiment=ws_bound", *overrides]).overrides).experiment
     assert isinstance(experiment, WsBound)
     return experiment
 

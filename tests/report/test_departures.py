@@ -6,13 +6,13 @@ from dataclasses import fields
 import pytest
 
 from runner.report.departures import departures, not_comparable
-from runner.run.config import build_job, experiment_names, parse, preview
+from runner.run.config import arguments, build_job, experiment_names, preview
 
 NAMES = experiment_names()
 
 
 def against_the_paper(name: str, *words: str) -> list[str]:
-    experiment = build_job(parse([f"experiment={name}", *words]).overrides).experiment
+    experiment = build_job(arguments([f"experiment={name}", *words]).overrides).experiment
     return departures(experiment, preview(name))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.run import composing, reading, sources
+from runner.run.config import compose, experiment_file, files
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
@@ -42,16 +42,17 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (conf / "experiment" / "toy.yaml").write_text(TOY)
     monkeypatch.setenv("HESS_CONF", str(conf))
     monkeypatch.setenv("HESS_MODULES", "tests")
-    monkeypatch.setattr(sources, "CONF", conf)
+    monkeypatch.setattr(files, "CONF", conf)
     forget()
     yield conf
     forget()
-    sources.forget_added()
+    files.forget_added()
 
 
 def forget() -> None:
     """Files are read once a process; tests change them."""
-    for read in (reading.load, reading.experiment_file, reading.preview, composing._composition):
+    names = (experiment_file.experiment_file, experiment_file.experiment_class, compose.preview, compose._composition)
+    for read in (files.load, *names):
         read.cache_clear()
 
 

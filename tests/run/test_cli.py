@@ -41,7 +41,7 @@ MISTAKES = [
     (["experiment=toy", "samples=["], "experiment.samples: cannot read 'experiment.samples=['"),
     (["experiment=toy", "outputs=/dev/null"], "found the file"),
     (["lst"], "did you mean list?"),
-    (["list", "foo"], "list takes"),
+    (["list", "foo"], "list: expected a part of an experiment's name"),
     (["data", "fetch"], "expected data fetch|verify"),
     (["data", "fetch", "cifar11"], "did you mean cifar10"),
     (["plan", "experiment=tyo"], "did you mean toy?"),

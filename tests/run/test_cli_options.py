@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -13,9 +12,11 @@ import pytest
 
 from runner import cli
 from runner.contract import SettingError
-from runner.run import composing, config, sources
-from runner.run.command_line import expand, parse
+from runner.run import config
+from runner.run.config import compose, files
+from runner.run.config.overrides import expand
 from runner.run.listing import plan
+from runner.run.parser import parse
 from tests.run.conftest import ROOT
 
 
@@ -68,18 +69,18 @@ MISTAKES = [
     (["--cfg", "job", "experiment=tyo"], "did you mean toy?"),
     (["--cfg", "nothing", "experiment=toy"], "invalid choice"),
     (["--cfg"], "expected one argument"),
-    (["--config-path", "x", "experiment=toy"], "--config-path is not open here"),
+    (["--config-path", "x", "experiment=toy"], "--config-path cannot be set"),
     (["--config-dir", "nowhere", "experiment=toy"], "--config-dir: expected a folder"),
     (["--resolve", "experiment=toy"], "--resolve goes with --cfg"),
     (["toy"], "did you mean experiment=toy?"),
-    (["experiment=toy", "hydra.job.chdir=true"], "hydra.job.chdir: not open here"),
-    (["experiment=toy", "hydra.run.dir=sub"], "hydra.run.dir: not open here"),
-    (["experiment=toy", "+hydra.nokey=1"], "+hydra.nokey: not open here"),
-    (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher: not open here"),
-    (["-m", "experiment=toy", "~hydra.callbacks"], "~hydra.callbacks: not open here"),
-    (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging: not open here"),
+    (["experiment=toy", "hydra.job.chdir=true"], "hydra.job.chdir cannot be set"),
+    (["experiment=toy", "hydra.run.dir=sub"], "set outputs=PATH"),
+    (["experiment=toy", "+hydra.nokey=1"], "+hydra.nokey cannot be set"),
+    (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher cannot be set"),
+    (["-m", "experiment=toy", "~hydra.callbacks"], "~hydra.callbacks cannot be set"),
+    (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging cannot be set"),
     (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
-    (["experiment=toy", "experiment._target_=evil.Thing"], "said by files alone"),
+    (["experiment=toy", "experiment._target_=evil.Thing"], "_target_ cannot be set on the command line"),
     (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),
     (["experiment=toy", "samples=a=b"], "experiment.samples"),
     (["experiment=toy", "samples=" + "x" * 3000], "characters)"),
@@ -92,7 +93,7 @@ MISTAKES = [
     (["experiment=toy", "outputs="], "outputs: expected a folder"),
     (["experiment=toy", "seed=${nokey}"], "seed"),
     (["experiment=toy", "jobs=???"], "jobs"),
-    (["show"], "show: expected one NAME"),
+    (["show"], "show: expected show NAME"),
     (["show", "tyo"], "did you mean toy?"),
 ]
 
@@ -115,19 +116,20 @@ def test_help_of_every_verb_and_experiment(command):
 
 
 def test_names_can_be_swept_by_a_pattern():
-    found = expand(parse(["-m", "experiment=glob(hsr_*)", "seed=1,2"]))
+    found = expand(parse(["-m", "experiment=glob(hsr_*)", "seed=1,2"]).arguments())
     names = [name for name in config.experiment_names() if name.startswith("hsr_")]
     assert found == [[f"experiment={name}", f"seed={seed}"] for name in names for seed in (1, 2)]
-    (options_behind,) = expand(parse(["experiment=ws_bound", "seed=3", "-m"]))
+    (options_behind,) = expand(parse(["experiment=ws_bound", "seed=3", "-m"]).arguments())
     assert options_behind == ["experiment=ws_bound", "seed=3"]
 
 
 def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     composed = []
-    compose = composing.compose
-    monkeypatch.setattr(composing, "compose", lambda words: composed.append(words) or compose(words))
-    composing._composition.cache_clear()
-    jobs = config.build_jobs(parse(["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]))
+    merged = compose._merged
+    monkeypatch.setattr(compose, "_merged", lambda *parts: composed.append(parts) or merged(*parts))
+    compose._composition.cache_clear()
+    words = ["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]
+    jobs = config.build_jobs(parse(words).arguments())
     assert [job.seed for job in jobs] == list(range(200)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
     lines = plan(jobs)
@@ -137,7 +139,7 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
 
 def test_a_value_that_follows_the_seed_is_composed_for_each():
     words = ["-m", "experiment=ws_bound", "seed=3,5", "experiment.error_points=${seed}"]
-    jobs = config.build_jobs(parse(words))
+    jobs = config.build_jobs(parse(words).arguments())
     assert [job.experiment.error_points for job in jobs] == [3, 5]
 
 
@@ -147,15 +149,15 @@ def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monke
         "# @package _global_\ndefaults:\n  - ws_bound\n  - _self_\nexperiment:\n  hidden: [3]\n"
     )
     try:
-        arguments = parse(["--config-dir", str(tmp_path), "experiment=short"])
+        arguments = parse(["--config-dir", str(tmp_path), "experiment=short"]).arguments()
         (job,) = config.build_jobs(arguments)
         assert job.experiment == config.preview("short") and job.experiment.hidden == [3]
         (tmp_path / "experiment" / "ws_bound.yaml").write_text("# @package _global_\n")
-        sources.forget_added()
-        with pytest.raises(config.SettingError, match="the project has a experiment of this name"):
-            sources.add(tmp_path)
+        files.forget_added()
+        with pytest.raises(SettingError, match="the project has a experiment of this name"):
+            files.add(tmp_path)
     finally:
-        sources.forget_added()
+        files.forget_added()
 
 
 def test_listing_imports_nothing_that_was_not_allowed(hess_run, toy_conf):
@@ -181,9 +183,9 @@ def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(hes
 def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
     code = (
         "import os, sys, signal, threading\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
-        "from runner import cli\nfrom omegaconf import DictConfig\n"
-        f"whole = DictConfig._set_item_impl\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
-        "    return whole(*a, **k)\nDictConfig._set_item_impl = stop\n"
+        "from runner import cli\nfrom runner.run.config import compose\n"
+        f"whole = compose.merge\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
+        "    return whole(*a, **k)\ncompose.merge = stop\n"
         "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -215,7 +217,7 @@ def test_the_module_is_the_command(toy_conf):
 )
 def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made(words, said):
     with pytest.raises(SettingError, match=said):
-        config.read_command(["experiment=ws_bound", *words])
+        config.build_jobs(parse(["experiment=ws_bound", *words]).arguments())
 
 
 def test_windows_is_refused_in_one_line(monkeypatch, capsys):
@@ -223,11 +225,3 @@ def test_windows_is_refused_in_one_line(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["list"])
     assert "WSL 2" in capsys.readouterr().err
-
-
-def test_the_job_of_a_report_of_everything_is_the_composed_one():
-    words = ["threads=2", "outputs=some/where", "seed=7"]
-    for name in ("ws_bound", "exp4_diamond", "paper_audit"):
-        plain, composed = config.main_job(name, words), config.build_job([f"experiment={name}", *words])
-        assert plain == dataclasses.replace(composed, run=plain.run) and plain.identity == composed.identity
-    assert config.main_job("ws_bound", ["seed=1,2"]) is None and config.main_job("ws_bound", ["hidden=3"]) is None

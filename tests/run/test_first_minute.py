@@ -10,10 +10,10 @@ import pytest
 from runner.contract import Cell, SettingError
 from runner.data.gaussian import GaussianData
 from runner.run import demo as demo_module
-from runner.run.command_line import Arguments
+from runner.run.config.overrides import Arguments
 from runner.run.demo import demo
 from runner.run.execute import run
-from runner.run.handover import without_stored
+from runner.run.launch import without_stored
 from runner.run.listing import Costs, announce, survey
 from runner.run.why import figure_record, why
 from runner.store.cells import Folder, Stored
@@ -28,7 +28,7 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
-        assert demo([f"outputs={folder}"]) == 0
+        assert demo(folder) == 0
     return folder
 
 
@@ -42,20 +42,15 @@ def test_the_demo_measures_one_cell_and_draws_one_figure(shown):
 def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, monkeypatch, capsys):
     monkeypatch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
     before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
-    assert demo([f"outputs={shown}"]) == 0
+    assert demo(shown) == 0
     text = capsys.readouterr().out
     assert "Theorem 1" in text and "confirmed" in text and "460" in text and "stored; drawing" in text
     assert {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")} == before
 
 
-def test_the_demo_takes_no_other_word():
-    with pytest.raises(SettingError, match="at most outputs=PATH"):
-        demo(["seed=3"])
-
-
 def test_why_names_cells_commit_processor_and_command(shown):
     figure = next(shown.rglob("figures/*.png"))
-    text = "\n".join(why([str(figure)]))
+    text = "\n".join(why(str(figure)))
     assert "cells     1\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
     assert f"figure={demo_module.FIGURE}" in text and "hess-run" in text
     assert figure_record(figure)["experiment"] == "ws_bound"
@@ -64,8 +59,8 @@ def test_why_names_cells_commit_processor_and_command(shown):
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
     copy = tmp_path / "slide.png"
     shutil.copy(next(shown.rglob("figures/*.png")), copy)
-    assert "cells     1\n" in "\n".join(why([str(copy), f"outputs={shown}"]))
-    assert "its cells are not here" in "\n".join(why([str(copy), f"outputs={tmp_path}"]))
+    assert "cells     1\n" in "\n".join(why(str(copy), shown))
+    assert "its cells are not here" in "\n".join(why(str(copy), tmp_path))
 
 
 def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, capsys):
@@ -73,25 +68,25 @@ def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, capsys):
     lines = table.read_text().splitlines()
     of_narrow = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,3"))
     of_wide = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,10"))
-    assert "cells     1" in "\n".join(why([f"{table}:{of_narrow}"]))
-    assert "cells     0" in "\n".join(why([f"{table}:{of_wide}"]))
+    assert "cells     1" in "\n".join(why(f"{table}:{of_narrow}"))
+    assert "cells     0" in "\n".join(why(f"{table}:{of_wide}"))
     with pytest.raises(SettingError, match="line"):
-        why([f"{table}:99999"])
+        why(f"{table}:99999")
 
 
 def test_why_of_a_cell_says_whether_it_is_whole(shown, tmp_path):
     cell = next(shown.rglob("cell.json")).parent
-    assert ", whole" in why([str(cell / "search.csv.gz")])[0]
+    assert ", whole" in why(str(cell / "search.csv.gz"))[0]
     damaged = tmp_path / cell.name
     shutil.copytree(cell, damaged)
     (damaged / "search.csv.gz").write_bytes(b"")
-    assert "damaged" in why([str(damaged)])[0]
+    assert "damaged" in why(str(damaged))[0]
 
 
-@pytest.mark.parametrize("words", [[], ["nowhere.png"], [__file__]])
-def test_why_refuses_what_it_knows_nothing_of(words):
+@pytest.mark.parametrize("word", ["nowhere.png", __file__])
+def test_why_refuses_what_it_knows_nothing_of(word):
     with pytest.raises(SettingError, match="why: "):
-        why(words)
+        why(word)
 
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
@@ -138,7 +133,7 @@ def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
 
 def test_why_opens_a_row_by_its_anchor(tmp_path):
     report(tmp_path)
-    text = "\n".join(why([f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", f"outputs={tmp_path}"]))
+    text = "\n".join(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path))
     for found in (
         "printed   1 ± 0.1",
         "seeds     42: 1, 43: 1",
@@ -147,8 +142,8 @@ def test_why_opens_a_row_by_its_anchor(tmp_path):
         "reproduced",
     ):
         assert found in text
-    assert "R falls with d" in "\n".join(why(["dag.exp3.falls", f"outputs={tmp_path}"]))
+    assert "R falls with d" in "\n".join(why("dag.exp3.falls", tmp_path))
     with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
-        why(["dag.T5.relu.final.0.gab", f"outputs={tmp_path}"])
+        why("dag.T5.relu.final.0.gab", tmp_path)
     with pytest.raises(SettingError, match="no report below"):
-        why(["hsr.T5.relu", f"outputs={tmp_path}"])
+        why("hsr.T5.relu", tmp_path)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.run.handover import lost_worker, ran_full
-from runner.run.loop import NoSpace
+from runner.run.exit_status import NoSpace, ran_full
+from runner.run.launch import lost_worker
 from runner.store.store import Store
 from tests.run.conftest import ROOT
 from tests.run.kills import Command, kill_and_resume
@@ -72,7 +72,7 @@ def test_what_counts_as_a_lost_worker():
 
     assert lost_worker(Lost("a worker process was killed"))
     assert not lost_worker(RuntimeError("the experiment's own"))
-    assert not lost_worker(Lost("job 3 failed: runner.run.loop.NoSpace: [Errno 28]"))
+    assert not lost_worker(Lost("job 3 failed: runner.run.exit_status.NoSpace: [Errno 28]"))
     assert ran_full(NoSpace("full")) and ran_full(OSError(28, "No space left on device"))
     assert not ran_full(OSError(2, "no such file"))
 

@@ -58,7 +58,7 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
         and left == []
         and "nothing to do" in plan([job(work)])[-1]
     )
-    assert verify_jobs([job(work)], sample=0) == 0 and check_store(["check", f"outputs={work}"]) == 0
+    assert verify_jobs([job(work)], sample=0) == 0 and check_store(work) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out
     assert len(merge(Store(work, "toy").all())["numbers"]) == 60
     outcome = run(job(work, seed=43, jobs=2))
@@ -99,7 +99,7 @@ def test_a_damaged_entry_is_named_and_its_cell_measured_into_the_working_folder(
     archive.write_bytes(content)
     store = Store(tmp_path / "work", "toy")
     assert not store.has(name) and len(list(store.all())) == 2 and store.damaged == {}
-    assert check_store(["check", f"outputs={tmp_path / 'work'}", "repair=true"]) == 1
+    assert check_store(tmp_path / "work", repair=True) == 1
     assert f"damaged cell {name} ({file}: is not what was stored" in capsys.readouterr().out
     outcome = run(job(tmp_path / "work"))
     assert (len(outcome.measured), len(outcome.stored)) == (1, 2)
@@ -118,7 +118,7 @@ DAMAGE = {
 def test_an_archive_that_cannot_be_read_is_named_and_has_no_cells(archive, tmp_path, capsys, kind):
     archive.write_bytes(DAMAGE[kind](archive.read_bytes()))
     assert list(Store(tmp_path / "work", "toy").all()) == []
-    assert check_store(["check", f"outputs={tmp_path / 'work'}"]) == 1
+    assert check_store(tmp_path / "work") == 1
     assert f"{archive} cannot be read" in capsys.readouterr().out
     assert len(run(job(tmp_path / "work")).measured) == 3
 

@@ -173,14 +173,14 @@ def test_damage_is_named_moved_away_and_measured_again(kind, outputs, calm, caps
     store = Store(outputs, "toy")
     assert not store.has(name) and len(list(store.all())) == 2
     assert store.damaged[name]
-    assert check_store(["check", f"outputs={outputs}"]) == 1
+    assert check_store(outputs) == 1
     assert f"damaged cell {name}" in capsys.readouterr().out
     outcome = run(Job("toy", TOY, 42, outputs))
     assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 2, 0)
     assert f"damaged cell {name} moved to" in capsys.readouterr().err
     assert bytes_of(outputs) == bytes_of(calm)
     assert {p.name for p in (outputs / "toy" / "quarantine").iterdir()} == {name, f"{name}.txt"}
-    assert check_store(["check", f"outputs={outputs}"]) == 0
+    assert check_store(outputs) == 0
 
 
 def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm):
@@ -193,7 +193,7 @@ def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm
         (cells / ".swap").rename(y)
     store = Store(outputs, "toy")
     assert len(list(store.all())) == 1 and set(store.damaged) == {a.name, b.name, "f" * 16}
-    assert check_store(["check", f"outputs={outputs}", "repair=true"]) == 1
+    assert check_store(outputs, repair=True) == 1
     run(Job("toy", TOY, 42, outputs))
     assert bytes_of(outputs) == bytes_of(calm)
 

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner import cli
-from runner.run import sources
+from runner.run import command, launch
+from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
 CASES = int(os.environ.get("HESS_CASES", "25"))
@@ -57,7 +58,9 @@ def empty(toy_conf, tmp_path, monkeypatch):
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(cli, "_hand_to_hydra", lambda jobs: 0)
+    for name in ("_measure", "report_status"):
+        monkeypatch.setattr(command, name, lambda jobs: 0)
+    monkeypatch.setattr(launch, "_application", lambda words: None)
     return folder
 
 
@@ -100,7 +103,7 @@ def test_generated_command_lines(empty):
     @settings(max_examples=CASES, derandomize=True, **LIMITS)
     @given(lines)
     def check(argv):
-        sources.forget_added()
+        files.forget_added()
         status, err = call(argv)
         problem = wrong(status, err, clear(empty)) or unnamed(argv, status, err)
         assert not problem, (argv, problem)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from runner import cli
-from runner.run import reports, sources
+from runner.run import command
+from runner.run.config import files
 from runner.store.store import Store
 from tests.run.conftest import forget
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     forget()
     yield tmp_path
-    sources.forget_added()
+    files.forget_added()
     forget()
     for name in [name for name in sys.modules if name == "lab" or name.startswith("lab.")]:
         del sys.modules[name]
@@ -73,7 +74,7 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
     assert refused == 2 and "HESS_MODULES=lab" in capsys.readouterr().err and "lab" not in sys.modules
     monkeypatch.setenv("HESS_MODULES", exported["HESS_MODULES"])
     monkeypatch.setattr(sys, "argv", ["hess-run"])
-    monkeypatch.setattr(reports, "report_jobs", lambda jobs: True)  # its figures take longer than everything else
+    monkeypatch.setattr(command, "report_jobs", lambda jobs: True)  # its figures take longer than everything else
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err

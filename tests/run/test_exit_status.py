@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTED_IN_A_STRING = """
 import sys
-from runner.run import endings
+from runner.run import exit_status
 
-sys.exit(endings.guarded(lambda: exec("raise KeyboardInterrupt")))
+sys.exit(exit_status.guarded(lambda: exec("raise KeyboardInterrupt")))
 """
 
 

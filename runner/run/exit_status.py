@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from runner.contract import SettingError
-from runner.run.sources import FULL_ERROR, short, was_interrupted
+from runner.run.messages import short
+
+FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user asked for tracebacks; launchers set the variable for Hydra, later."""
+OUT_OF_SPACE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+class NoSpace(Exception):
+    """The disk is full; the store holds whole cells only."""
+
+
+def out_of_space(error: BaseException) -> bool:
+    """Whether an error says that the disk is full."""
+    return isinstance(error, NoSpace) or (isinstance(error, OSError) and error.errno in OUT_OF_SPACE)
+
+
+def ran_full(error: BaseException) -> bool:
+    """Whether a full disk is behind an error, also one that a launcher hands on as text."""
+    return out_of_space(error) or "NoSpace" in str(error)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into something else."""
+    open_, seen = [error], set()
+    while open_:
+        cause = open_.pop()
+        if isinstance(cause, KeyboardInterrupt):
+            return True
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            open_ += [cause.__context__, cause.__cause__]
+    return False
 
 
 def guarded(action: Callable[[], int]) -> int:
@@ -26,8 +58,6 @@ def guarded(action: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        from runner.run.handover import ran_full
-
         if was_interrupted(error):
             return interrupted()
         if ran_full(error):

@@ -11,40 +11,39 @@ from runner.data.surrogate import SurrogateData
 from runner.models import builder
 from runner.models.activations import ACTIVATIONS
 from runner.report.departures import not_comparable
-from runner.run import reading, sources
-from runner.run.config import build_job, experiment_names, preview
+from runner.run.config import build_job, experiment_names, files, preview
+from runner.run.config import experiment_file as reading
+from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show
-from runner.run.targets import load_class, may_import, takes
-from runner.run.typed import Mismatch, convert
 from runner.store.store import settings
 
-CHOICES = [(group, choice) for group in GROUPS for choice in sources.choices(group)]
+CHOICES = [(group, choice) for group in GROUPS for choice in files.choices(group)]
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, choice):
-    path = sources.find(group, choice)
-    node = reading.load(path)
+    path = files.find(group, choice)
+    node = files.load(path)
     cls = reading.kind_class(group, choice)
     assert node["kind"] == choice
     assert set(node) - {"_target_"} <= {f.name for f in dataclasses.fields(cls)}
     assert path.read_text().startswith("# ")
-    assert f"{group}={choice}" in show([f"{group}={choice}"])
+    assert f"{group}={choice}" in show(f"{group}={choice}")
 
 
 @pytest.mark.parametrize("choice", [c for g, c in CHOICES if g in ("model", "metric")])
 def test_every_model_and_metric_is_there_and_settings_are_commented(choice):
-    group = "model" if choice in sources.choices("model") and choice != "ws_bound" else "metric"
-    path = sources.find(group, choice)
-    own = set(reading.load(path)) - {"_target_", "kind"}
-    assert own <= set(sources.comments(path)), "every field says its unit or meaning, and its place"
+    group = "model" if choice in files.choices("model") and choice != "ws_bound" else "metric"
+    path = files.find(group, choice)
+    own = set(files.load(path)) - {"_target_", "kind"}
+    assert own <= set(files.comments(path)), "every field says its unit or meaning, and its place"
 
 
 def test_the_groups_the_papers_need_are_there():
     models = {"three_layer", "mlp", "residual_mlp", "bottleneck_mlp", "diamond", "attention", "resnet18"}
-    assert models | {"plain_resnet18", "scalar"} <= set(sources.choices("model"))
-    assert {"inter_layer", "ws_bound", "spectrum"} <= set(sources.choices("metric"))
-    assert "blocks" not in sources.choices("metric")
+    assert models | {"plain_resnet18", "scalar"} <= set(files.choices("model"))
+    assert {"inter_layer", "ws_bound", "spectrum"} <= set(files.choices("metric"))
+    assert "blocks" not in files.choices("metric")
 
 
 WRONG = [
@@ -103,7 +102,7 @@ def test_a_renamed_kind_keeps_its_identity():
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_show_names_every_field_and_kind(name):
-    page = show([name])
+    page = show(name)
     for field in reading.experiment_fields(name):
         assert f"  {field} " in page
     for group in takes(reading.experiment_class(name)):
@@ -112,11 +111,11 @@ def test_show_names_every_field_and_kind(name):
 
 
 def test_show_reads_choices_and_places_from_the_source():
-    page = show(["exp1_resonance"])
+    page = show("exp1_resonance")
     assert "one of plain, residual, plain_sn" in page and "L: blocks between projection and head" in page
-    users = show(["model=bottleneck_mlp"]).split("taken by: ")[1].split(", ")
+    users = show("model=bottleneck_mlp").split("taken by: ")[1].split(", ")
     assert {"exp1_resonance", "exp1b_spectral_norm"} <= set(users)
-    for wrong in ([], ["nope"], ["model=nope"], ["nope=mlp"], ["a", "b"]):
+    for wrong in ("nope", "model=nope", "nope=mlp"):
         with pytest.raises(SettingError):
             show(wrong)
 

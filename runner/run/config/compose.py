@@ -1,0 +1,266 @@
+"""The configuration of one job: files and overrides merged, references resolved, every value checked and typed.
+
+Later layers win: conf/config.yaml, the chosen file of each group, the experiment's file, the overrides of its profile,
+the command line. Hydra composes the same files by the same rules where a launcher of Hydra is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+from runner.contract import GROUPS, Experiment, SettingError
+from runner.run.config import files
+from runner.run.config.experiment_file import (
+    experiment_class,
+    experiment_fields,
+    experiment_file,
+    experiment_names,
+    fitting,
+    kind_class,
+)
+from runner.run.config.files import load, merge
+from runner.run.config.overrides import KNOWN_KEYS, TOP_LEVEL, Word, qualified, read
+from runner.run.config.types import takes, typed
+from runner.run.exit_status import was_interrupted
+from runner.run.messages import nearest, short
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """One composed configuration. words: the overrides with those of the profile; run: settings of the run, not typed;
+    repeats: whether other settings of the run give the same experiment; notice: what a user should know."""
+
+    name: str
+    profile: str
+    experiment: Experiment
+    words: tuple[str, ...]
+    run: Mapping[str, Any]
+    repeats: bool
+    notice: str = ""
+
+
+def composition(words: Sequence[str]) -> Composition:
+    """The experiment and the settings of the run that the overrides of one job describe."""
+    return _composition(tuple(words), files.CONF, files.added())
+
+
+@lru_cache(maxsize=64)
+def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
+    parsed = [read(word) for word in words]
+    name = _experiment_name(parsed)
+    given = {word.key for word in parsed}
+    profile = str(_chosen(name, parsed)["profile"])
+    extra = [word for word in _profile_words(name, profile) if read(word).key not in given]
+    composed = _built(name, (*extra, *words), given)
+    missing = getattr(getattr(composed.experiment, "dataset", None), "missing", None)
+    return _stand_in(composed, given) if profile == "quick" and missing is not None and missing() else composed
+
+
+def _stand_in(composed: Composition, given: set[str]) -> Composition:
+    """The quick profile never asks for a download: random fields with as many classes replace the data set."""
+    data = composed.experiment.dataset  # type: ignore[attr-defined]
+    kept = [word for word in composed.words if read(word).key != "dataset"]
+    words = (*kept, "dataset=surrogate", f"++dataset.classes={data.classes}")
+    notice = f"dataset={data.kind} is not here; profile=quick takes the surrogate with {data.classes} classes instead"
+    return dataclasses.replace(_built(composed.name, words, given), notice=notice)
+
+
+@cache
+def preview(name: str) -> Experiment:
+    """The experiment at its paper profile."""
+    return _built(name, (), set()).experiment
+
+
+def _experiment_name(words: Sequence[Word]) -> str:
+    names = [word.value for word in words if word.key == "experiment" and not word.override.is_delete()]
+    if names and names[-1] is not None:
+        experiment_file(str(names[-1]))
+        return str(names[-1])
+    wrong = next((word.key for word in words if word.key.split(".")[0] not in KNOWN_KEYS), None)
+    if wrong is not None:
+        raise SettingError(f"{short(wrong)} is not a setting{nearest(wrong, KNOWN_KEYS)}; expected experiment=NAME")
+    raise SettingError(f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}")
+
+
+def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
+    parsed = [read(word) for word in words]
+    chosen = _chosen(name, parsed)
+    raw = _merged(name, chosen, parsed)
+    values = _resolved(raw)
+    references = re.findall(r"\$\{([^}]*)", str({key: raw.get(key) for key in (*GROUPS, "experiment")}))
+    repeats = all(re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference) for reference in references)
+    run = {key: values[key] for key in TOP_LEVEL if key in values}
+    experiment = build_experiment(name, chosen, values, given)
+    return Composition(name, str(chosen["profile"]), experiment, tuple(words), run, repeats)
+
+
+def _chosen(name: str, words: Sequence[Word]) -> dict[str, str | None]:
+    """Group (and profile) -> choice."""
+    chosen: dict[str, Any] = {**_base()[0], **experiment_file(name).choices}
+    for word in words:
+        if word.key in (*GROUPS, "profile"):
+            value = None if word.override.is_delete() else word.value
+            if isinstance(value, list | dict):
+                raise SettingError(f"{word.key}: expected one choice, found {short(value)}")
+            chosen[word.key] = None if value is None else str(value)
+    known = files.choices("profile")
+    if chosen.get("profile") is None:
+        raise SettingError(f"profile: expected one of {', '.join(known)}, found none")
+    path = files.find("profile", chosen["profile"])
+    if load(path).get("name") != chosen["profile"]:
+        raise SettingError(f"{files.shown(path)}: expected name: {chosen['profile']}")
+    return chosen
+
+
+def _base() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Choices and settings of the run in conf/config.yaml. Raises SettingError for what it may not hold."""
+    path = files.CONF / "config.yaml"
+    if not path.is_file():
+        raise SettingError(f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {files.CONF}")
+    node, chosen = load(path), {}
+    for key in node:
+        if key not in (*KNOWN_KEYS, "profiles", "hydra", "defaults"):
+            raise SettingError(f"{files.shown(path)}: {short(key)} is not a setting{nearest(key, KNOWN_KEYS)}")
+    items = node.get("defaults")
+    for item in items if isinstance(items, list) else [items]:
+        if isinstance(item, dict) and set(item) <= {*GROUPS, "profile"}:
+            chosen.update(item)
+        elif item != "_self_" and not (isinstance(item, dict) and re.search("hydra|^experiment$", "".join(item))):
+            raise SettingError(f"{files.shown(path)}: defaults: expected GROUP: CHOICE, found {short(item)}")
+    return chosen, {key: node[key] for key in TOP_LEVEL if key in node}
+
+
+def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) -> dict[str, Any]:
+    """All layers, references not resolved."""
+    values = _base()[1]
+    for group in GROUPS:
+        choice = chosen.get(group)
+        values[group] = None if choice is None else load(files.find(group, choice))
+    values = merge(values, {key: node for key, node in experiment_file(name).body.items() if key != "profiles"})
+    for word in words:
+        if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
+            values = _with(values, word, name)
+    return values
+
+
+def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
+    """The values after one override. Raises SettingError for a key that nothing declares."""
+    parts = word.key.split(".")
+    node: Any = values
+    for part in parts:
+        node = node.get(part, KeyError) if isinstance(node, Mapping) else KeyError
+    override, declared = word.override, node is not KeyError or parts[0] in TOP_LEVEL
+    may_be_new = override.is_add() or override.is_force_add()
+    known = (*GROUPS, "experiment") if parts[1:] else TOP_LEVEL
+    if override.package is not None or parts[0] not in known or not (declared or may_be_new):
+        raise SettingError(_unknown(override.input_line.lstrip("+~").partition("=")[0], name))
+    if override.is_delete():
+        return _without(values, parts)
+    above = word.value
+    for part in reversed(parts):
+        above = {part: above}
+    return merge(values, above)  # type: ignore[no-any-return]
+
+
+def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    first, *rest = parts
+    kept = {key: value for key, value in values.items() if key != first}
+    return {**kept, first: _without(values[first], rest)} if rest else kept
+
+
+def _unknown(key: str, name: str) -> str:
+    """The message for a key that is not a setting: the nearest name, and all of them."""
+    own = list(experiment_fields(name))
+    groups = list(takes(experiment_class(name)))
+    nested = []
+    for group in groups:
+        choice = experiment_file(name).choices.get(group)
+        nested += [f"{group}.{f.name}" for f in dataclasses.fields(kind_class(group, choice))] if choice else []
+    hint = nearest(key, [*KNOWN_KEYS, *(f"experiment.{field}" for field in own), *nested])
+    known = ", ".join([*own, *(f"{group}.KEY" for group in groups), *TOP_LEVEL, "profile"])
+    return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
+
+
+def _looked_up(node: Any, root: Mapping[str, Any]) -> Any:
+    """The values with every ${group.key} that is all of a text replaced; importing OmegaConf takes as long as a list
+    of all experiments."""
+    if isinstance(node, Mapping):
+        return {key: _looked_up(value, root) for key, value in node.items()}
+    reference = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", node) if isinstance(node, str) else None
+    group = root.get(reference[1]) if reference else None
+    return group.get(reference[2], node) if reference and isinstance(group, Mapping) else node
+
+
+def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with every ${reference} replaced. Raises SettingError, which names the key."""
+    resolved: dict[str, Any] = _looked_up(values, values)
+    if "${" not in str(resolved):
+        return resolved
+    from omegaconf import OmegaConf
+
+    for key in values:
+        try:
+            if "${" in str(values[key]):
+                resolved[key] = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)[key]  # type: ignore
+        except Exception as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            place = re.search(r"full_key: (\S+)", str(error))
+            raise SettingError(f"{place[1] if place else key}: {short(reason, 160)}") from error
+    return resolved
+
+
+def _profile_words(name: str, profile: str) -> list[str]:
+    """The overrides that an experiment's file lists for a profile."""
+    file = experiment_file(name)
+    where, listed = files.shown(file.path), file.body.get("profiles", {})
+    if not isinstance(listed, Mapping):
+        raise SettingError(f"{where}: expected keys and values under profiles, found {short(listed)}")
+    if profile != "paper" and profile not in listed:
+        raise SettingError(f"profile={profile}: {where} has no profiles.{profile}")
+    words = listed.get(profile, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and "=" in word for word in words):
+        raise SettingError(f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}")
+    return qualified([f"experiment={name}", *words])[1:]
+
+
+def build_experiment(
+    name: str, chosen: Mapping[str, str | None], values: Mapping[str, Any], given: set[str]
+) -> Experiment:
+    """The experiment with every field typed and checked.
+
+    chosen: group -> choice. values: the merged settings. given: keys that the command line sets.
+    """
+    cls, where = experiment_class(name), files.shown(experiment_file(name).path)
+    node = values.get("experiment")
+    if not isinstance(node, Mapping):
+        raise SettingError(f"{where}: expected settings under experiment:, found {short(repr(node))}")
+    own = {key: value for key, value in node.items() if key != "_target_"}
+    arguments = typed(cls, own, "experiment", where, GROUPS, given)
+    for group in GROUPS:
+        if group in takes(cls):
+            arguments[group] = _group(name, group, chosen.get(group), values.get(group), given)
+        elif values.get(group) is not None:
+            raise SettingError(f"{group}: experiment {name} does not use this group; leave it out")
+    return cls(**arguments)
+
+
+def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]) -> Any:
+    options = ", ".join(fitting(name, group)) or "none that is there"
+    if choice is None or not isinstance(node, Mapping):
+        raise SettingError(f"{group}: expected a choice for experiment {name}, found {short(node)}; known: {options}")
+    cls: Any = kind_class(group, choice)
+    file = files.find(group, choice)
+    if not issubclass(cls, takes(experiment_class(name))[group]):
+        raise SettingError(f"{group}={choice}: experiment {name} takes another kind of {group}: {options}")
+    values = {key: value for key, value in node.items() if key != "_target_"}
+    if choice != experiment_file(name).choices.get(group):
+        # What the experiment adapts in its own kind need not exist in another; what the user or its file says must.
+        asked = {f.name for f in dataclasses.fields(cls)} | set(load(file))
+        values = {key: value for key, value in values.items() if key in asked or f"{group}.{key}" in given}
+    return cls(**typed(cls, values, group, files.shown(file), given=given))

@@ -1,0 +1,150 @@
+"""Configuration folders and their YAML files.
+
+conf/ holds one folder for each group and one YAML file for each choice. A folder given with --config-dir adds choices;
+its files may not have the name of one of the project's. HESS_CONF replaces the project's folder by a whole one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runner.contract import GROUPS, SettingError
+from runner.run.messages import nearest, short
+
+CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf").expanduser().absolute()
+"""The project's configuration folder, or the one that HESS_CONF names."""
+LAUNCHERS = "hydra/launcher"
+OPTIONS = (*GROUPS, "experiment", "profile")
+"""Every group that has a folder of choices."""
+RENAMED = {"metric=blocks": "inter_layer"}
+_ADDED: list[Path] = []
+
+
+def add(folder: str | Path) -> None:
+    """Take choices from `folder`, too. Raises SettingError if it is no folder or repeats a name of the project."""
+    place = Path(folder).expanduser().absolute()
+    if not place.is_dir():
+        raise SettingError(f"--config-dir: expected a folder, found {place}")
+    for group in (*OPTIONS, LAUNCHERS):
+        own = _stems(CONF / group) | ({"basic"} if group == LAUNCHERS else set())
+        taken = sorted(_stems(place / group) & own)
+        if taken and place != CONF:
+            raise SettingError(
+                f"{place / group / taken[0]}.yaml: the project has a {group} of this name; choose another"
+            )
+    if place not in _ADDED:
+        _ADDED.append(place)
+
+
+def added() -> tuple[Path, ...]:
+    """The user's folders."""
+    return tuple(_ADDED)
+
+
+def forget_added() -> None:
+    """Use the project's folder alone."""
+    _ADDED.clear()
+
+
+def _stems(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.yaml")}
+
+
+def choices(group: str) -> list[str]:
+    """Sorted names of all files of a group."""
+    return sorted(set().union(*(_stems(root / group) for root in (CONF, *_ADDED))))
+
+
+def find(group: str, name: str) -> Path:
+    """The file of a choice. Raises SettingError with the nearest and all valid names where there is none."""
+    known = choices(group)
+    if name not in known:
+        near = RENAMED.get(f"{group}={name}")
+        hint = f" (did you mean {near}?)" if near in known else nearest(name, known)
+        raise SettingError(f"{group}={short(name)}: no such choice{hint}; known: {', '.join(known)}")
+    return next(path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file())
+
+
+def shown(path: Path) -> str:
+    """A file's name in messages: conf/group/name.yaml in the project's folder, the whole path elsewhere."""
+    return f"conf/{path.relative_to(CONF).as_posix()}" if path.is_relative_to(CONF) else str(path)
+
+
+@cache
+def load(path: Path) -> dict[str, Any]:
+    """A YAML file as keys and values; read once, never changed. Raises SettingError, which names the file."""
+    import yaml
+
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+    except (yaml.YAMLError, ValueError, TypeError, OSError, RecursionError) as error:
+        raise SettingError(f"{shown(path)}: cannot be read as YAML: {short(error, 200)}") from error
+    if not isinstance(content, dict):
+        raise SettingError(f"{shown(path)}: expected keys and values, found {short(repr(content))}")
+    for key in content:
+        if not isinstance(key, str):
+            raise SettingError(f"{shown(path)}: expected names as keys, found {short(repr(key))}")
+    return content
+
+
+@cache
+def _loader() -> type:
+    """The YAML dialect of OmegaConf (1e-3 is a number, no dates, no key twice) on libyaml: its own parser takes
+    twenty times as long."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            twice = next((key for key in keys if keys.count(key) > 1), None)
+            if twice is not None:
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice} stands twice", node.start_mark)
+            return super().construct_mapping(node, deep=deep)
+
+    digits, exponent = r"[0-9][0-9_]*", r"[eE][-+]?[0-9]+"
+    number = rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
+    special = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, regex) for tag, regex in known if not tag.endswith((":timestamp", ":float"))]
+        for first, known in Loader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(f"^(?:{number}|{special})$"), list("-+0123456789.")
+    )
+    return Loader
+
+
+def merge(below: Any, above: Any) -> Any:
+    """`above` laid over `below`: mappings key by key, everything else replaced."""
+    if isinstance(below, Mapping) and isinstance(above, Mapping):
+        return {**below, **{key: merge(below[key], value) if key in below else value for key, value in above.items()}}
+    return above
+
+
+def comments(path: Path) -> dict[str, str]:
+    """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the paper.
+
+    It stands beside the key and goes on in the next lines, or in lines of its own above a key that has none.
+    """
+    meanings: dict[str, str] = {}
+    key, above = "", ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if alone := re.match(r"(\s+)#\s+(.+)$", line):
+            if key and len(alone[1]) > 20:
+                meanings[key] += f" {alone[2].strip()}"
+            else:
+                key, above = "", f"{above} {alone[2].strip()}".strip()
+        elif setting := re.match(r"\s*(\w+):\s(?:.*?\s)??(?:#\s+(.+))?$", line):
+            text = setting[2] or above
+            key = setting[1] if text and setting[1] not in meanings else ""
+            above = ""
+            if key:
+                meanings[key] = text.strip()
+        else:
+            key, above = "", ""
+    return meanings
