@@ -242,7 +242,7 @@ def test_reference_and_measured_values_meet(paper):
 def test_cells_at_init_cost_no_training(paper):
     cells = {tuple(c.params.values()): c.seconds for c in paper.cells()}
     assert len(cells) == 12 and cells["relu", "resnet18", "init"] < 300
-    assert cells["relu", "resnet18", "mid"] > 5_000 > cells["relu", "resnet18", "final"]
+    assert cells["relu", "resnet18", "mid"] == cells["relu", "resnet18", "final"] > 3_000  # half of a training each
     assert file_name(list(paper.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
 
 
