@@ -106,8 +106,8 @@ def worst(
         better = None if corrected is None else corrected(case)
         right = right if better is None else max(right, better)
         if not this <= tolerance and witness is None:
-            shown = "" if better is None else f"off by {better:.2g}"
-            witness = Witness(describe(case), f"off by {this:.3g}", shown, "0")
+            shown = "" if better is None else f"{better:.2g}"
+            witness = Witness(describe(case), f"{this:.3g}", shown, "0")
         largest, total = max(largest, this), total + (this if math.isfinite(this) else 0.0)
     return Outcome(largest, None if corrected is None else right, count, witness, tolerance, total / max(count, 1))
 

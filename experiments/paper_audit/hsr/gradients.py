@@ -15,6 +15,7 @@ from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.three_layer import pair_terms as t
 from experiments.paper_audit.three_layer.checks import inequality
 from experiments.paper_audit.three_layer.oracle import (
+    NAMES,
     Instance,
     Sample,
     instances,
@@ -192,45 +193,92 @@ def weighted_omega(i: Sample, j: Sample) -> Tensor:
     return t.hidden(i, j) ** 2 * t.omega(i, j)
 
 
-def _gradient_share(theta: Tensor, x: Tensor, q: Tensor) -> float:
-    """Largest entry of the first sample's share of the four gradients (Eqs. 20, 24; 28, 46 with the second), tanh."""
-    i, j = Instance("tanh", theta, x, q).samples
-    by_w = t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j)
-    by_v = t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j)
-    shares = (outer(i.hx, _by_w(i)), _by_v(i), outer(i.hx, by_w), by_v)
-    return float(torch.cat(shares).abs().max())
+def _shares(instance: Instance, k: int) -> Tensor:
+    """Sample k's share of the four gradients (Eqs. 20, 24; 28, 46 with every other sample), in one vector."""
+    samples = instance.samples
+    i = samples[k]
+    by_w = _summed(t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j) for j in samples)
+    by_v = _summed(t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j) for j in samples)
+    return torch.cat([outer(i.hx, _by_w(i)), _by_v(i), 2 * outer(i.hx, by_w), 2 * by_v])
 
 
-def _walk(thetas: Iterable[list[float]]) -> tuple[list[float], list[float]]:
-    """|delta_1| and the share of sample 1 along a path of tanh networks with two units, q_1 = 1."""
+def polynomial(instance: Instance) -> float:
+    """60 I N (1 + max |x|²)^{5/2} (1 + |Ṽ|)⁵ (1 + max |r_j|)⁵, which times |δ_i| bounds the share of sample i.
+
+    With labels 0 and 1, s' and |s''| are at most |δ|, every entry of o_j is at most 1, and |f'|, |f''| and the third
+    derivative are at most 2; each term of the four gradients has at most five factors |Ṽ| and five factors |r|.
+    """
+    samples = instance.samples
+    inputs = max(float(i.norm) for i in samples)
+    hidden = max(float(i.f.norm()) for i in samples)
+    size = 60 * len(samples) * instance.units * inputs**2.5
+    return size * (1 + float(samples[0].V.norm())) ** 5 * (1 + hidden) ** 5
+
+
+def _excess_share(instance: Instance) -> float:
+    """Share of the first sample over |δ_1| times the polynomial, less 1."""
+    error = abs(float(instance.samples[0].delta))
+    return float(_shares(instance, 0).norm()) / (error * polynomial(instance)) - 1 if error else -1.0
+
+
+def _cancelling(name: str, k: float, grows: bool) -> Instance:
+    """Two equal units whose weights ±V cancel in z, c = log K takes p_1 to q_1 = 1; grows: V = K, else b = K."""
+    unit, weight = (0.3, k) if grows else (k, 1.0)
+    theta = [unit, unit, 0.7, 0.7, math.log(k), weight, -weight]
     x, q = torch.tensor([[0.5], [-0.3]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
-    errors, shares = [], []
-    for values in thetas:
-        theta = torch.tensor(values, dtype=torch.float64)
-        errors.append(abs(float(Instance("tanh", theta, x, q).samples[0].delta)))
-        shares.append(_gradient_share(theta, x, q))
-    return errors, shares
+    return Instance(name, torch.tensor(theta, dtype=torch.float64), x, q)
 
 
 def _proposition_one() -> Outcome:
-    """p_1 → q_1 along three paths of parameters: weights that grow as fast as delta falls; fixed weights; a ray.
-
-    Ṽ = (K, −K) on two equal units leaves z alone, and c = log K takes p_1 to 1: the share grows like K. Corrected: with
-    fixed weights (c alone grows) the share falls as |delta_1| does, and along theta = a theta_0 it falls, too.
-    """
-    steps = (1e2, 1e5, 1e8, 1e11)
-    errors, shares = _walk([0.3, 0.3, 0.7, 0.7, math.log(k), k, -k] for k in steps)
-    falling, vanishing = _walk([0.3, 0.3, 0.7, 0.7, math.log(k), 1.0, -1.0] for k in steps)
-    _, ray = _walk([a * v for v in (0.3, 0.3, 0.7, 0.7, 0.5, 1.0, 1.0)] for a in (1.0, 2.0, 4.0, 8.0))
-    slowest = vanishing[-1] / vanishing[0] / (10 * falling[-1] / falling[0]) - 1
+    """p_1 → q_1 while the share of sample 1 grows: output weights that cancel (all activations), and fixed output
+    weights with a growing bias (unbounded activations). Corrected: |δ_i| times the polynomial."""
+    steps = (1e2, 1e5, 1e8)
+    paths = [(name, True) for name in NAMES] + [(name, False) for name in ("linear", "softplus", "gelu")]
+    walks = {path: [_cancelling(path[0], k, path[1]) for k in steps] for path in paths}
+    shares = {path: [float(_shares(case, 0).norm()) for case in walk] for path, walk in walks.items()}
+    random = [case for scale in (0.1, 1.0, 5.0) for case in instances(sizes=SMALL, scale=scale)]
+    excess = [_excess_share(case) for case in (*random, *(case for walk in walks.values() for case in walk))]
+    first, last = shares["tanh", True][0], shares["tanh", True][-1]
+    errors = [abs(float(case.samples[0].delta)) for case in walks["tanh", True]]
     witness = Witness(
         "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x_1 = 1/2, q_1 = 1: p_1 = K/(1 + K)",
         "share of sample 1 → 0 as K → ∞",
-        f"with Ṽ fixed: share {vanishing[0]:.2g}, {vanishing[-1]:.2g}",
-        f"|delta_1| = {errors[0]:.2g}, {errors[-1]:.2g}; share {shares[0]:.3g}, {shares[-1]:.3g} at K = 1e2, 1e11",
+        "at most |δ_1| times the polynomial",
+        f"|δ_1| = {errors[0]:.2g}, {errors[-1]:.2g}; share {first:.3g}, {last:.3g} at K = 1e2, 1e8",
     )
-    grown = shares[-1] / shares[0]
-    return Outcome(grown if grown > 1 else 0.0, max(slowest, ray[-1] / ray[0] - 1e-3), 12, witness)
+    grown = min(walk[-1] / walk[0] for walk in shares.values())
+    found = grown if grown > 1 else 0.0
+    return Outcome(found, max(excess), len(excess), witness)
+
+
+def _move(theta: Tensor, x: Tensor, q: Tensor, size: float = 0.0) -> tuple[float, float]:
+    """(λ_sup, λ_inf) of a sigmoid network after a step against the gradient of λ_sup, of this length."""
+    here = Instance("sigmoid", theta, x, q)
+    return ends(Instance("sigmoid", theta - size * gradient_of(here, _bound_of), x, q).hessian)
+
+
+def _lower_bound_rises() -> Outcome:
+    """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| > |∇μ|."""
+    theta = torch.tensor([-0.447, 1.737, 2.01, 2.772], dtype=torch.float64)
+    x, q = torch.tensor([[0.361], [0.295]], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    (high, low), (new_high, new_low) = _move(theta, x, q), _move(theta, x, q, 0.01)
+    wrong, generator = 0, torch.Generator().manual_seed(0)
+    for k in range(40):
+        at = theta + (k > 0) * 2 * torch.randn(4, generator=generator, dtype=torch.float64)
+        case, step = Instance("sigmoid", at, x, q), 1e-6
+        slopes = [(after - before) / step for before, after in zip(_move(at, x, q), _move(at, x, q, step), strict=True)]
+        by_mean = gradient_of(case, torch.trace) / len(at)
+        by_std = gradient_of(case, _bound_of) - by_mean
+        expected = float(by_std @ by_std - by_mean @ by_mean)
+        wrong += abs(slopes[1] - expected) > 1e-3 * float(by_std @ by_std + by_mean @ by_mean)
+    witness = Witness(
+        "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.447, 1.737, 2.01, 2.772), x = 0.361, 0.295, q = 0, 0, step 0.01",
+        f"λ_sup {high:.4f} → {new_high:.4f}, so λ_inf rises",
+        "rises where √(D−1) |∇σ| > |∇μ|",
+        f"λ_inf {low:.4f} → {new_low:.4f}",
+    )
+    printed = (low - new_low) / abs(low) if new_high < high else 0.0
+    return Outcome(printed, float(wrong), 41, witness)
 
 
 def ends(hessian: Tensor) -> tuple[float, float]:
@@ -282,6 +330,7 @@ CHECKS: dict[str, Entry] = {
     "hsr.theorem5": _theorems_four_five("v"),
     "hsr.omega": _omega_range,
     "hsr.proposition1": _proposition_one,
+    "hsr.section5e": _lower_bound_rises,
     "hsr.eq61": inequality(_lower),
     "hsr.proposition2": _proposition_two,
     "hsr.eq109": _part_sum(weighted_phi, t.w_phi, "w"),

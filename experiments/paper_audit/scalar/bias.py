@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from experiments.paper_audit.formula import Entry, Outcome, needs
+from experiments.paper_audit.checks import relative_error
+from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from experiments.paper_audit.scalar import bias_terms as terms
 from experiments.paper_audit.scalar import oracle
 from experiments.paper_audit.scalar.cases import (
@@ -37,9 +38,6 @@ def correlated_cases() -> list[Bias]:
     return [Bias(c.w, c.v, c.b, c.x, c.y + 1 + c.x) for c in theorem6_cases()]
 
 
-NORM_SLIP = "‖b‖ + ‖w‖² has to be ‖b‖² + ‖w‖²"
-
-
 def without_bias() -> Outcome:
     """Eq. (6) = (103): the outliers of Theorem 1 for σ² = 1 and mean xy = 0."""
 
@@ -55,6 +53,23 @@ def without_bias() -> Outcome:
         return float(gaps.max() / p.eigenvalues.abs().max())
 
     return worst(linear_cases(), error)
+
+
+def generalises() -> Outcome:
+    """b = 0 against ‖v‖ = ‖b‖; corrected: with w ⟂ b, ⟨v, b⟩ = 0 the pair is that of the network without bias."""
+    errors = []
+    for c in theorem6_cases():
+        if c.m < 3:
+            continue
+        basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
+        b = c.b - basis @ (basis.T @ c.b)
+        case = Bias(c.w, c.v, b * c.v.norm() / b.norm(), c.x, c.y)
+        r2 = (torch.dot(c.w, c.v) * (c.x**2).mean() - (c.x * c.y).mean()) ** 2
+        gap = torch.sqrt(case.s**2 + 12 * r2)
+        errors.append(relative_error(terms.pair(case), torch.stack([case.s + gap, case.s - gap]) / 2))
+        errors.append(terms.distance_to_spectrum(case, terms.pair(case)))
+    witness = Witness("b = 0, any v ≠ 0: ‖v‖ = ‖b‖", "holds", "w ⟂ b instead of b = 0", "‖b‖ = 0 ≠ ‖v‖")
+    return Outcome(1.0, max(errors), len(errors), witness)
 
 
 def conjecture() -> Outcome:
@@ -114,6 +129,12 @@ CHECKS: dict[str, Entry] = {
         ),
         ("‖v‖ = ‖b‖", lambda: worst(unequal_cases(), lambda c: terms.distance_to_spectrum(c, terms.pair(c)))),
     ),
+    "scalar.thm6_overlines": lambda: worst(
+        theorem6_cases(),
+        lambda c: terms.distance_to_spectrum(c, terms.means_of_squares(c)),
+        lambda c: terms.distance_to_spectrum(c, terms.pair(c)),
+    ),
+    "scalar.generalises": generalises,
     "scalar.triple_bounds": lambda: worst(theorem6_cases(), terms.bound_violation),
     "scalar.t_prime": lambda: compare(
         theorem6_cases(),

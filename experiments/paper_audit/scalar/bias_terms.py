@@ -198,6 +198,12 @@ def pair(c: Bias) -> Tensor:
     return torch.stack([c.s + gap, c.s - gap]) / 2
 
 
+def means_of_squares(c: Bias) -> Tensor:
+    """Eq. (5) with the overlines of our text: mean of (δx)² plus mean of δ²."""
+    gap = torch.sqrt(c.s**2 + 12 * ((c.residual * c.x) ** 2 + c.residual**2).mean())
+    return torch.stack([c.s + gap, c.s - gap]) / 2
+
+
 def depressed(c: Bias, long: bool) -> tuple[Tensor, Tensor]:
     """p of Eq. (104), q of Eq. (105) where `long`, else of (106)."""
     d = dots(c)

@@ -221,10 +221,13 @@ def theorem6_cases() -> tuple[Bias, ...]:
 
 
 def worst(
-    cases: Sequence[Case], printed: Callable[[Case], float], corrected: Callable[[Case], float] | None = None
+    cases: Sequence[Case],
+    printed: Callable[[Case], float],
+    corrected: Callable[[Case], float] | None = None,
+    what: str = "relative error",
 ) -> Outcome:
-    """Outcome of an error function over the cases."""
-    return checks.worst(cases, printed, corrected, lambda case: case.describe())
+    """Outcome of an error function over the cases; what: the name of the error, for the worked check."""
+    return checks.worst(cases, printed, corrected, lambda case: f"{case.describe()}: {what}")
 
 
 def compare(

@@ -41,12 +41,6 @@ CHECKS: dict[str, Entry] = {
         lambda c: terms.phase_violation(c, terms.right_phase(c)),
     ),
     "scalar.solution": lambda: worst(linear_cases(), terms.rank_one_error),
-    "scalar.scaling": lambda: compare(
-        linear_cases(),
-        lambda c: 9 * c.eigenvalues,
-        lambda c: terms.scaled(c, 3.0, False),
-        lambda c: terms.scaled(c, 3.0, True),
-    ),
     "scalar.sharpness": lambda: compare(linear_cases(), terms.dense_outliers, terms.sharpness_form),
     "scalar.thm2": lambda: worst(linear_cases(), terms.outlier_vectors_error),
     "scalar.thm2_degenerate": lambda: worst(
@@ -55,6 +49,7 @@ CHECKS: dict[str, Entry] = {
         terms.repaired_vector_error,
     ),
     "scalar.thm2_gradient": lambda: worst(terms.several(), terms.gradient_form_error),
+    "scalar.thm2_normalised": lambda: worst(terms.several(), terms.length_error, terms.outlier_angle),
     "scalar.thm2_orthogonal": lambda: worst(terms.several(), terms.outlier_angle),
     "scalar.thm3": lambda: worst(
         covariance_cases(-1) + covariance_cases(1),

@@ -129,10 +129,6 @@ def sharpness_form(c: Linear) -> Tensor:
     return torch.stack([trace(c) + torch.sqrt(gap), trace(c) - torch.sqrt(gap)]) / 2
 
 
-def scaled(c: Linear, factor: float, targets: bool) -> Tensor:
-    return Linear(c.w, c.v, factor * c.x, factor * c.y if targets else c.y).eigenvalues
-
-
 def blocks(c: Linear, upper: Tensor, lower: Tensor) -> Tensor:
     """[[a w wᵀ, upper], [lower, a v vᵀ]]."""
     top = torch.cat([c.a * torch.outer(c.w, c.w), upper], dim=1)
@@ -299,6 +295,11 @@ def rank_one_error(c: Linear) -> float:
 def outlier_angle(c: Linear) -> float:
     first, second = outlier_vector(c, 0), outlier_vector(c, 1)
     return abs(float(torch.dot(first, second) / (torch.linalg.vector_norm(first) * torch.linalg.vector_norm(second))))
+
+
+def length_error(c: Linear) -> float:
+    """How far |z|² of Eq. (3) is from 1, relative, at its nearest."""
+    return min(abs(float(torch.dot(z, z)) - 1) for z in (outlier_vector(c, 0), outlier_vector(c, 1)))
 
 
 def gradient_form_error(c: Linear) -> float:

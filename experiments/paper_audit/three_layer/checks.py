@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -21,27 +21,47 @@ def equality(
     return lambda: checks.equality(instances(sizes=sizes), expected, found)
 
 
-def inequality(excess: Callable[[Instance], float], names: tuple[str, ...] = NAMES, steps: int = 30) -> Check:
-    """Largest violation on random instances with small, ordinary and large weights, and by a search from the worst."""
+Excess = Callable[[Instance], float]
+
+
+def inequality(
+    *excesses: Excess,
+    names: tuple[str, ...] = NAMES,
+    starts: Callable[[str], Iterable[Instance]] = lambda name: (),
+    steps: int = 30,
+) -> Check:
+    """Largest violation of one or several inequalities, each searched for on its own and for each activation.
+
+    A search begins at the worst of random networks with tiny, small, ordinary and large weights, the same networks
+    with a saturated output, and `starts`, networks of that activation that nearly attain the bound.
+    """
 
     def check() -> Outcome:
-        tried = [(excess(i), k, i) for k, i in enumerate(_ladder(names))]
-        value, _, start = max(tried)
-        for name in names:
-            own = max(t for t in tried if t[2].name == name)[2]
-
-            def from_here(z: Tensor, own: Instance = own) -> float:
-                return excess(moved(own, z))
-
-            value = max(value, checks.attack(from_here, flat(own), steps)[0])
-        return Outcome(value, instances=len(tried) + steps * len(names), witness=_witness(value, start))
+        found = [_attacked(e, n, [*_ladder(n), *starts(n)], steps) for e in excesses for n in names]
+        value, start = max(((v, i) for v, i, _ in found), key=lambda pair: pair[0])
+        return Outcome(value, instances=sum(count for *_, count in found), witness=_witness(value, start))
 
     return check
 
 
-def _ladder(names: tuple[str, ...]) -> Iterator[Instance]:
-    for scale in (0.1, 1.0, 5.0):
-        yield from instances(names, scale=scale)
+def _attacked(excess: Excess, name: str, tried: list[Instance], steps: int) -> tuple[float, Instance, int]:
+    """(largest excess, where the search began, networks tried) for one activation."""
+    value, k = max((excess(i), k) for k, i in enumerate(tried))
+    start = tried[k]
+    searches = [
+        checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)[0] for spread in (0.5, 0.02)
+    ]
+    return max(value, *searches), start, len(tried) + steps // 2 * 2
+
+
+def _ladder(name: str) -> Iterator[Instance]:
+    for scale in (0.01, 0.1, 1.0, 5.0):
+        for instance in instances((name,), scale=scale):
+            yield instance
+            for bias in (12.0, -12.0) if scale == 1.0 else ():
+                theta = instance.theta.clone()
+                theta[instance.count] = bias
+                yield Instance(name, theta, instance.x, instance.q)
 
 
 def flat(instance: Instance) -> Tensor:
@@ -57,4 +77,4 @@ def moved(instance: Instance, z: Tensor) -> Instance:
 def _witness(value: float, start: Instance) -> Witness | None:
     if value <= TOLERANCE:
         return None
-    return Witness(f"search from {start}", f"exceeded by {value:.3g}", "", "0")
+    return Witness(f"search from {start}: largest excess over the bound, relative to it", "0", "", f"{value:.3g}")

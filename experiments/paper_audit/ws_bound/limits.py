@@ -12,7 +12,7 @@ from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from experiments.paper_audit.three_layer.checks import inequality
 from experiments.paper_audit.three_layer.oracle import Instance, derivative, instances
 from experiments.paper_audit.ws_bound.activations import gelu_slope
-from experiments.paper_audit.ws_bound.traces import excess_ww
+from experiments.paper_audit.ws_bound.traces import excess_ww, near_ww
 
 
 def bound(hessian: Tensor) -> float:
@@ -34,6 +34,22 @@ def _proposition_one() -> Outcome:
         largest = float(torch.linalg.eigvalsh(hessian)[-1])
         errors.append(abs(bound(hessian) - largest) / largest)
     return Outcome(max(errors), instances=len(errors))
+
+
+def _proposition_one_only() -> Outcome:
+    """Spectra (a, b, ..., b) with b != 0 reach the bound; corrected: no gap exactly where all others are equal."""
+    gaps, errors = [], []
+    for size in (2, 4, 7):
+        for largest, rest in ((3.0, 1.0), (2.0, -1.0)):
+            values = torch.full((size,), rest, dtype=torch.float64)
+            values[0] = largest
+            gaps.append(bound(torch.diag(values)) - largest)
+            unequal = torch.diag(values + 0.1 * torch.linspace(0, 1, size).double() * (values != largest))
+            errors.append(abs(gaps[-1]) + (1.0 if size > 2 and bound(unequal) - largest < 1e-4 else 0.0))
+    witness = Witness(
+        "H = diag(3, 1, 1, 1): λ_sup − λ_1", "> 0, as λ_2 is not 0", "0, as λ_2 = λ_3 = λ_4", f"{gaps[0]:.1g}"
+    )
+    return Outcome(1.0 if min(abs(g) for g in gaps) < 1e-9 else 0.0, max(errors), len(gaps), witness)
 
 
 def _proposition_five() -> Outcome:
@@ -141,7 +157,7 @@ def _gelu_constant() -> Outcome:
     instance = _gelu_unit(weight)
     trace = float(instance.hessian[:2, :2].trace())
     limits = [zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight for zeta in (1.273, gelu_slope() ** 2)]
-    searched = inequality(excess_ww, ("gelu",))()
+    searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()
     witness = Witness(
         f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0, q = 1: bound of tr H(w, w)",
         f"{limits[0]:.0f} with ζ_1 = 1.273, {1.272 / 4 * weight**2 + math.sqrt(2 / math.pi) * weight:.0f} with 1.272",
@@ -249,6 +265,7 @@ CHECKS: dict[str, Entry] = {
     "ws.discussion.trace": _trace_does_both,
     "ws.discussion.sizes": _sizes_raise,
     "ws.proposition1": needs(_proposition_one, ("other eigenvalues not zero", _more_eigenvalues)),
+    "ws.proposition1.only": _proposition_one_only,
     "ws.proposition5": _proposition_five,
     "ws.proposition6": _proposition_six,
     "ws.proposition7": _proposition_seven,

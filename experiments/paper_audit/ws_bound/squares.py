@@ -13,7 +13,7 @@ from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.formula import Entry, Outcome
 from experiments.paper_audit.three_layer import pair_terms as t
 from experiments.paper_audit.three_layer.checks import equality, inequality
-from experiments.paper_audit.three_layer.oracle import Instance, Sample, instances
+from experiments.paper_audit.three_layer.oracle import Instance, Sample, derivative, instances
 from experiments.paper_audit.three_layer.pair_terms import kron
 from experiments.paper_audit.ws_bound.terms import (
     PAIRED,
@@ -66,11 +66,27 @@ def grams(instance: Instance) -> Grams:
     return Grams(phi, psi, s @ s.T, h @ h.T, hidden)
 
 
-def _excess_square(instance: Instance) -> float:
+def _bound_of_square(instance: Instance) -> float:
+    """Right-hand side of Eq. 29."""
     phi, psi, _, inputs, hidden = grams(instance)
-    bound = psi.square().sum() + (1 + phi.max()) * inputs.square().sum() + hidden.square().sum() / 16
-    square = instance.hessian.square().sum()
-    return float(torch.maximum(square - bound, torch.maximum(-square, -phi.max())) / bound)
+    return float(psi.square().sum() + (1 + phi.max()) * inputs.square().sum() + hidden.square().sum() / 16)
+
+
+def _excess_square(instance: Instance) -> float:
+    bound = _bound_of_square(instance)
+    return (float(instance.hessian.square().sum()) - bound) / bound
+
+
+def _negative_phi(instance: Instance) -> float:
+    return -float(grams(instance).phi.max())
+
+
+def _steep(name: str) -> Iterator[Instance]:
+    """One unit and one sample x = 0 with z = 0, where each term of the bound decides in turn: Ψ, ω (large r), φ."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    for y, weight in ((0.0, 1.0), (0.0, 4.0), (0.0, 16.0), (30.0, 0.001)):
+        value = float(derivative(name, 0)(zero + y))
+        yield Instance(name, torch.tensor([y, 0.0, -weight * value, weight]).double(), zero[None], zero)
 
 
 def _pairwise(trace: Callable[[Sample, Sample], Tensor], printed: Callable[[Sample, Sample], Tensor]) -> Callable:
@@ -145,14 +161,31 @@ def _summed_square(instance: Instance) -> Tensor:
     return (inputs**2 * phi + 2 * inputs * psi + hidden**2 * omega).sum()
 
 
-def _excess_terms(instance: Instance) -> float:
-    """Lemmas 7, 8, 9: the three sums against their bounds, and φ_ii >= 0."""
-    phi, psi, omega, inputs, hidden = grams(instance)
-    sums = ((phi * inputs**2).sum(), 2 * (psi * inputs).sum(), (omega * hidden**2).sum())
+def _excess_phi(instance: Instance) -> float:
+    """Lemma 7, relative to ||J + XᵀX||²."""
+    phi, _, _, inputs, _ = grams(instance)
     scale = inputs.square().sum()
-    bounds = (phi.max() * scale, psi.square().sum() + scale, hidden.square().sum() / 16)
-    excess = [float((value - bound) / scale) for value, bound in zip(sums, bounds, strict=True)]
-    return max(*excess, -float(phi.diagonal().min()), -float(omega.min()))
+    return float(((phi * inputs**2).sum() - phi.max() * scale) / scale)
+
+
+def _excess_psi(instance: Instance) -> float:
+    """Lemma 8, likewise."""
+    _, psi, _, inputs, _ = grams(instance)
+    scale = inputs.square().sum()
+    return float((2 * (psi * inputs).sum() - psi.square().sum() - scale) / scale)
+
+
+def _excess_omega(instance: Instance) -> float:
+    """Lemma 9, relative to its bound."""
+    _, _, omega, _, hidden = grams(instance)
+    bound = hidden.square().sum() / 16
+    return float(((omega * hidden**2).sum() - bound) / bound)
+
+
+def _negative_terms(instance: Instance) -> float:
+    """φ_ii >= 0 and ω > 0."""
+    phi, _, omega, _, _ = grams(instance)
+    return max(-float(phi.diagonal().min()), -float(omega.min()))
 
 
 def _pair_terms(instance: Instance) -> Tensor:
@@ -164,7 +197,7 @@ CHECKS: dict[str, Entry] = {
     "ws.theorem5": equality(_square, lambda c: c.hessian.square().sum(), PAIRED),
     "ws.eq26": equality(_pair_terms, lambda c: torch.stack(grams(c)[:3]), PAIRED),
     "ws.eq26.phi22": _scanned_phi,
-    "ws.theorem6": inequality(_excess_square),
+    "ws.theorem6": inequality(_excess_square, _negative_phi, starts=_steep),
     "ws.eq68": equality(_block_square, lambda c: c.hessian.square().sum(), PAIRED),
     "ws.eq73": _kronecker,
     "ws.eq74": _pairwise(lambda i, j: (block_ww(i) @ block_ww(j)).trace(), _lemma_four),
@@ -173,5 +206,5 @@ CHECKS: dict[str, Entry] = {
         lambda i, j: (block_vv(i) @ block_vv(j)).trace(), lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2
     ),
     "ws.eq90": equality(_summed_square, lambda c: c.hessian.square().sum()),
-    "ws.eq92": inequality(_excess_terms),
+    "ws.eq92": inequality(_excess_phi, _excess_psi, _excess_omega, _negative_terms, starts=_steep),
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import Entry
+from experiments.paper_audit.formula import Entry, Outcome, Witness
 from experiments.paper_audit.three_layer.checks import equality, inequality
 from experiments.paper_audit.three_layer.oracle import INCREASING, Instance, derivative
 from experiments.paper_audit.three_layer.pair_terms import kron
@@ -82,10 +83,83 @@ def _excess_vv(instance: Instance) -> float:
     return (float(vv(instance).trace()) - bound) / bound
 
 
-def excess_ww(instance: Instance) -> float:
+def bound_ww(instance: Instance, size: float) -> float:
+    """Right-hand side of Eq. 23; size: what ζ_2 multiplies."""
     V, norms = instance.samples[0].V, float(sum(i.norm for i in instance.samples))
-    bound = (SLOPE[instance.name] / 4 * float(V @ V) + BEND[instance.name] * float(V.abs().sum())) * norms
+    return (SLOPE[instance.name] / 4 * float(V @ V) + BEND[instance.name] * size) * norms
+
+
+def excess_ww(instance: Instance) -> float:
+    """Theorem 4 with ζ_2 ||Ṽ||_1."""
+    bound = bound_ww(instance, float(instance.samples[0].V.abs().sum()))
     return (float(ww(instance).trace()) - bound) / bound
+
+
+def _excess_bar(instance: Instance) -> float:
+    """Theorem 4 with ζ_2 |Ṽ 1_N|, the bars around the product as in our text."""
+    bound = bound_ww(instance, abs(float(instance.samples[0].V.sum())))
+    return (float(ww(instance).trace()) - bound) / bound if bound else -1.0
+
+
+STEEPEST = {"linear": 0.0, "sigmoid": 0.0, "tanh": 0.0, "softplus": 40.0, "gelu": math.sqrt(2)}
+BENT = {
+    "linear": 0.0,
+    "sigmoid": -math.log(2 + math.sqrt(3)),
+    "tanh": -math.atanh(3**-0.5),
+    "softplus": 0.0,
+    "gelu": 0.0,
+}
+"""Where f' and f'' are largest."""
+
+
+def near_ww(name: str) -> Iterator[Instance]:
+    """One unit, x = 0: large Ṽ at the steepest point with z = 0 (the term of ζ_1), small Ṽ at the most bent one with
+    a saturated output (that of ζ_2)."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    for y, weight, z in ((STEEPEST[name], 4000.0, 0.0), (BENT[name], 0.001, 12.0)):
+        offset = z - weight * float(derivative(name, 0)(zero + y))
+        yield Instance(name, torch.tensor([y, 0.0, offset, weight]).double(), zero[None], zero)
+
+
+def opposite(name: str) -> Instance:
+    """Two units, the first where f'' is largest, the second where it is least or 0, Ṽ = (0.1, −0.1), x = z = q = 0."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    y = (BENT[name], -BENT[name] or 8.0)
+    outputs = [float(derivative(name, 0)(zero + value)) for value in y]
+    theta = [*y, 0.0, 0.0, -0.1 * (outputs[0] - outputs[1]), 0.1, -0.1]
+    return Instance(name, torch.tensor(theta, dtype=torch.float64), zero[None], zero)
+
+
+def _theorem_four() -> Outcome:
+    """Both readings of |Ṽ 1_N|: the modulus of the sum, for each nonlinear activation, and the sum of the moduli."""
+    printed = min(_excess_bar(opposite(name)) for name in SLOPE if name != "linear")
+    corrected = inequality(excess_ww, names=INCREASING, starts=near_ww)()
+    case = opposite("sigmoid")
+    sizes = (abs(float(case.samples[0].V.sum())), float(case.samples[0].V.abs().sum()))
+    limits = [f"{bound_ww(case, size):.3g}" for size in sizes]
+    witness = Witness(
+        "sigmoid, N = 2, x = 0, Ṽ = (0.1, −0.1), y at the extremes of f'', z = 0, q = 0: bound of tr H(w, w)",
+        f"{limits[0]} with |Ṽ 1_N| = |Σ v_n|",
+        f"{limits[1]} with ||Ṽ||_1",
+        f"tr H(w, w) = {float(ww(case).trace()):.3g}",
+    )
+    return Outcome(printed, corrected.printed, corrected.instances + len(SLOPE) - 1, witness)
+
+
+def _supremum() -> Outcome:
+    """sup of δ Ṽ f''(y) over |δ| < 1 and y, against ζ_2 ||Ṽ||_1: relative gap; corrected: as an upper bound."""
+    gaps, excess = [], []
+    for name in INCREASING[1:]:
+        bends = derivative(name, 2)(torch.linspace(-8, 8, 3201, dtype=torch.float64))
+        for v in ((1.0, 1.0), (1.0, -1.0), (0.3, -2.0)):
+            sides = [sum(float((s * x * bends).max()) for x in v) for s in (1, -1)]
+            limit = BEND[name] * sum(abs(x) for x in v)
+            gaps.append(1 - max(sides) / limit)
+            excess.append(max(sides) / limit - 1)
+    witness = Witness(
+        "SmoothReLU, Ṽ = (1, −1): sup of δ Ṽ f''(y)", "ζ_2 ||Ṽ||_1 = 1/2", "<= 1/2", "1/4, since 0 < f'' <= 1/4"
+    )
+    return Outcome(max(gaps), max(excess), len(gaps), witness, 1e-4)
 
 
 def _eigen(instance: Instance) -> Tensor:
@@ -132,8 +206,9 @@ CHECKS: dict[str, Entry] = {
     "ws.eq35": equality(_jacobians, _true_jacobians),
     "ws.eq20": equality(_trace_ww, lambda c: ww(c).trace()),
     "ws.eq21": equality(_trace_vv, lambda c: vv(c).trace()),
-    "ws.theorem3": inequality(_excess_vv, ("sigmoid", "tanh")),
-    "ws.theorem4": inequality(excess_ww, INCREASING),
+    "ws.theorem3": inequality(_excess_vv, names=("sigmoid", "tanh")),
+    "ws.theorem4": _theorem_four,
+    "ws.theorem4.proof": _supremum,
     "ws.eq57": equality(total(block_wv), lambda c: total(block_vw)(c).T),
     "ws.eq64": equality(
         lambda c: torch.stack(

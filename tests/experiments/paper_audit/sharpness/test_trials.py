@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from experiments.paper_audit.papers import ROOM
-from experiments.paper_audit.sharpness import held_out, slips, trials
+from experiments.paper_audit.sharpness import bounds, held_out, slips, trials
 from experiments.paper_audit.sharpness.mutation import KINDS, mutations
 from experiments.paper_audit.sharpness.targets import TARGETS
 
@@ -120,3 +120,8 @@ def test_mutations_change_the_value() -> None:
         compile(mutations("def g():\n    return 3 + 4\n")[0].apply("def g():\n    return 3 + 4\n"), "x", "exec"), space
     )
     assert space["g"]() == -1
+
+
+@pytest.mark.parametrize("error", bounds.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
+def test_wrong_constants_of_bounds_are_noticed(error: bounds.Wrong) -> None:
+    assert bounds.noticed(error)
