@@ -6,8 +6,8 @@ last: a publication that was killed is completed by the same command, and a seco
 
 from __future__ import annotations
 
-import csv
 import json
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from runner.contract import SettingError
 from runner.report.collect import scope
 from runner.report.manifest import NAME as MANIFEST
-from runner.report.manifest import is_merged, read_manifest
+from runner.report.manifest import is_merged, read_manifest, read_table
 from runner.report.site.model import SCORE_COLUMNS
 from runner.run import config
 from runner.run.call import Call
@@ -32,8 +32,6 @@ from runner.store.store import Store
 
 SHOWN = 20
 """Lines shown of each kind of change."""
-NO_FACTS = ("written", "software", "cells", "wall_seconds")
-"""Keys of a manifest that may differ between two reports of the same content."""
 
 
 def publish_command(call: Call) -> int:
@@ -183,19 +181,12 @@ def _verdicts(before: Path, after: Path) -> list[str]:
 def _rows(folder: Path) -> dict[str, str]:
     """Row of a report -> verdict; none where there is no report."""
     found = {}
-    for row in _csv(folder / "claims.csv"):
+    for row in read_table(folder / "claims.csv"):
         found[f"{row['where']}: {row['name']}"] = row["verdict"]
-    for row in _csv(folder / "scorecard.csv"):
+    for row in read_table(folder / "scorecard.csv"):
         keys = [f"{key}={value}" for key, value in row.items() if key not in SCORE_COLUMNS]
         found[f"{row['source']}: {' '.join(keys)}"] = row["verdict"]
     return found
-
-
-def _csv(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with open(path, newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
 
 
 def _report_files(place: Path) -> list[str]:
@@ -215,18 +206,12 @@ def _changed_files(place: Path, target: Path) -> list[str]:
     """Files of the report in `place` that are not the same in `target`, and files of `target` that it no longer has."""
     names = _report_files(place)
     changed = [name for name in names if name != MANIFEST and _content(place / name) != _content(target / name)]
-    if changed or _facts(place) != _facts(target):
+    there = read_manifest(target)
+    if changed or there is None or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]:
         changed.append(MANIFEST)
-    there = [path for folder in (target, target / "figures") for path in folder.glob("*") if path.is_file()]
-    others = {path.relative_to(target).as_posix() for path in there if not path.name.startswith(".")}
+    present = [path for folder in (target, target / "figures") for path in folder.glob("*") if path.is_file()]
+    others = {path.relative_to(target).as_posix() for path in present if not path.name.startswith(".")}
     return [*changed, *sorted(others - {*names, CELLS})]
-
-
-def _facts(folder: Path) -> dict[str, object]:
-    """The manifest of a report without the dates and machines of its making and of its cells."""
-    content = _content(folder / MANIFEST)
-    facts = json.loads(content) if content else {}
-    return {key: value for key, value in facts.items() if key not in NO_FACTS}
 
 
 def _content(path: Path) -> bytes:
@@ -238,7 +223,17 @@ def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
     (target / "figures").mkdir(parents=True, exist_ok=True)
     kept = set(_report_files(place))
     for name in sorted(files, key=lambda name: name == MANIFEST):
-        if name in kept:
+        if name == MANIFEST:
+            tables.write_bytes(target / name, _manifest_bytes(place))
+        elif name in kept:
             tables.write_bytes(target / name, (place / name).read_bytes())
         else:
             (target / name).unlink(missing_ok=True)
+
+
+def _manifest_bytes(place: Path) -> bytes:
+    """The manifest as it is published: its commands name no folder of this machine."""
+    manifest = tables.read_json(place / MANIFEST)
+    commands = [shlex.split(command) for command in manifest["fill_commands"]]
+    cleaned = [shlex.join(word for word in words if not word.startswith("outputs=")) for words in commands]
+    return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(p
     assert {"cells.zip", "manifest.json", "claims.csv"} < set(before) and not {"index.html", "numbers.csv"} & set(
         before
     )
+    assert json.loads(before["manifest.json"][0])["fill_commands"] == ["hess-run experiment=toy seed=42"]
     assert published("toy", [], outputs) == ["toy: nothing to publish"]
     measure(outputs, "force=true")  # other times, the same tables
     (outputs / "toy" / "manifest.json").unlink()
