@@ -8,7 +8,6 @@ stored before channels (`channels_last`), so that windows and taps are slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 SMALL = 4
 """Output positions up to which the products of single positions are faster (one thread, AVX-512)."""
-Window = tuple[tuple[slice, slice, slice], tuple[slice, slice, slice], tuple[slice, int, int]]
+Window = tuple[slice, slice, slice]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -27,45 +26,59 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return a @ b.t()
 
 
-def windows(image: tuple[int, int], kernel: tuple[int, int], stride: int, padding: int) -> Iterator[Window]:
-    """Per output position: slices of the image and of the taps that meet there, and the position (B or O first)."""
-    axes = []
+def windows(
+    image: tuple[int, int], kernel: tuple[int, int], stride: int, padding: int
+) -> dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]]:
+    """Per window of the image that kernels meet: its slices, and of each output position that sees it the taps and
+    the position. Slices and positions have examples, or outputs of the kernel, before them."""
+    every, axes = slice(None), []
     for size, taps in zip(image, kernel, strict=True):
         starts = range(-padding, size + padding - taps + 1, stride)
         axes.append([(slice(max(s, 0), min(s + taps, size)), slice(max(-s, 0), min(taps, size - s))) for s in starts])
-    every = slice(None)
+    found: dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]] = {}
     for i, (rows, upper) in enumerate(axes[0]):
         for j, (columns, left) in enumerate(axes[1]):
-            yield (every, rows, columns), (every, upper, left), (every, i, j)
+            key = rows.start, rows.stop, columns.start, columns.stop
+            found.setdefault(key, ((every, rows, columns), []))[1].append(((every, upper, left), (every, i, j)))
+    return found
 
 
 class ByPositions(torch.autograd.Function):
-    """Convolution without bias, (B, C, H, W) by (O, C, k, k), one matrix product per output position."""
+    """Convolution without bias, (B, C, H, W) by (O, C, k, k): one matrix product for each window of the image."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.sizes = x.shape[2:], weight.shape[2:], stride, padding
-        x, weight = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
-        found = list(windows(*ctx.sizes))
-        *_, (_, i, j) = found[-1]
+        ctx.sizes = stride, padding
+        ctx.windows = list(windows(x.shape[2:], weight.shape[2:], stride, padding).values())
+        image, taps = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+        *_, (_, i, j) = ctx.windows[-1][1][-1]
         out = x.new_empty(len(x), i + 1, j + 1, len(weight))
-        for inside, taps, at in found:
-            out[at] = product(x[inside].flatten(1), weight[taps].flatten(1))
+        ctx.matrices = []
+        for inside, positions in ctx.windows:
+            parts = [taps[met].flatten(1) for met, _ in positions]
+            matrix = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+            results = product(image[inside].flatten(1), matrix).chunk(len(parts), 1)
+            for result, (_, at) in zip(results, positions, strict=True):
+                out[at] = result
+            ctx.matrices.append(matrix)
+        ctx.save_for_backward(x, weight)
         return out.permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         if torch.is_grad_enabled():  # a second derivative is asked for, which torch's own formula has
-            stride, padding = ctx.sizes[2:]
+            stride, padding = ctx.sizes
             sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
             return *torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, None, *sizes)[:2], None, None
         x, weight, grad = (t.permute(0, 2, 3, 1) for t in (*ctx.saved_tensors, grad))
         d_x, d_weight = torch.zeros_like(x), torch.zeros_like(weight)
-        for inside, taps, at in windows(*ctx.sizes):
-            g, window, part = grad[at], x[inside], weight[taps]
-            d_x[inside] += product(g, part.flatten(1).t()).view_as(window)
-            d_weight[taps] += product(g.t(), window.flatten(1).t()).view_as(part)
+        for matrix, (inside, positions) in zip(ctx.matrices, ctx.windows, strict=True):
+            window = x[inside]
+            g = torch.cat([grad[at] for _, at in positions], 1)
+            d_x[inside] += product(g, matrix.t()).view_as(window)
+            parts = product(g.t(), window.flatten(1).t()).chunk(len(positions))
+            for part, (met, _) in zip(parts, positions, strict=True):
+                d_weight[met] += part.view_as(d_weight[met])
         return d_x.permute(0, 3, 1, 2), d_weight.permute(0, 3, 1, 2), None, None
 
 
