@@ -96,7 +96,7 @@ def train(
     of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
     progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
-    until: the checkpoint at which training stops for now. A later call with the same `checkpoints` continues from there.
+    until: the checkpoint at which training stops for now; a later call with the same `checkpoints` continues there.
     Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
     """
     _check(batch, epochs, schedule, len(train_split), until)

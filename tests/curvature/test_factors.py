@@ -209,8 +209,7 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
 @pytest.mark.parametrize("seed", [388, 1203])
 def test_signs_that_agree_on_two_components(no_exact_blocks, monkeypatch, seed):
     """Twelve probes of signs that are equal up to a factor gave R 5 % off, with error 0."""
-    for drawn in ("rademacher", "on_sphere"):
-        monkeypatch.setattr(by_factors, drawn, agreeing)
+    monkeypatch.setattr(by_factors, "on_sphere", agreeing)
     x = torch.tensor([[0.3, -0.2], [0.1, 0.5]], dtype=torch.float64)
     torch.manual_seed(seed)
     last = nn.Linear(2, 2).double()
@@ -293,19 +292,6 @@ def test_golub_kahan_finds_the_largest_singular_value(shape):
 def test_students_factor():
     for freedom, point in ((5, 2.5706), (7, 2.3646), (15, 2.1314), (60, 2.0003)):
         assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)
-
-
-def test_estimator_1_repeats_stored_results(no_exact_blocks):
-    """Cells that were measured with it keep their numbers; the values are those of its time."""
-    dag, x, y = wide(nn.SiLU())
-    settings = {"generator": torch.Generator().manual_seed(0), "estimator": 1}
-    found = inter_layer_metrics(dag, x, y, ("0", "1"), **settings)["0", "0"]
-    assert found.R.products == 10
-    assert found.R[:2] == pytest.approx((0.017650122814402647, 0.0012171835857230804), rel=1e-9)
-    assert found.D[:2] == pytest.approx((2.9666912219740196, 0.40983588085285194), rel=1e-9)
-    assert found.tensor[:2] == pytest.approx((0.01392070657807376, 0.0010236830336343603), rel=1e-9)
-    with pytest.raises(ValueError, match="estimator must be 1 or 2"):
-        inter_layer_metrics(dag, x, y, estimator=3)
 
 
 def test_probes_without_a_generator_are_new_ones_and_follow_torchs_seed():

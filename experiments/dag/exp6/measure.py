@@ -105,9 +105,7 @@ def engine_rows(
     dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], error: float, budget: int, generator: torch.Generator
 ) -> list[Row]:
     """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every pair."""
-    found = inter_layer_metrics(
-        dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget, estimator=1
-    )
+    found = inter_layer_metrics(dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget)
     rows = []
     for (v, w), m in found.items():
         row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": m.R.value, "C": m.C.value}

@@ -21,7 +21,7 @@ class Exp6ResNet18(InterLayer):
     The checkpoint is part of the grid: a cell at init needs no training, those at mid and final share one.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.probes import on_sphere, rademacher
+from runner.curvature.matrix_free.probes import on_sphere
 from runner.curvature.metrics.factors import OutputFactors
 from runner.curvature.metrics.golub_kahan import Leading, Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
@@ -42,9 +42,8 @@ class FactorMetrics:
         error: float | None,
         generator: torch.Generator | None,
         ranks: bool = True,
-        estimator: int = 2,
     ) -> None:
-        self.ranks, self.estimator = ranks, estimator
+        self.ranks = ranks
         self.factors, self.tensor, self.curved, self.generator = factors, tensor, curved, generator
         self.asked, self.error = list(asked), error
         self.pairs = _with_diagonals(asked)
@@ -68,8 +67,7 @@ class FactorMetrics:
             self._sample(nodes, PROBES, bent, spaces, first=True)
             if self.ranks:
                 self._add_gauss_newton_vectors(bent, plain)
-                improve = spaces.leading if self.estimator == 1 else spaces.sweeps
-                leading |= improve(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
+                leading |= spaces.sweeps(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
             self._refine(bent, spaces, leading)
         found = {pair: self._measured(pair, leading[pair]) for pair in self.pairs}
         eps = float(torch.finfo(self.tensor.dtype).eps)
@@ -80,11 +78,8 @@ class FactorMetrics:
         """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""
         proposals: dict[str, list[Tensor]] = {}
         for v, w in bent:
-            if plain[v, w].value > START * self._spaces.leading([(v, w)], math.inf, 0)[v, w].value:
-                if self.estimator == 1:  # at once: the next pair is compared with what this one adds
-                    self._spaces.add(w, [plain[v, w].right])
-                else:
-                    proposals.setdefault(w, []).append(plain[v, w].right)
+            if plain[v, w].value > START * self._spaces.leading((v, w)).value:
+                proposals.setdefault(w, []).append(plain[v, w].right)
         for w, directions in proposals.items():
             self._spaces.add(w, directions)
 
@@ -162,8 +157,7 @@ class FactorMetrics:
         shape = count, self.tensor.sizes[w]
         if shape[1] <= count:
             return shape[1] ** 0.5 * torch.eye(shape[1], dtype=self.tensor.dtype, device=self.tensor.device)
-        drawn = rademacher if self.estimator == 1 else on_sphere
-        return drawn(shape, self.tensor.dtype, self.generator).to(self.tensor.device)
+        return on_sphere(shape, self.tensor.dtype, self.generator).to(self.tensor.device)
 
     def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
@@ -233,9 +227,8 @@ def metrics_from_factors(
     error: float | None,
     generator: torch.Generator | None,
     ranks: bool = True,
-    estimator: int = 2,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D, gap of the pairs `asked`; ranks=False leaves D out. See `inter_layer_metrics`."""
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
-    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks, estimator).measure()
+    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks).measure()

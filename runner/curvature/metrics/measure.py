@@ -60,7 +60,6 @@ def inter_layer_metrics(
     ranks: bool = True,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
-    estimator: int = 2,
 ) -> dict[Pair, PairMetrics]:
     """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
 
@@ -71,8 +70,7 @@ def inter_layer_metrics(
     (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
     than half of the cost of smooth networks.
-    memory_budget: bytes for the factors or the exact blocks. estimator: 1 repeats results that were stored before
-    several directions went through the network at once and sigma_1 stopped by its last step.
+    memory_budget: bytes for the factors or the exact blocks.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
@@ -88,14 +86,10 @@ def inter_layer_metrics(
     """
     if relative_error is not None and not relative_error > 0:
         raise ValueError(f"relative_error must be positive, got {relative_error}")
-    if estimator not in (1, 2):
-        raise ValueError(f"estimator must be 1 or 2, got {estimator!r}")
     require_dag(dag)
     names, asked = _asked(dag, nodes, pairs)
     require_tensors(x=x, y=y)
-    return _measured(
-        dag, x, y, names, asked, relative_error, own_stream(generator), ranks, memory_budget, check, estimator
-    )
+    return _measured(dag, x, y, names, asked, relative_error, own_stream(generator), ranks, memory_budget, check)
 
 
 @undisturbed
@@ -110,7 +104,6 @@ def _measured(
     ranks: bool,
     memory_budget: int,
     check: bool,
-    estimator: int,
 ) -> dict[Pair, PairMetrics]:
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
@@ -126,12 +119,9 @@ def _measured(
     outputs = evaluation.size(dag.output)
     probes = PROBES if relative_error is None else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / relative_error**2)))
     network = Perturbed.of(dag, x, names, evaluation.in_place)
-    if estimator == 1:
-        operations, more = network.operations, 3 * len(asked)
-    else:
-        operations, more = network.moving, SWEPT * len(names)
-    by_probes = 3 * operations * (probes * len(names) + (more if ranks else 0))
-    tensor = TensorPart(dag, x, y, network, operations, memory_budget, one_by_one=estimator == 1)
+    operations = network.moving
+    by_probes = 3 * operations * len(names) * (probes + (SWEPT if ranks else 0))
+    tensor = TensorPart(dag, x, y, network, operations, memory_budget)
     try:
         curved = tensor.curved_nodes(generator)
     except MeasurementError:
@@ -147,7 +137,7 @@ def _measured(
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
         return metrics_from_products(operator, tensor, asked, WITHOUT_FACTORS, relative_error, generator, ranks)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
-    return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks, estimator)
+    return metrics_from_factors(factors, tensor, curved, asked, relative_error, generator, ranks)
 
 
 def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:

@@ -32,8 +32,7 @@ def _with_error(before: float, found: Leading) -> Leading:
 
 
 class SharedSubspaces:
-    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as close as asked
-    (`leading` does as results of estimator 1 were measured, pair by pair)."""
+    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as close as asked."""
 
     def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
         self._apply, self.sizes = apply, sizes
@@ -72,22 +71,6 @@ class SharedSubspaces:
         """Whether the basis spans the whole space of w, so that all its blocks are known."""
         return w in self.basis and len(self.basis[w]) == self.sizes[w]
 
-    def leading(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
-        """sigma_1 of each pair with the bound of Kato and Temple; `most` rounds of at most one product a pair."""
-        found = {pair: self._best(pair) for pair in pairs}
-        for _ in range(most):
-            waiting = [p for p in pairs if found[p][0].error > tolerance * found[p][0].value]
-            if not waiting:
-                break
-            proposals: dict[str, list[Tensor]] = {}
-            for pair in waiting:
-                _, node, direction = found[pair]
-                proposals.setdefault(node, []).append(direction)
-            if sum(self.add(node, directions) for node, directions in proposals.items()) == 0:
-                break
-            found |= {pair: self._best(pair) for pair in waiting}
-        return {pair: leading for pair, (leading, _, _) in found.items()}
-
     def sweeps(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
         """sigma_1 of each pair with a standard error, in at most `most` sweeps over the nodes.
 
@@ -97,14 +80,14 @@ class SharedSubspaces:
         where that is less (the bound says too much of close singular values), but never below an eighth of the bound
         (a sequence that stands still need not be near).
         """
-        found = {pair: self._best(pair)[0] for pair in pairs}
+        found = {pair: self.leading(pair) for pair in pairs}
         worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
         for _ in range(most):
             waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
             nodes = dict.fromkeys(node for pair in waiting for node in pair)
             if sum(self.add(node, self._proposals(node, waiting), worth) for node in nodes) == 0:
                 break
-            found |= {pair: _with_error(found[pair].value, self._best(pair)[0]) for pair in waiting}
+            found |= {pair: _with_error(found[pair].value, self.leading(pair)) for pair in waiting}
         return found
 
     def _proposals(self, node: str, pairs: Sequence[Pair]) -> list[Tensor]:
@@ -134,29 +117,27 @@ class SharedSubspaces:
         self.basis[w] = torch.cat([self.basis[w], basis])
         self.images[w] = {v: torch.cat([self.images[w][v], image]) for v, image in images.items()}
 
-    def _best(self, pair: Pair) -> tuple[Leading, str, Tensor]:
-        """The better of both sides: (sigma_1, the node and the direction to multiply next)."""
+    def leading(self, pair: Pair) -> Leading:
+        """sigma_1 as far as the bases know it, from the better of both sides."""
         v, w = pair
         sides = [self._side(v, w)] if v == w else [self._side(v, w), self._side(w, v)]
-        return max(sides, key=lambda side: side[0].value)
+        return max(sides, key=lambda side: side.value)
 
-    def _side(self, v: str, w: str) -> tuple[Leading, str, Tensor]:
-        """From H[v,w] D_w: sigma, its left vector u on v, and the residual H[w,v] u - sigma q as far as D_v knows it.
+    def _side(self, v: str, w: str) -> Leading:
+        """From H[v,w] D_w: sigma, and the residual H[w,v] u - sigma q of its left vector u as far as D_v knows it.
 
-        With u = D_v c + u', H[w,v] u is known but for H[w,v] u', which is at most sigma_1 |u'|.
+        With u = D_v c + u', H[w,v] u is known except H[w,v] u', which is at most sigma_1 |u'|.
         """
         images = self.images[w][v]
         values, vectors = self._spectrum(v, w)
         sigma = float(values[-1].clamp_min(0).sqrt())
         second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
         right = vectors[:, -1] @ self.basis[w]
-        left = vectors[:, -1] @ images
         if sigma == 0:
-            return Leading(0.0, 0.0, 0.0, right, len(values)), v, left
-        left = left / sigma
-        inside = self.basis[v] @ left
+            return Leading(0.0, 0.0, 0.0, right, len(values))
+        inside = self.basis[v] @ (vectors[:, -1] @ images / sigma)
         outside = float((1 - inside.square().sum()).clamp_min(0).sqrt())
         outside = 0.0 if outside < 1e-7 else outside
         residual = float((inside @ self.images[v][w] - sigma * right).norm())
         residual = residual if outside == 0 else max(outside * sigma, residual)
-        return Leading(sigma, kato_temple(sigma, second, residual), second, right, len(values)), v, left
+        return Leading(sigma, kato_temple(sigma, second, residual), second, right, len(values))

@@ -20,11 +20,11 @@ from runner.curvature.metrics.factors import Perturbed
 
 Products = dict[str, Tensor]
 
-COPIES, FEW, FORMERLY = 8, 4, 16
+COPIES, FEW = 8, 4
 ENOUGH = 4e8
 """Forward operations that keep one thread busy: smaller networks take up to COPIES directions at once, which are the
 probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones take FEW, so that a convolution reads
-its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5 times as fast). FORMERLY: the most of estimator 1."""
+its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5 times as fast)."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TensorPart:
     """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
 
     scale: largest |component| of the loss gradient in the batch, so that products are of the same order for every
-    size of the loss. operations: of one forward pass; they decide how many directions go through the network at once
-    (one_by_one: one, as results of estimator 1 were measured). products: directions applied so far.
+    size of the loss. operations: of one forward pass; they decide how many directions go through the network at once.
+    products: directions applied so far.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class TensorPart:
         network: Perturbed,
         operations: float,
         memory_budget: int,
-        one_by_one: bool = False,
     ) -> None:
         self._dag, self._network = dag, network
         self.nodes = tuple(network.leaves)
@@ -65,10 +64,10 @@ class TensorPart:
         kept = len(x) * sum(self.sizes.values()) * output.element_size()
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
-        self.copies = _copies_one_by_one(operations, room) if one_by_one else _copies(operations, room)
+        self.copies = _copies(operations, room)
         if network.whole:
             self.copies = 1
-        self._sizes = (self.copies,) if one_by_one else tuple(sorted({1, min(FEW, self.copies), self.copies}))
+        self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
         self._pulled: dict[int, _Pulled] = {}
         self.products = 0
 
@@ -133,11 +132,6 @@ class TensorPart:
 def _copies(operations: float, room: int) -> int:
     """How many directions go through the network at once."""
     return int(min(room, max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))))
-
-
-def _copies_one_by_one(operations: float, room: int) -> int:
-    """The rule of estimator 1."""
-    return int(max(1, min(FORMERLY, room, 2e7 // max(operations, 1.0))))
 
 
 def _fitting(sizes: tuple[int, ...], count: int) -> int:
