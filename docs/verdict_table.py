@@ -5,10 +5,10 @@ One row an experiment: what it reproduces, what held of the printed numbers and 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+from runner.report.manifest import read_manifest
 from runner.run.config import experiment_names, preview
 from runner.run.listing import Costs, duration
 from runner.store.identity import Identity
@@ -17,8 +17,8 @@ from runner.store.store import Store
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
 KEPT = (
-    *("identical", "reproduced", "not reproduced", "undecided"),
-    *("confirmed", "refuted", "slip", "no power", "fitted"),
+    *("exact match", "reproduced", "not reproduced", "inconclusive"),
+    *("confirmed", "refuted", "minor error", "calibrated"),
 )
 
 
@@ -28,16 +28,16 @@ def row(name: str) -> str:
     path = ROOT / "outputs" / "published" / name / "manifest.json"
     paper = experiment.paper if experiment.paper != "scalar spectrum" else "Scalar spectrum"
     head = f"| `{name}` | {paper} | {experiment.reproduces or experiment.title} |"
-    if not path.is_file():
+    record = read_manifest(path.parent)
+    if record is None:
         return f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
-    record = json.loads(path.read_text())
-    numbers, beyond = record.get("scorecard", {}), record.get("beyond", {})
-    statements = {verdict: count - beyond.get(verdict, 0) for verdict, count in record.get("claims", {}).items()}
+    numbers, extensions = record["scorecard"], record["extensions"]
+    statements = {verdict: count - extensions.get(verdict, 0) for verdict, count in record["claims"].items()}
     parts = [
         ", ".join(f"{count} {verdict}" for verdict in KEPT if (count := counts.get(verdict)))
-        for counts in (numbers, statements, beyond)
+        for counts in (numbers, statements, extensions)
     ]
-    words = ("numbers", "statements", "beyond the paper")
+    words = ("numbers", "statements", "extensions")
     held = "; ".join(f"{what}: {text}" for what, text in zip(words, parts, strict=True) if text)
     key = Identity.of(name, experiment).key
     stored = [cell for cell in Store(ROOT / "outputs", name).all(tables=False) if cell.meta["settings_key"] == key]

@@ -1,4 +1,4 @@
-"""The papers' printed statements, experiments/reference/claims/<name>.csv, and what their words are read as."""
+"""The papers' printed statements, experiments/reference/claims/<name>.csv, and the criteria that we chose for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("claim", "number", "row", "audit", "not checked")
 """Where a statement of a text is decided: a printed statement, a printed number, a row made in code, the audit; or why
 nowhere."""
 LIMITS = ("low", "high", "margin")
-"""What a reading may give beside its reason."""
+"""What a criterion may give next to its reason."""
 
 
 @dataclass(frozen=True)
@@ -70,42 +70,42 @@ def statements(name: str) -> dict[str, Statement]:
     return read_statements(FOLDER / f"{name}.csv")
 
 
-def judged(name: str, readings: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
-    """The printed statements with the readings of an experiment's YAML: {statement: {low, high, margin, reason}}.
+def judged(name: str, criteria: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
+    """The printed statements with the criteria of an experiment's YAML: {statement: {low, high, margin, reason}}.
 
-    A reading says what words of the paper come to ("two orders slower": log10 of the ratio between 1.5 and 2.5), or how
-    a printed number is held; its limits stand in the place of printed ones. Raises SettingError for a statement that
-    the file does not have, another key, a limit that is no number, and a reading without its reason.
+    A criterion says what words of the paper mean as limits ("two orders slower": log10 of the ratio between 1.5 and
+    2.5), or how a printed number is compared; its limits replace printed ones. Raises SettingError for a statement that
+    the file does not have, another key, a limit that is no number, and a criterion without its reason.
     """
     found = dict(statements(name))
-    for which, reading in readings.items():
-        one_of("experiment.readings", which, found)
-        found[which] = _read(found[which], reading)
+    for which, criterion in criteria.items():
+        one_of("experiment.criteria", which, found)
+        found[which] = _with(found[which], criterion)
     return found
 
 
-def _read(statement: Statement, reading: Mapping[str, Any]) -> Statement:
-    place = f"experiment.readings.{statement.name}"
-    if not isinstance(reading, Mapping) or not str(reading.get("reason", "")).strip():
-        raise SettingError(f"{place}: expected limits and a reason, found {reading!r}")
-    one_of(place, list(reading), [*LIMITS, "reason"])
-    limits = {key: reading[key] for key in LIMITS if key in reading}
+def _with(statement: Statement, criterion: Mapping[str, Any]) -> Statement:
+    place = f"experiment.criteria.{statement.name}"
+    if not isinstance(criterion, Mapping) or not str(criterion.get("reason", "")).strip():
+        raise SettingError(f"{place}: expected limits and a reason, found {criterion!r}")
+    one_of(place, list(criterion), [*LIMITS, "reason"])
+    limits = {key: criterion[key] for key in LIMITS if key in criterion}
     for key, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
     if "low" in limits or "high" in limits:
         limits |= {"number": float("nan"), "rounding": 0.0, "sharp": False}
-    return replace(statement, **limits, reading=str(reading["reason"]))
+    return replace(statement, **limits, reason=str(criterion["reason"]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Experiment):
-    """An experiment whose statements stand in a file of experiments/reference/claims, their readings in its YAML."""
+    """An experiment whose statements stand in a file of experiments/reference/claims, our criteria in its YAML."""
 
     claimed: ClassVar[str] = ""
     """Name of the file; "" where nothing is printed."""
 
-    readings: dict[str, Any] = report_only({})
+    criteria: dict[str, Any] = report_only({})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,4 +114,4 @@ class Judged(Experiment):
     @property
     def says(self) -> dict[str, Statement]:
         """name -> statement with its limits (`judged`)."""
-        return judged(self.claimed, self.readings) if self.claimed else {}
+        return judged(self.claimed, self.criteria) if self.claimed else {}

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 CLAIMS: dict[str, Any] = {
     "holds": "confirmed",
-    "minor error": "slip",
+    "minor error": "minor error",
     "major error": "refuted",
-    "open": "no power",
-    "not counted": "by construction",
-    "not checked": "empty",
-    **{"wrong": "refuted", "slip": "slip"},  # rows of version 4
+    "open": "inconclusive",
+    "not counted": "true by construction",
+    "not checked": "not run",
+    **{"wrong": "refuted", "minor error": "minor error"},  # rows of version 4
 }
 """Verdict of a clause -> verdict of a claim."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
-from runner.report.looks import Looks
+from runner.report.plot_style import PlotStyles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 
-LOOKS = Looks(
+STYLES = PlotStyles(
     ("mlp plain", "convnet plain", "transformer plain", "mlp residual", "convnet residual", "transformer residual")
 )
-WHERE = "beyond the papers"
+WHERE = "extension of the papers"
 STATES = {"initial": "at the start", "final": "after training"}
 NETWORK = ["architecture", "residual", "classes"]
 
@@ -124,7 +124,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
                 bars = [(mean - rows.min(axis=1)).clip(lower=0), (rows.max(axis=1) - mean).clip(lower=0)]  # rounding
-                axes[0, column].errorbar(classes, mean, yerr=bars, capsize=2, label=label, **LOOKS.style(label))
+                axes[0, column].errorbar(classes, mean, yerr=bars, capsize=2, label=label, **STYLES.style(label))
             axes[0, column].set(
                 xscale="log", ylim=(0, 1), xlabel="classes", ylabel=r"$\Phi$ of " + partition + "s", title=when
             )

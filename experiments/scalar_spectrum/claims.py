@@ -23,7 +23,7 @@ SOLVED = 1e-11
 FIG3 = "Section 2, Fig. 3"
 SLIPS = {"phases": ("θ* > 0", "scalar.phases, class B"), "proportional": ("targets scaled", "scalar.scaling, class C")}
 """Statements that fail to the letter, with the case in which they hold and the root cause in the errata: nothing rests
-on the rest, so that their one verdict is *slip*."""
+on the rest, so that their one verdict is *minor error*."""
 WIGGLES, LAST = 3, 10
 """Changes of sign that count as wiggling, and values at the end that show where a run stays."""
 RUN = ["network", "width", "start", "factor", "seed"]
@@ -54,7 +54,7 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
 
 def _slipped(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
     case, where = SLIPS.get(claim.name, ("", ""))
-    return judge.slip(claim, where) if (claim.name, case) in holds else claim
+    return judge.minor_error(claim, where) if (claim.name, case) in holds else claim
 
 
 def _protocol_unknown(claim: Claim) -> Claim:
@@ -75,7 +75,7 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
     """
     by = votes.groupby("seed")["shown"].mean() if len(votes) else pd.Series(dtype=float)
     found = {int(str(seed)): "yes" if share >= setup.share else "no" for seed, share in by.items()}
-    verdict, text = judge.votes(found, judge.Votes(setup.share, setup.runs))
+    verdict, text = judge.verdict_of_data_sets(found, judge.DataSetRule(setup.share, setup.runs))
     share = float(votes["shown"].mean()) if len(votes) else float("nan")
     detail = f"{int(votes['shown'].sum())} of {len(votes)} runs; {text.replace('data sets', 'seeds')}"
     return judge.claim(says, verdict, share, detail, threshold=f">= {setup.share:g} of the runs of a seed")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runner.report.figures import letter, new_figure, note, shared_legend
-from runner.report.looks import COLOURS, DASHES, MARKERS
+from runner.report.plot_style import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

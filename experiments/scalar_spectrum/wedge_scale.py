@@ -148,7 +148,7 @@ def figure(table: pd.DataFrame) -> Figure:
     """
     from experiments.scalar_spectrum.claims import wedge_name
     from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
-    from runner.report.looks import COLOURS, DASHES, MARKERS
+    from runner.report.plot_style import COLOURS, DASHES, MARKERS
 
     found = shares(table)
     drawn, axes = new_figure(1, len(PATTERNS), width=8.0, height=3.3, sharey=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def claims(experiment: WsBound, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
     """One claim per statement, with what became of it under every variant; tests: Holm-corrected, by (name, group)."""
     says = statements("ws_bound")
-    rule = judge.Votes(experiment.share, experiment.data_sets)
+    rule = judge.DataSetRule(experiment.share, experiment.data_sets)
     found: list[tuple[str, Claim]] = []
     exact: list[tuple[str, Claim]] = []
     for variant in variants(experiment, tables):
@@ -144,12 +144,12 @@ def _unrelated(c: Case) -> Claim:
         key = int(str(seed))
         values[key] = rho
         if n < 10 or math.isnan(rho) or abs(rho) == 1:
-            found[key] = "mute"
+            found[key] = "inconclusive"
             continue
         half = 1.96 * math.sqrt((1 + rho**2 / 2) / (n - 3))  # of Spearman's ρ on Fisher's scale (Bonett and Wright)
         low, high = math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
         inside, outside = says.holds(low) and says.holds(high), high < says.low or low > says.high
-        found[key] = "yes" if inside else "opposite" if outside else "mute"
+        found[key] = "yes" if inside else "opposite" if outside else "inconclusive"
         listed.append(f"{rho:+.2f} [{low:+.2f}, {high:+.2f}]")
     return c.evidence.claim(says, found, values, f"interval of ρ {says.threshold}", "ρ " + ", ".join(listed))
 

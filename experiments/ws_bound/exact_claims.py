@@ -39,7 +39,7 @@ def inequalities(theorems: pd.DataFrame, variant: Variant, says: Says) -> Iterat
         threshold = "slack >= 0 up to rounding"
         if not points or (own["slack_min"] == INFINITE).all():
             why = "the bound is infinite for this activation" if points else "no point to test"
-            yield judge.claim(says[name], "empty", detail=why, threshold=threshold)
+            yield judge.claim(says[name], "not run", detail=why, threshold=threshold)
             continue
         detail = f"{variant.group}: holds at {holding} of {points} points; slack (bound - value) / bound at least "
         detail += f"{own['slack_min'].min():.3g}, typically {own['slack_median'].median():.3g}"

@@ -25,12 +25,12 @@ def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for variant in variants(experiment, tables, paper_only=True):
-        about = {"protocol": variant.protocol, "fitted": FITTED if variant.protocol == "fitted" else ""}
+        about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}
         about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
         for row in _counts(experiment, tables, variant):
-            own = {"fitted": STEP} if about["fitted"] and row["metric"] == "hessian_error_mean" else {}
+            own = {"calibrated": STEP} if about["calibrated"] and row["metric"] == "hessian_error_mean" else {}
             rows.append(about | own | row)
-    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "fitted", "comparable"])
+    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"])
 
 
 def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:

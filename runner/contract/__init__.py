@@ -1,7 +1,7 @@
 """The contract between the runner and the experiments: `from runner import contract as c`."""
 
 from runner.contract.analysis import Analysis, Figures, Tables, analyse
-from runner.contract.claim import CLAIM_VERDICTS, Claim, Statement, Verdict, beyond_the_paper, decide
+from runner.contract.claim import CLAIM_VERDICTS, Claim, Statement, Verdict, decide, is_extension
 from runner.contract.experiment import Cell, Checkpoints, Companion, Context, Experiment, Scalar, Table, measure
 from runner.contract.schema import (
     GROUPS,
@@ -39,11 +39,11 @@ __all__ = [
     "Tables",
     "Verdict",
     "analyse",
-    "beyond_the_paper",
     "check",
     "decide",
     "free",
     "grid",
+    "is_extension",
     "kind",
     "measure",
     "one_of",

@@ -8,14 +8,16 @@ from typing import Literal
 
 from runner.contract.statistic import NAN
 
-Verdict = Literal["confirmed", "refuted", "slip", "no power", "empty", "by construction", "not comparable"]
+Verdict = Literal[
+    "confirmed", "refuted", "minor error", "inconclusive", "not run", "true by construction", "not comparable"
+]
 CLAIM_VERDICTS: tuple[Verdict, ...] = (
     "confirmed",
     "refuted",
-    "slip",
-    "no power",
-    "empty",
-    "by construction",
+    "minor error",
+    "inconclusive",
+    "not run",
+    "true by construction",
     "not comparable",
 )
 
@@ -27,9 +29,9 @@ class Statement:
     name: unique within the experiment; text: the sentence; where: its place. low, high: the limits that the quantity
     has to keep, `strict` where they themselves do not count. number, std, n: a printed value, its population std over
     n seeds, and `rounding`, half a unit of its last printed digit (a statement has limits or a number). margin: how
-    far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reading: how
-    words became limits, '' where the limits themselves are printed. sharp: the limits are the paper's own; False where
-    a reading set them, which is no line that a number could be held to without its error.
+    far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reason: why we
+    chose these limits, '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
+    that only the uncertainty of a value decides.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Statement:
     std: float = NAN
     n: int = 1
     margin: float = NAN
-    reading: str = ""
+    reason: str = ""
     sharp: bool = True
 
     @property
@@ -68,13 +70,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper or beyond it, decided from tables. One row for each statement.
+    """A statement of the paper, or an extension, decided from tables. One row for each statement.
 
-    name: unique within the experiment; statement: what the paper says; where: place in the paper, "beyond …" for a
-    statement of ours (`beyond_the_paper`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
-    threshold: what it was held against; detail: n, interval, p and effect size, or why nothing was decided; group: what
+    name: unique within the experiment; statement: what the paper says; where: place in the paper, "extension …" for
+    what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
+    threshold: the criterion; detail: n, interval, p and effect size, or why nothing was decided; group: what
     it speaks of, where one experiment is about several papers; variants: what became of the statement in each depth,
-    checkpoint, protocol or reading, "confirmed: L=8, L=10; no power: L=12"; seeds_needed: how many seeds would decide
+    checkpoint or protocol, "confirmed: L=8, L=10; inconclusive: L=12"; seeds_needed: how many seeds would decide
     it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given).
     """
 
@@ -90,17 +92,17 @@ class Claim:
     seeds_needed: float = NAN
 
 
-def beyond_the_paper(where: str) -> bool:
-    """Whether a statement at this place is ours: an extension, a correction, what a paper leaves to others.
+def is_extension(where: str) -> bool:
+    """Whether a statement at this place is not in the paper: a correction, or what it leaves to others.
 
     Reports count such statements apart, since their failing says nothing against a paper.
 
-    >>> beyond_the_paper("beyond Section VII"), beyond_the_paper("Section VII")
+    >>> is_extension("extension of Section VII"), is_extension("Section VII")
     (True, False)
     """
-    return where.startswith("beyond")
+    return where.startswith("extension")
 
 
 def decide(holds: bool | None) -> Verdict:
-    """confirmed for True, refuted for False, no power for None."""
-    return "no power" if holds is None else "confirmed" if holds else "refuted"
+    """confirmed for True, refuted for False, inconclusive for None."""
+    return "inconclusive" if holds is None else "confirmed" if holds else "refuted"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner.report.figures import heatmap, legend, letter, log_axis, new_figure
-from runner.report.looks import Looks
+from runner.report.plot_style import PlotStyles
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-LOOKS = Looks(("density", "lambda_sup", "lambda_1", "lambda_n"))
+STYLES = PlotStyles(("density", "lambda_sup", "lambda_1", "lambda_n"))
 
 CURVES = (
     ("loss",),
@@ -90,11 +90,11 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
     ax = axes[0, 0]
     if "density" in tables:
         density = _last(tables["density"])
-        ax.plot(density["eigenvalue"], density["density"], color=LOOKS.colour("density"), label="density")
+        ax.plot(density["eigenvalue"], density["density"], color=STYLES.colour("density"), label="density")
         largest = float(density["density"].max())
         bottom = max(1e-8, largest * 1e-7)
         low, high = (density[band].clip(lower=bottom) for band in ("low", "high"))
-        ax.fill_between(density["eigenvalue"], low, high, color=LOOKS.colour("density"), alpha=0.25, linewidth=0)
+        ax.fill_between(density["eigenvalue"], low, high, color=STYLES.colour("density"), alpha=0.25, linewidth=0)
         if largest > 0:
             log_axis(ax, "y")
             ax.set_ylim(bottom, 3 * float(high.max()))
@@ -106,7 +106,7 @@ def spectrum(tables: Mapping[str, pd.DataFrame]) -> Figure:
             )
     scalars: Any = _last(tables["scalars"]).set_index("quantity")["value"] if "scalars" in tables else {}
     if "lambda_sup" in scalars:
-        ax.axvline(scalars["lambda_sup"], label="λ_sup", color=LOOKS.colour("lambda_sup"))
+        ax.axvline(scalars["lambda_sup"], label="λ_sup", color=STYLES.colour("lambda_sup"))
     ax.set_xlabel("eigenvalue of the Hessian in the parameters")
     ax.set_ylabel("density")
     legend(ax)
@@ -122,7 +122,7 @@ def curves(scalars: pd.DataFrame) -> Figure:
     for ax, names in zip(axes.ravel(), panels, strict=False):
         for name in names:
             rows = scalars[scalars["quantity"] == name].sort_values("step")
-            look = LOOKS.style(name)
+            look = STYLES.style(name)
             ax.plot(rows["step"], rows["value"], label=name, **look)
             ax.fill_between(
                 rows["step"],

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import beyond_the_paper
+from runner.contract import is_extension
 from runner.report.drawing import Drawing
-from runner.report.in_words import number_line, statement_line
+from runner.report.formatting import number_line, statement_line
 from runner.report.provenance import commits_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORST = ("refuted", "not reproduced", "slip", "no power", "undecided", "confirmed", "reproduced", "identical")
+WORST = ("refuted", "not reproduced", "minor error", "inconclusive", "confirmed", "reproduced", "exact match")
 """Which row a caption spells out: the first of these that there is."""
 LONGEST_ALT = 420
 
@@ -94,13 +94,13 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     if not place:
         return ""
     scored = [row for row in rows["scorecard"].to_dict("records") if place in places(str(row.get("source", "")))]
-    told = [row for row in rows["claims"].to_dict("records") if not beyond_the_paper(str(row.get("where", "")))]
+    told = [row for row in rows["claims"].to_dict("records") if not is_extension(str(row.get("where", "")))]
     said = [row for row in told if place in places(str(row.get("where", "")))]
     parts = [f"{_many(len(scored), 'printed number')} of {place}: {_counts(scored)}"] if scored else []
     parts += [f"{_many(len(said), 'statement')} on {place}: {_counts(said)}"] if said else []
     for kind, members, line in (("number", scored, number_line), ("statement", said, statement_line)):
         ranked = sorted((row for row in members if row["verdict"] in WORST), key=lambda r: WORST.index(r["verdict"]))
-        if ranked and (kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("no power")):
+        if ranked and (kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("inconclusive")):
             parts.append(f"{ranked[0]['verdict']}: {line(ranked[0])}")
     return "; ".join(parts)
 

@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 VERDICTS = (
-    "identical",
+    "exact match",
     "reproduced",
     "not reproduced",
-    "undecided",
-    "fitted",
-    "by construction",
+    "inconclusive",
+    "calibrated",
+    "true by construction",
     "not comparable",
-    "not measured",
+    "not run",
 )
 NAN = float("nan")
 
@@ -59,7 +59,7 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
     reference: as `read_reference` gives it. measured: one row per seed with `seed`, `value`, those key columns that
     tell values apart, and any of the columns
     - `comparable`: why that value cannot be held against the paper ('' where it can); overrides `comparable_reason`;
-    - `fitted`: why its protocol counts as chosen by looking at these numbers;
+    - `calibrated`: why its protocol counts as chosen by looking at these numbers;
     - `constructed`: why it could not have come out otherwise;
     - `extreme`: true where a value is the largest of its data set, so that a printed bound is on every value;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
@@ -70,11 +70,11 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
 
     Matching. A measured row belongs to a reference row when they agree on every key column that both have; numbers
     compare as numbers, and a blank key of the reference row matches anything. Two measured values for one seed, or
-    reference rows that differ only in keys the measured rows lack (`experiment` and `table` aside), are "undecided".
+    reference rows that differ only in keys the measured rows lack (`experiment` and `table` aside), are "inconclusive".
 
-    Verdicts, in this order: "not measured" (no finite value); "not comparable"; "by construction" (the reference or
-    the measured rows say so, or the printed value is 0 or a bound and every value of ours is exactly 0); "identical"
-    (paired, as many seeds as the paper, every printed digit of mean and std); "fitted"; a printed bound by
+    Verdicts, in this order: "not run" (no finite value); "not comparable"; "true by construction" (the reference or
+    the measured rows say so, or the printed value is 0 or a bound and every value of ours is exactly 0); "exact match"
+    (paired, as many seeds as the paper, every printed digit of mean and std); "calibrated"; a printed bound by
     `judge.below`; a printed mean by `judge.equal` against the margin.
     """
     import pandas as pd

@@ -1,7 +1,8 @@
 """One look for every figure: sizes, panels, legends, axes. `runner.report.saving` writes them to files.
 
 Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
-imported when a figure is made, not when this module is. The looks of labels (`runner.report.looks`) are the caller's.
+imported when a figure is made, not when this module is. The styles of labels (`runner.report.plot_style`) are the
+caller's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.report.looks import NO_FAMILY, Looks
+from runner.report.plot_style import DEFAULT_STYLES, PlotStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,7 +161,7 @@ def mean_band(
     std: ArrayLike | None,
     label: str,
     *,
-    looks: Looks = NO_FAMILY,
+    looks: PlotStyles = DEFAULT_STYLES,
     name: str | None = None,
     positive: bool = False,
 ) -> None:
@@ -184,7 +185,7 @@ def histogram(
     values: ArrayLike,
     *,
     label: str = "measured",
-    looks: Looks = NO_FAMILY,
+    looks: PlotStyles = DEFAULT_STYLES,
     percentile: float | None = 90,
     bins: int | str | Sequence[float] = "auto",
     log: bool = False,
@@ -219,7 +220,7 @@ def groups(
     ax: Axes,
     samples: Mapping[str, ArrayLike],
     *,
-    looks: Looks = NO_FAMILY,
+    looks: PlotStyles = DEFAULT_STYLES,
     violin: bool = False,
     paired: bool = False,
     names: Mapping[str, str] | None = None,

@@ -31,7 +31,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "software": (dict, None),
     "written": (str, None),
     "claims": (dict, int),
-    "beyond": (dict, int),
+    "extensions": (dict, int),
     "scorecard": (dict, int),
     "report_failures": (list, dict),
     "certificates": (list, str),
@@ -41,6 +41,17 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "files": (dict, str),
 }
 """Key -> type of its value and of the items in it."""
+EARLIER: Mapping[str, str] = {
+    "identical": "exact match",
+    "undecided": "inconclusive",
+    "no power": "inconclusive",
+    "fitted": "calibrated",
+    "by construction": "true by construction",
+    "slip": "minor error",
+    "empty": "not run",
+    "not measured": "not run",
+}
+"""Name of a verdict in reports written before version 0.2 -> its name now."""
 CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
 
 
@@ -53,7 +64,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(record, dict) or not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
         return None
     whole = record | {key: kind() for key, (kind, _) in TYPES.items() if key not in record}
+    if "beyond" in record:
+        whole["extensions"] = record["beyond"]
     fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
+    for key in ("claims", "scorecard", "extensions") if fits else ():
+        counts: dict[str, int] = {}
+        for verdict, count in whole[key].items():
+            counts[EARLIER.get(verdict, verdict)] = counts.get(EARLIER.get(verdict, verdict), 0) + count
+        whole[key] = counts
     cells = fits and all(isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items())
     return whole if cells and all(map(_inside, whole["files"])) else None
 
@@ -70,7 +88,20 @@ def read_table(path: Path) -> list[dict[str, str]]:
         raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
     if any("" in row or None in row.values() for row in rows):
         raise ValueError(f"{path}: expected rows of as many fields as the head has")
-    return rows
+    return [_renamed(row) for row in rows]
+
+
+def _renamed(row: dict[str, str]) -> dict[str, str]:
+    """A row with the verdicts' names of now, and the place of an extension."""
+    if "verdict" in row:
+        row["verdict"] = EARLIER.get(row["verdict"], row["verdict"])
+    if row.get("variants"):
+        row["variants"] = re.sub(
+            "|".join(f"(?<![^ ]){name}(?=: )" for name in EARLIER), lambda old: EARLIER[old[0]], row["variants"]
+        )
+    if row.get("where", "").startswith("beyond "):
+        row["where"] = row["where"].replace("beyond ", "extension of ", 1)
+    return row
 
 
 def is_merged(file: str) -> bool:

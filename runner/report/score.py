@@ -24,7 +24,7 @@ class Score:
     much rounding moves one seed's value between two devices. ratio = measured / paper (or / bound), difference
     = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high]. equivalence: what the
     equivalence test says whatever the verdict; shifted: "yes" where the values agree within the margin and differ all
-    the same (zero outside the 95 % interval); seeds_needed: how many would decide an undecided row.
+    the same (zero outside the 95 % interval); seeds_needed: how many would decide an inconclusive row.
     Other criteria, each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our 95 %
     interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
     of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
@@ -51,7 +51,7 @@ class Score:
     z: float = NAN
     low: float = NAN
     high: float = NAN
-    verdict: str = "not measured"
+    verdict: str = "not run"
     equivalence: str = ""
     shifted: str = ""
     seeds_needed: float = NAN
@@ -86,18 +86,18 @@ def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str,
     if len({row["seed"] for row in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
     if ambiguous:
-        return replace(score, verdict="undecided", reason=ambiguous)
+        return replace(score, verdict="inconclusive", reason=ambiguous)
     if reason:
         return replace(score, verdict="not comparable", reason=reason)
     constructed = paper.constructed or _said(matching, "constructed")
     if not constructed and not any(values) and (math.isnan(paper.mean) or paper.mean == 0):
         constructed = "an exact zero of the code"
     if constructed:
-        return replace(score, verdict="by construction", reason=constructed)
+        return replace(score, verdict="true by construction", reason=constructed)
     score = _bounded(score, ours, matching) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
-    fitted = _said(matching, "fitted")
-    if fitted and score.verdict != "identical":
-        score = replace(score, verdict="fitted", reason="; ".join(t for t in (fitted, score.reason) if t))
+    calibrated = _said(matching, "calibrated")
+    if calibrated and score.verdict != "exact match":
+        score = replace(score, verdict="calibrated", reason="; ".join(t for t in (calibrated, score.reason) if t))
     return replace(score, reason="; ".join(t for t in (score.reason, lost) if t))
 
 
@@ -138,7 +138,7 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping
         if agree and not math.isnan(paper.std):
             population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
             agree = judge.digits_agree(population, paper.std, paper.std_resolution)
-        verdict = "identical" if agree else verdict
+        verdict = "exact match" if agree else verdict
         said = "same networks and data, but not every printed digit"
         reasons = ["every printed digit"] if agree else [*reasons, said]
     if compared.shifted and verdict == "reproduced":

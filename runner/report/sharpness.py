@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTORS = (1.0, 1.1, 1.25, 2.0)
-SCORED = ("identical", "reproduced", "not reproduced", "undecided")
+SCORED = ("exact match", "reproduced", "not reproduced", "inconclusive")
 """Verdicts that could have come out otherwise; all other rows are left out here."""
 COLUMNS = ("what", "value", "of", "expected", "meaning")
 
@@ -129,8 +129,8 @@ def rates(scorecards: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _criteria(part: pd.DataFrame) -> Iterator[tuple[str, float, int]]:
     z, ratio = part["z"].abs(), (part["ratio"] - 1).abs()
-    yield "identical: every printed digit", int((part["verdict"] == "identical").sum()), len(part)
-    inside = part["verdict"].isin(("identical", "reproduced"))
+    yield "identical: every printed digit", int((part["verdict"] == "exact match").sum()), len(part)
+    inside = part["verdict"].isin(("exact match", "reproduced"))
     yield "equivalence: 90 % interval inside the margin", int(inside.sum()), len(part)
     outside = part["verdict"] == "not reproduced"
     yield "not refuted: 90 % interval not wholly outside the margin", len(part) - int(outside.sum()), len(part)

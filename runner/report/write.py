@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, Tables, beyond_the_paper
+from runner.contract import Experiment, Tables, is_extension
 from runner.contract.certificate import CERTIFICATE, certificate_lines
 from runner.report import compare
 from runner.report.departures import said_of
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
 from runner.report.fingerprint import not_run_files, start_fingerprint
-from runner.report.in_words import findings_text
+from runner.report.formatting import findings_text
 from runner.report.manifest import ANSWERS, NAME, checksums, read_manifest
 from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
@@ -39,15 +39,15 @@ DIGITS = "%.9g"
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSummary:
-    """What a report holds, for the console. claims, scorecard: verdict -> count; beyond: those of the claims that are
-    no sentence of the paper but ours; left_out: figures of which nothing is measured; failures: one line each."""
+    """What a report holds, for the console. claims, scorecard: verdict -> count; extensions: those of the
+    claims that are not in the paper; left_out: figures of which nothing is measured; failures: one line each."""
 
     name: str
     directory: Path
     tables: Mapping[str, int]
     figures: Sequence[Path]
     claims: Mapping[str, int]
-    beyond: Mapping[str, int]
+    extensions: Mapping[str, int]
     scorecard: Mapping[str, int]
     missing: Sequence[str]
     failures: Sequence[str]
@@ -56,11 +56,11 @@ class ReportSummary:
     def lines(self) -> list[str]:
         """Lines for printing."""
         drawn = len({path.stem for path in self.figures})
-        papers = {verdict: count - self.beyond.get(verdict, 0) for verdict, count in self.claims.items()}
-        lines = [f"  claims: {counts_line(papers)}"]
-        if any(self.beyond.values()):
-            lines += [f"  claims beyond the paper: {counts_line(self.beyond)}"]
-        lines += [f"  scorecard: {counts_line(self.scorecard)}"]
+        papers = {verdict: count - self.extensions.get(verdict, 0) for verdict, count in self.claims.items()}
+        lines = [f"  statements: {counts_line(papers)}"]
+        if any(self.extensions.values()):
+            lines += [f"  extensions: {counts_line(self.extensions)}"]
+        lines += [f"  published numbers: {counts_line(self.scorecard)}"]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
         if self.left_out:
             lines += [f"  not drawn, nothing of them is measured: {', '.join(self.left_out)}"]
@@ -104,14 +104,14 @@ def write_report(
     files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
     remove_stale(directory, earlier["files"] if earlier else (), files)
     counts = Counter(found.claims["verdict"])
-    ours = Counter(found.claims["verdict"][found.claims["where"].map(beyond_the_paper).astype(bool)])
+    ours = Counter(found.claims["verdict"][found.claims["where"].map(is_extension).astype(bool)])
     summary = ReportSummary(
         name=name,
         directory=directory,
         tables={t: len(frame) for t, frame in tables_by_name.items()},
         figures=gallery.written,
         claims={verdict: counts[verdict] for verdict in compare.CLAIM_VERDICTS},
-        beyond={verdict: ours[verdict] for verdict in compare.CLAIM_VERDICTS if ours[verdict]},
+        extensions={verdict: ours[verdict] for verdict in compare.CLAIM_VERDICTS if ours[verdict]},
         scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
@@ -122,7 +122,7 @@ def write_report(
         "experiment": name,
         "missing": list(missing),
         "claims": summary.claims,
-        "beyond": summary.beyond,
+        "extensions": summary.extensions,
         "scorecard": summary.scorecard,
         "report_failures": failures.records,
         "certificates": trust,

@@ -1,8 +1,8 @@
 """Equivalence of two means, and printed bounds: what a row of a scorecard comes to.
 
 Two means are held to be the same by an equivalence test (TOST at 5 %): the 90 % interval of their difference against a
-margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not reproduced*. Across: *undecided*, with the
-number of seeds that would decide it. "No significant difference" is never taken for agreement.
+margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not reproduced*. Across: *inconclusive*, with
+the number of seeds that would decide it. "No significant difference" is never taken for agreement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARE = 0.25
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two means held against each other: `outcome` is reproduced, not reproduced or undecided.
+    """Two means held against each other: `outcome` is reproduced, not reproduced or inconclusive.
 
     low, high: 90 % interval of the difference; shifted: inside the margin, but zero is outside the 95 % interval.
     """
@@ -47,12 +47,12 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     low, high = difference.interval(EQUIVALENCE)
     margin *= 1 + 1e-9
     if math.isnan(low):
-        return Comparison("undecided", difference, low, high, False, float(FEWEST_SEEDS))
+        return Comparison("inconclusive", difference, low, high, False, float(FEWEST_SEEDS))
     inside = -margin <= low and high <= margin
     outside = low > margin or high < -margin
     wide = difference.interval(LEVEL)
     shifted = inside and not wide[0] <= 0 <= wide[1]
-    outcome = "reproduced" if inside else "not reproduced" if outside else "undecided"
+    outcome = "reproduced" if inside else "not reproduced" if outside else "inconclusive"
     needed = NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
     if math.isnan(needed) and not (inside or outside):  # one seed has no spread to reckon with
         needed = float(FEWEST_SEEDS)
@@ -71,11 +71,11 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
 def below(ours: Sample, bound: float) -> tuple[str, float]:
     """(outcome, seeds needed) of a printed upper bound on a mean: one-sided at 5 % each way."""
     if ours.n < 2:
-        return "undecided", NAN
+        return "inconclusive", NAN
     low, high = ours.interval(EQUIVALENCE)
     if high <= bound:
         return "reproduced", NAN
-    return ("not reproduced", NAN) if low > bound else ("undecided", seeds_for_limit(ours, bound, EQUIVALENCE))
+    return ("not reproduced", NAN) if low > bound else ("inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE))
 
 
 def none_above(largest: float, bound: float) -> str:

@@ -1,6 +1,7 @@
 """What each data set shows of a statement: the tests of one variant, and numbers of one data set each.
 
-Data sets (seeds) are judged one by one and then counted (`judge.votes`), since points of one data set share its draw.
+Data sets (seeds) are judged one by one and then counted (`judge.verdict_of_data_sets`), since points of one data set
+share its draw.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Evidence:
     as the groups of its tests begin; tests: (name, group) -> Holm-corrected test.
     """
 
-    rule: judge.Votes
+    rule: judge.DataSetRule
     level: float
     group: str = ""
     tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
@@ -58,9 +59,9 @@ class Evidence:
         self, statement: Statement, found: Mapping[int, str], values: Mapping[int, float], threshold: str, detail: str
     ) -> Claim:
         """The verdict of the votes `found`, with the median over data sets of the quantity looked at."""
-        verdict, text = judge.votes(found, self.rule)
+        verdict, text = judge.verdict_of_data_sets(found, self.rule)
         detail = "; ".join(t for t in (text, detail) if t)
-        needed = judge.data_sets_needed(found, self.rule) if verdict == "no power" else math.nan
+        needed = judge.data_sets_needed(found, self.rule) if verdict == "inconclusive" else math.nan
         return judge.claim(statement, verdict, median(values), detail, threshold=threshold, seeds_needed=needed)
 
     def tested(self, statement: Statement, test: str, *, sign: int) -> Claim:
@@ -68,7 +69,7 @@ class Evidence:
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             if math.isnan(row.p) or row.p_min >= self.level:
-                found[seed] = "mute"
+                found[seed] = "inconclusive"
             elif row.p >= self.level or (sign and row.effect == 0):
                 found[seed] = "no"
             else:
@@ -87,12 +88,12 @@ class Evidence:
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             if not (math.isfinite(row.shift_low) and math.isfinite(row.shift_high)):
-                found[seed] = "mute"
+                found[seed] = "inconclusive"
             elif statement.holds(row.shift_low) and statement.holds(row.shift_high):
                 found[seed] = "yes"
             else:
                 outside = row.shift_high < statement.low or row.shift_low > statement.high
-                found[seed] = "opposite" if outside else "mute"
+                found[seed] = "opposite" if outside else "inconclusive"
         listed = ", ".join(f"{r.shift:.2g} [{r.shift_low:.2g}, {r.shift_high:.2g}]" for r in rows.values())
         threshold = f"interval of the shift {statement.threshold}"
         detail = f"shifts {listed}" if rows else ""
@@ -103,13 +104,13 @@ class Evidence:
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             mute = math.isnan(row.p) or row.p_min >= self.level
-            found[seed] = "mute" if mute else "opposite" if row.p < self.level and row.effect < 0 else "yes"
+            found[seed] = "inconclusive" if mute else "opposite" if row.p < self.level and row.effect < 0 else "yes"
         listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
         threshold = f"no effect < 0 with p < {self.level:g}"
         return self.claim(statement, found, {s: r.effect for s, r in rows.items()}, threshold, f"effects {listed}")
 
     def compared(self, statement: Statement, values: Mapping[int, float], threshold: str = "") -> Claim:
         """Decided by one number of every data set, against the limits."""
-        found = {seed: judge.vote_of(v, statement) for seed, v in values.items()}
+        found = {seed: judge.finding_of(v, statement) for seed, v in values.items()}
         listed = "values " + ", ".join(f"{v:.3g}" for v in values.values()) if values else ""
         return self.claim(statement, found, values, threshold or statement.threshold, listed)

@@ -2,9 +2,10 @@
 and on statements of a paper.
 
 Statements. *confirmed* or *refuted* when the 95 % interval over seeds lies wholly on one side of the limits, or enough
-data sets show it; *no power* when the interval holds both answers or the test cannot reach its level; *slip* when
-it is off as printed in a display or remark that nothing rests on (classes B and C of the errata); *empty* when
-there is nothing to test; *by construction* when it could not have come out otherwise.
+data sets show it; *inconclusive* when the interval holds both answers or the test cannot reach its level; *minor error*
+when it is wrong as printed in a display or remark on which no result depends (classes B and C of the errata); *not run*
+when nothing was measured or no instance meets the condition; *true by construction* when it could not have come out
+otherwise.
 
 Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
 refuted when a part is at the level that their number asks for (Bonferroni), so that a statement with many parts is not
@@ -12,9 +13,9 @@ refuted by chance.
 
 Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
 measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
-is a fact and decided as one, for or against, whatever the spread over seeds (`same`). A limit that a reading set is no
-line of the authors: there the interval over seeds says what is beyond a hair, for and against alike. What it comes to
-for further seeds is a mark of its own, "(other seeds)".
+is a fact and decided as one, for or against, whatever the spread over seeds (`same`). A criterion
+that we chose is decided by the 95 % interval, in both directions. The result for further seeds is a variant of its
+own, "(other seeds)".
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner.contract import Claim, Statement, Verdict, decide
+from runner.stats.data_sets import DataSetRule, data_sets_needed, finding_of, one_draw, verdict_of_data_sets
 from runner.stats.equivalence import (
     EQUIVALENCE,
     FEWEST_SEEDS,
@@ -38,15 +40,14 @@ from runner.stats.equivalence import (
     paired,
 )
 from runner.stats.intervals import NAN, Sample, seeds_for_limit
-from runner.stats.variants import gathered, incomplete, marked, overall, slip, together
-from runner.stats.votes import Votes, data_sets_needed, one_draw, vote_of, votes
+from runner.stats.variants import gathered, incomplete, minor_error, overall, together, variants_text
 
 __all__ = [
     "EQUIVALENCE",
     "FEWEST_SEEDS",
     "LEVEL",
     "Comparison",
-    "Votes",
+    "DataSetRule",
     "below",
     "bound",
     "claim",
@@ -55,20 +56,20 @@ __all__ = [
     "digits_agree",
     "equal",
     "exact",
+    "finding_of",
     "gathered",
     "incomplete",
     "margin_of",
-    "marked",
+    "minor_error",
     "none_above",
     "number",
     "one_draw",
     "overall",
     "paired",
-    "slip",
     "stated",
     "together",
-    "vote_of",
-    "votes",
+    "variants_text",
+    "verdict_of_data_sets",
 ]
 
 
@@ -82,8 +83,8 @@ def claim(
     variants: str = "",
     seeds_needed: float = NAN,
 ) -> Claim:
-    """A row of claims.csv; the reading of the statement stands behind its details."""
-    text = "; ".join(t for t in (detail, f"reading: {statement.reading}" if statement.reading else "") if t)
+    """A row of claims.csv; the reason of the criterion follows the details."""
+    text = "; ".join(t for t in (detail, f"criterion: {statement.reason}" if statement.reason else "") if t)
     return Claim(
         statement.name,
         statement.text,
@@ -162,12 +163,12 @@ def number(
     theirs = Sample.printed(says.number, says.std, says.n)
     margin = margin_of(says.number, says.rounding, says.margin)
     samples = _samples(parts)
-    words: dict[str, Verdict] = {"reproduced": "confirmed", "not reproduced": "refuted", "undecided": "no power"}
+    words: dict[str, Verdict] = {"reproduced": "confirmed", "not reproduced": "refuted", "inconclusive": "inconclusive"}
     found: dict[str, tuple[Verdict, float]] = {}
     for name, sample in samples.items():
         compared = equal(sample, theirs, margin)
         few = sample.n < known
-        found[name] = ("no power", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
+        found[name] = ("inconclusive", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
     identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
     own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}
@@ -197,13 +198,13 @@ def _as_facts(
     marks |= {f"{n} (other seeds)" if n else "other seeds": elsewhere[n][0] for n in facts}
     numbers = ", ".join(f"{n}: {v:.4g}" if n else f"{v:.4g}" for n, v in facts.items())
     seeds = max(
-        (n for v, n in (elsewhere[name] for name in facts) if v == "no power" and math.isfinite(n)), default=NAN
+        (n for v, n in (elsewhere[name] for name in facts) if v == "inconclusive" and math.isfinite(n)), default=NAN
     )
     text = f"on the published networks and images {numbers}"
     text += "" if math.isnan(seeds) else f"; {seeds:g} seeds would decide it for others"
     shown = next((facts.get(n, NAN) for n, (v, _) in decided.items() if v == made.verdict), NAN)
     value = made.statistic if math.isnan(shown) else shown
-    return replace(made, statistic=value, detail=f"{text}; {made.detail}", variants=marked(marks))
+    return replace(made, statistic=value, detail=f"{text}; {made.detail}", variants=variants_text(marks))
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:
@@ -222,30 +223,30 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
             statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
         )
     found: dict[str, tuple[Verdict, float]] = {
-        name: ("empty" if math.isnan(v) else decide(statement.holds(v)), NAN) for name, v in parts.items()
+        name: ("not run" if math.isnan(v) else decide(statement.holds(v)), NAN) for name, v in parts.items()
     }
     verdict = overall([v for v, _ in found.values()])
     value = next((parts[n] for n, (v, _) in found.items() if v == verdict), NAN)
-    marks = marked({name: v for name, (v, _) in found.items()}) if len(found) > 1 else ""
+    marks = variants_text({name: v for name, (v, _) in found.items()}) if len(found) > 1 else ""
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
     return claim(statement, verdict, value, detail, variants=marks)
 
 
 def _without_limits(statement: Statement) -> Claim:
-    """Nothing could fail: neither the print nor a reading says what the quantity is held to."""
-    return claim(statement, "empty", detail="no limit and no number to hold it to")
+    """Nothing could fail: neither the paper nor a criterion of ours sets a limit."""
+    return claim(statement, "not run", detail="no limit and no number to hold it to")
 
 
 def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
     """A statement that could not have come out otherwise here."""
-    return claim(statement, "by construction", value, why)
+    return claim(statement, "true by construction", value, why)
 
 
 def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:
     """Verdict and seeds needed of one part of a bound."""
     if sample.n < known:
-        return "no power", float(known)
+        return "inconclusive", float(known)
     inner = sample.interval(LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
     outer = sample.interval(level) if sample.n > 1 else inner
     if statement.holds(inner[0]) and statement.holds(inner[1]):
@@ -255,7 +256,7 @@ def _limited(statement: Statement, sample: Sample, level: float, known: int) -> 
     limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
     asked = LEVEL if statement.holds(sample.mean) else level
     needed = [seeds_for_limit(sample, limit, asked) for limit in limits if not math.isnan(sample.std)]
-    return "no power", max(needed, default=NAN)
+    return "inconclusive", max(needed, default=NAN)
 
 
 def _joined(
@@ -274,13 +275,13 @@ def _joined(
         interval = "" if math.isnan(low) else f" [{low:.4g}, {high:.4g}]"
         listed.append(f"{name}{': ' if name else ''}{sample.mean:.4g}{interval}, n = {sample.n}")
     detail = f"mean and 95 % interval over {over}: " + "; ".join(listed) if listed else "nothing measured"
-    needed = [n for v, n in found.values() if v == "no power" and not math.isnan(n)]
+    needed = [n for v, n in found.values() if v == "inconclusive" and not math.isnan(n)]
     return claim(
         statement,
         verdict,
         samples[shown].mean if shown in samples else NAN,
         detail,
         threshold=threshold,
-        variants=marked({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
-        seeds_needed=max(needed) if needed and verdict == "no power" else NAN,
+        variants=variants_text({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
+        seeds_needed=max(needed) if needed and verdict == "inconclusive" else NAN,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.contract import Statement
 
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
-COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reading")
+COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason")
 
 
 def read_statements(path: Path) -> dict[str, Statement]:
@@ -50,7 +50,7 @@ def _statement(row: dict[str, str]) -> Statement:
         where=given["where"],
         strict=given.get("strict", "").lower() in ("1", "true", "yes"),
         n=int(_number("n", given.get("n", "1"))),
-        reading=given.get("reading", ""),
+        reason=given.get("reason", ""),
         sharp=True,
         **values,
     )

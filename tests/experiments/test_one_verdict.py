@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.verdict_table import KEPT
-from runner.contract import beyond_the_paper
+from runner.contract import is_extension
 from runner.report.site import build_start
 from tests.experiments.verdicts import Reports, contradict, counted, findings, in_words, rows
 
@@ -71,7 +71,7 @@ def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row
     ("experiment", "table", "verdict", "row"),
     [
         ("exp1_deep", "claims", "confirmed", {"name": "start of the U"}),
-        ("exp1_resonance", "scorecard", "undecided", {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"}),
+        ("exp1_resonance", "scorecard", "inconclusive", {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"}),
         ("exp5_attention", "claims", "refuted", {"name": "attention MSE at the end"}),
         ("scalar_spectrum", "claims", "confirmed", {"name": "phases"}),
         ("paper_audit", "claims", "refuted", {"name": "ws.theorem3"}),
@@ -85,13 +85,13 @@ def test_a_second_verdict_is_noticed(tmp_path, experiment, table, verdict, row):
 @pytest.mark.parametrize(
     ("verdicts", "quarrel"),
     [
-        (("identical", "confirmed", "holds"), False),
-        (("undecided", "no power"), False),
-        (("not reproduced", "refuted", "fitted", "not measured"), False),
-        (("by construction", "holds"), False),
-        (("by construction", "refuted"), True),
-        (("confirmed", "slip"), True),
-        (("confirmed", "undecided"), True),
+        (("exact match", "confirmed", "holds"), False),
+        (("inconclusive", "inconclusive"), False),
+        (("not reproduced", "refuted", "calibrated", "not run"), False),
+        (("true by construction", "holds"), False),
+        (("true by construction", "refuted"), True),
+        (("confirmed", "minor error"), True),
+        (("confirmed", "inconclusive"), True),
     ],
 )
 def test_words_for_one_finding(verdicts, quarrel):
@@ -107,7 +107,7 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
     """Or "inf": none would. What is missing would leave the reader to think that nobody looked."""
     bare = [
         (path.parent.name, row["name"] if "name" in row else row["metric"])
-        for table, verdict in (("claims", "no power"), ("scorecard", "undecided"))
+        for table, verdict in (("claims", "inconclusive"), ("scorecard", "inconclusive"))
         for path in sorted(OUTPUTS.glob(f"*/{table}.csv"))
         for row in rows(path)
         if row["verdict"] == verdict and row["seeds_needed"] in ("", "nan")
@@ -130,21 +130,21 @@ def test_another_heading_or_count_is_noticed(tmp_path):
     assert list(counted(tmp_path))
 
 
-def experiments_with_reports(beyond: bool) -> dict[str, dict[str, int]]:
-    """experiment -> verdict -> number of rows, of the paper or beyond it, where a report is committed."""
+def experiments_with_reports(extensions: bool) -> dict[str, dict[str, int]]:
+    """experiment -> verdict -> number of rows, of the paper or extensions, where a report is committed."""
     found = {}
     for path in sorted(OUTPUTS.glob("*/manifest.json")):
         every = [r for name in ("scorecard", "claims") for r in rows(path.parent / f"{name}.csv")]
-        own = [r["verdict"] for r in every if beyond_the_paper(r.get("where", "")) == beyond]
+        own = [r["verdict"] for r in every if is_extension(r.get("where", "")) == extensions]
         found[path.parent.name] = {v: own.count(v) for v in dict.fromkeys(own)}
     return found
 
 
 def test_the_readme_counts_what_the_tables_hold():
     text = (ROOT / "README.md").read_text()
-    for beyond in (False, True):
-        for name, counts in experiments_with_reports(beyond).items():
-            assert in_words(text, name, beyond=beyond) == {v: n for v, n in counts.items() if v in KEPT}, name
+    for extensions in (False, True):
+        for name, counts in experiments_with_reports(extensions).items():
+            assert in_words(text, name, extensions=extensions) == {v: n for v, n in counts.items() if v in KEPT}, name
 
 
 def test_the_start_page_counts_what_the_tables_hold(tmp_path):
@@ -152,10 +152,10 @@ def test_the_start_page_counts_what_the_tables_hold(tmp_path):
         (tmp_path / manifest.parent.name).symlink_to(manifest.parent)
     cards = re.split(r'<h3 id="card-', build_start(tmp_path, {}).read_text())[1:]
     told = {card.partition('"')[0]: card.partition("</article>")[0] for card in cards}
-    for beyond in (False, True):
-        for name, counts in experiments_with_reports(beyond).items():
-            tiles, _, words = told[name].partition("Beyond the paper:")
-            found = re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+?)[<,.]", words if beyond else tiles)
+    for extensions in (False, True):
+        for name, counts in experiments_with_reports(extensions).items():
+            tiles, _, words = told[name].partition("Extensions:")
+            found = re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+?)[<,.]", words if extensions else tiles)
             assert {verdict: int(n) for n, verdict in found} == counts, name
 
 
@@ -164,6 +164,6 @@ def test_the_errata_say_what_the_audit_says():
     decided: dict[str, set[str]] = {}  # place -> verdicts of its clauses
     for row in rows(OUTPUTS / "paper_audit" / "claims.csv"):
         decided.setdefault(row["where"].partition(", ")[2], set()).add(row["verdict"])
-    words = {"major error": "refuted", "minor error": "slip"}
+    words = {"major error": "refuted", "minor error": "minor error"}
     for entry in [e for e in entries if e["verdict"] in words]:
         assert all(words[entry["verdict"]] in decided[place] for place in entry["also_affects"]), entry["id"]

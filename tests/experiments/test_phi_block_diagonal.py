@@ -65,7 +65,7 @@ def test_claims_can_be_confirmed_refuted_and_left_open():
     bad = verdicts(table(lambda k, p: 0.05 if p == "layer" else 0.5 + k / 1000))
     assert set(bad.values()) == {"refuted"}
     rows = table(lambda k, p: 0.5)
-    assert set(verdicts(rows[rows["seed"] == 0]).values()) == {"no power"}
+    assert set(verdicts(rows[rows["seed"] == 0]).values()) == {"inconclusive"}
 
 
 def test_figures_and_notes_are_made_from_partial_tables():

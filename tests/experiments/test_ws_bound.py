@@ -231,7 +231,7 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, ta
         assert polished == (ends if name in INEQUALITIES else set())
     assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
     for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
-        assert alone[name].verdict == "no power"
+        assert alone[name].verdict == "inconclusive"
     assert {"fitted", "fitted seed by seed", "fitted polished"} <= set(marks(every["low bound generalises better"]))
     assert {"fitted polished", "fitted tanh polished"} <= set(marks(every["tightness"]))
     assert "fitted polished" in marks(every["width matters"]) and "fitted tanh" in marks(every["critical points"])
@@ -263,7 +263,11 @@ def test_critical_points_are_claimed_by_what_they_lead_to(experiment: WsBound, t
 
 def test_medians_that_tie_on_few_test_samples_say_nothing(experiment: WsBound, tables: dict[str, pd.DataFrame]) -> None:
     points = tables["critical_points"]
-    for value, verdict in ((0.5, "no power"), (-points["lambda_sup"], "confirmed"), (points["lambda_sup"], "refuted")):
+    for value, verdict in (
+        (0.5, "inconclusive"),
+        (-points["lambda_sup"], "confirmed"),
+        (points["lambda_sup"], "refuted"),
+    ):
         table = points.assign(**{name: value for name in points.columns if name.startswith("f1_test")})
         (found,) = (
             c
@@ -275,7 +279,7 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment: WsBound, t
 
 @pytest.mark.parametrize(
     ("shift", "spread", "verdict"),
-    [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "no power"), (0.01, 0.5, "no power")],
+    [(0.05, 0.01, "confirmed"), (-0.05, 0.01, "refuted"), (0.0, 0.01, "inconclusive"), (0.01, 0.5, "inconclusive")],
 )
 def test_draws_decide_by_their_interval(shift: float, spread: float, verdict: str) -> None:
     values = (shift + spread * np.random.default_rng(0).standard_normal(30)).tolist()
@@ -285,7 +289,7 @@ def test_draws_decide_by_their_interval(shift: float, spread: float, verdict: st
 def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(
     experiment: WsBound, tables: dict[str, pd.DataFrame]
 ) -> None:
-    shift = {0.004: "no power", -0.05: "refuted", 0.05: "confirmed"}  # beside draws that scatter by 0.03
+    shift = {0.004: "inconclusive", -0.05: "refuted", 0.05: "confirmed"}  # beside draws that scatter by 0.03
     scatter = 0.03 * np.random.default_rng(0).standard_normal(30)
     scatter -= scatter.mean()
     for gain, verdict in shift.items():
@@ -309,7 +313,7 @@ def test_an_infinite_bound_is_no_test(experiment: WsBound, tables: dict[str, pd.
     chosen = (theorems["inequality"] == "Theorem 3") & (theorems["activation"] == "tanh")
     theorems.loc[chosen, ["slack_min", "slack_median"]] = 1.0
     found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}["Theorem 3"]
-    assert found.verdict == "confirmed" and marks(found)["fitted tanh"] == "empty"
+    assert found.verdict == "confirmed" and marks(found)["fitted tanh"] == "not run"
 
 
 def test_equality_is_attained_where_the_proposition_says(tables: dict[str, pd.DataFrame]) -> None:
@@ -344,7 +348,7 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
     path = reference_path("ws_bound")
     assert path is not None
     scores = scorecard(analyse(experiment, tables).measured(), read_reference(path))
-    assert set(scores["verdict"]) == {"fitted", "not comparable", "by construction"}
+    assert set(scores["verdict"]) == {"fitted", "not comparable", "true by construction"}
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
 

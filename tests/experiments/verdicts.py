@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.paper_audit.papers import papers
 from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
-from runner.contract import Statement, beyond_the_paper
+from runner.contract import Statement, is_extension
 from runner.report.compare import VALUE_COLUMNS
 from runner.report.printed import BIBLIOGRAPHIC
 from runner.run.config import experiment_names
@@ -24,14 +24,14 @@ from runner.run.config import experiment_names
 SAME = ("the same as a number", "the same in the audit")
 """How experiments/reference/texts says that a line speaks of what the line before it speaks of."""
 ALIKE = {
-    "holds": ("identical", "reproduced", "confirmed", "holds"),
+    "holds": ("exact match", "reproduced", "confirmed", "holds"),
     "fails": ("not reproduced", "refuted", "wrong"),
-    "slip": ("slip",),
-    "open": ("undecided", "no power"),
-    "constructed": ("by construction",),
+    "minor error": ("minor error",),
+    "open": ("inconclusive",),
+    "constructed": ("true by construction",),
 }
-"""Words of scorecards, claims and the audit for one finding. Every other word (fitted, not comparable, not measured,
-empty, not checked) decides nothing, so that it contradicts nothing."""
+"""Words of scorecards, claims and the audit for one finding. Every other word (calibrated, not comparable, not run, not
+checked) decides nothing, so that it contradicts nothing."""
 NUMBERED = ("Theorem", "Proposition", "Corollary", "Lemma", "Remark", "Fact")
 ROUGH = 0.1
 """A printed number of a larger relative rounding agrees with values of anything."""
@@ -115,7 +115,7 @@ class Reports:
                 found[(r["source"], value, *keys)][f"{experiment} {' '.join(keys)}"] = r["verdict"]
         for experiment, claims in self.claims.items():
             for r in claims.values():
-                if not beyond_the_paper(r["where"]):
+                if not is_extension(r["where"]):
                     found[(paper_of(experiment), r["where"], r["statement"])][experiment] = r["verdict"]
         return [f"{key}: {by}" for key, by in found.items() if len(by) > 1 and contradict(by.values())]
 
@@ -167,12 +167,12 @@ def paper_of(experiment: str) -> str:
 
 
 def printed(experiment: str) -> dict[str, Statement]:
-    """The statements of a paper that an experiment decides; none of those beyond the paper."""
+    """The statements of a paper that an experiment decides; no extension."""
     try:
         found = statements(experiment)
     except ValueError:
         return {}
-    return {name: s for name, s in found.items() if not beyond_the_paper(s.where)}
+    return {name: s for name, s in found.items() if not is_extension(s.where)}
 
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
@@ -180,13 +180,13 @@ def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
     heading = {
         "What held": "confirmed",
         "What did not": "refuted",
-        "What is off in print, and nothing rests on it": "slip",
-        "What is open": "no power",
+        "What is off in print, and nothing rests on it": "minor error",
+        "What is open": "inconclusive",
         "What cannot be compared, for something that the paper does not print": "not comparable",
-        "Beyond the paper: what held": "confirmed",
-        "Beyond the paper: what did not": "refuted",
-        "Beyond the paper: what is open": "no power",
-        "Beyond the paper: what cannot be compared": "not comparable",
+        "Extensions: what held": "confirmed",
+        "Extensions: what did not": "refuted",
+        "Extensions: what is open": "inconclusive",
+        "Extensions: what cannot be compared": "not comparable",
     }
     for path in sorted(outputs.glob("*/findings.md")):
         said_of = {f"{r['statement']} ({r['where']})": r["verdict"] for r in rows(path.parent / "claims.csv")}
@@ -210,9 +210,11 @@ def counted(outputs: Path) -> Iterator[tuple[str, str]]:
                 yield path.parent.name, f"{key}: {counts}"
 
 
-def in_words(text: str, experiment: str, *, beyond: bool) -> dict[str, int]:
-    """verdict -> count, as a table in README tells it, of the paper or beyond it."""
+def in_words(text: str, experiment: str, *, extensions: bool) -> dict[str, int]:
+    """verdict -> count, as a table in README says it, of the paper or extensions."""
     line = next((ln for ln in text.splitlines() if ln.startswith(f"| `{experiment}` |")), "")
     told = re.search(r"\[(.*?)\]\(outputs/", line)
-    of_paper, _, ours = (told.group(1) if told else "").partition("beyond the paper:")
-    return {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if beyond else of_paper)}
+    of_paper, _, ours = (told.group(1) if told else "").partition("extensions:")
+    return {
+        verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if extensions else of_paper)
+    }

@@ -14,7 +14,7 @@ CLAIMS = pd.DataFrame(
         {"verdict": "confirmed", "statement": "R falls", "where": "Fig. 12A", "statistic": -0.4, "threshold": "< 0"},
         {"verdict": "refuted", "statement": "C stays", "where": "Section 5, Figs. 3 and 12", "statistic": 0.2},
         {"verdict": "confirmed", "statement": "elsewhere", "where": "Fig. 1", "statistic": 1.0},
-        {"verdict": "refuted", "statement": "ours, at every depth", "where": "beyond Fig. 12", "statistic": 9.0},
+        {"verdict": "refuted", "statement": "ours, at every depth", "where": "extension of Fig. 12", "statistic": 9.0},
     ]
 )
 SCORES = pd.DataFrame(

@@ -45,18 +45,18 @@ def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
     [
         ([1.05, 1.0, 1.02, 0.98, 1.0], "reproduced"),
         ([2.0, 2.05, 1.95, 2.0, 2.1], "not reproduced"),
-        ([0.5, 1.5, 1.0, 0.3, 1.9], "undecided"),  # |z| is small: that is no agreement
+        ([0.5, 1.5, 1.0, 0.3, 1.9], "inconclusive"),  # |z| is small: that is no agreement
     ],
 )
 def test_the_interval_of_the_difference_decides(tmp_path, values, verdict):
     s = score(tmp_path, "e,1,plain,init,gap,1.0,0.05,,5,T 1,", values)
     assert (s.verdict, s.equivalence, s.margin) == (verdict, verdict, 0.25)
-    assert (s.seeds_needed > 5) == (verdict == "undecided")
+    assert (s.seeds_needed > 5) == (verdict == "inconclusive")
 
 
-def test_one_seed_that_is_undecided_asks_for_the_fewest(tmp_path):
+def test_one_seed_that_is_inconclusive_asks_for_the_fewest(tmp_path):
     s = score(tmp_path, "e,1,plain,init,gap,1.0,0.2,,5,T 1,", [1.2])
-    assert (s.verdict, s.seeds_needed) == ("undecided", 3)
+    assert (s.verdict, s.seeds_needed) == ("inconclusive", 3)
 
 
 MARGIN = HEADER.replace("n_seeds,", "n_seeds,margin,margin_reason,constructed,")
@@ -73,7 +73,7 @@ def test_margins_are_fixed_in_the_reference(tmp_path):
         for m, v in (("rho", [-0.021, -0.019, -0.02]), ("count", [6.0, 6.0]), ("starts", [3000.0, 3000.0]))
     )
     scores = compare.scorecard(found, reference(tmp_path, *rows, header=MARGIN))
-    assert list(scores.verdict) == ["reproduced", "not reproduced", "by construction"]
+    assert list(scores.verdict) == ["reproduced", "not reproduced", "true by construction"]
     assert list(scores.margin)[:2] == pytest.approx([0.02, 0.5]) and scores.reason[2] == "an input"
     with pytest.raises(ValueError, match="expected a number in column margin"):
         reference(tmp_path, "e,1,plain,init,rho,1,,,5,narrow,,,T 1,", header=MARGIN)
@@ -83,19 +83,19 @@ def test_structural_zeros_are_by_construction(tmp_path):
     bound, zero = "e,1,plain,init,gap,,,1e-07,5,T 1,", "e,1,plain,init,gap,0.0,,,5,T 1,"
     for row in (bound, zero):
         s = score(tmp_path, row, [0.0, 0.0, 0.0])
-        assert (s.verdict, s.reason) == ("by construction", "an exact zero of the code")
+        assert (s.verdict, s.reason) == ("true by construction", "an exact zero of the code")
     assert score(tmp_path, bound, [1e-9, 2e-9, 0.0]).verdict == "reproduced"
 
 
 def test_identical_is_every_printed_digit_of_the_same_networks(tmp_path):
     values = [1.0, 1.2, 1.1, 0.9, 1.3]  # population std 0.1414
     row = "e,1,plain,init,gap,1.1,0.14,,5,T 1,"
-    assert score(tmp_path, row, values, paired=True).verdict == "identical"
+    assert score(tmp_path, row, values, paired=True).verdict == "exact match"
     assert score(tmp_path, row, values).verdict == "reproduced"
-    assert score(tmp_path, row, [*values[:4], 1.31], paired=True).verdict == "identical"
+    assert score(tmp_path, row, [*values[:4], 1.31], paired=True).verdict == "exact match"
     other = score(tmp_path, row.replace("0.14", "0.15"), values, paired=True)
     assert other.verdict == "reproduced" and "not every printed digit" in other.reason
-    assert score(tmp_path, row, values[:4], paired=True).verdict != "identical"  # fewer seeds
+    assert score(tmp_path, row, values[:4], paired=True).verdict != "exact match"  # fewer seeds
 
 
 def test_paired_values_are_compared_within_rounding_alone(tmp_path):
@@ -109,12 +109,12 @@ def test_images_enter_the_variance(tmp_path):
     row, values = "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 1.02, 0.99, 0.98]
     assert score(tmp_path, row, values).verdict == "reproduced"
     wide = score(tmp_path, row, values, image_variance=0.04, image_df=9.0)
-    assert (wide.verdict, wide.image_variance, wide.image_df) == ("undecided", 0.04, 9.0)
+    assert (wide.verdict, wide.image_variance, wide.image_df) == ("inconclusive", 0.04, 9.0)
 
 
 def test_a_fit_is_never_scored(tmp_path):
-    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 0.99], fitted="chosen by this number")
-    assert (s.verdict, s.equivalence) == ("fitted", "reproduced") and s.reason.startswith("chosen by")
+    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 0.99], calibrated="chosen by this number")
+    assert (s.verdict, s.equivalence) == ("calibrated", "reproduced") and s.reason.startswith("chosen by")
 
 
 def test_other_criteria(tmp_path):
@@ -142,7 +142,7 @@ def test_rounding_of_the_printed_digits_is_not_enough_without_a_spread(tmp_path)
     row = "e,1,plain,init,gap,0.225,,,5,T 1,"
     assert score(tmp_path, row, [0.2254, 0.2254]).verdict == "reproduced"
     s = score(tmp_path, row, [0.2254])
-    assert (s.verdict, s.reason) == ("undecided", "no spread is known on either side")
+    assert (s.verdict, s.reason) == ("inconclusive", "no spread is known on either side")
 
 
 def sharp(tmp_path, spread):
@@ -159,7 +159,7 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
     values = [1.5202, 1.5198, 1.5203, 1.5199, 1.5197]
     keys = {"paired": True, "rounding_std": 1e-9, "rounding_df": 5.0}
     s = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.003 for v in values], **keys)
-    assert s.verdict == "identical" and s.standard_error < 1e-9
+    assert s.verdict == "exact match" and s.standard_error < 1e-9
     assert abs(s.z) < 1.8  # √3 at most, where 3e6 standard errors of rounding would be no information
     off = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.05 for v in values], **keys)
     assert abs(off.z) > 10
@@ -233,7 +233,7 @@ def test_upper_bounds(tmp_path):
     assert score(tmp_path, row, [5e-8, 6e-8, 5e-8]).verdict == "reproduced"
     s = score(tmp_path, row, [1.7e-7, 1.8e-7, 1.75e-7])
     assert (s.verdict, s.ratio) == ("not reproduced", pytest.approx(1.75))
-    assert score(tmp_path, row, [5e-8, 1.4e-7, 9e-8]).verdict == "undecided"
+    assert score(tmp_path, row, [5e-8, 1.4e-7, 9e-8]).verdict == "inconclusive"
     assert score(tmp_path, row, [9.9e-8, 1e-7], extreme=True).verdict == "reproduced"
     assert score(tmp_path, row, [1e-9, 1.1e-7], extreme=True).verdict == "not reproduced"
 
@@ -247,9 +247,9 @@ def test_not_comparable_is_never_scored(tmp_path):
 
 
 def test_absent_and_lost_values(tmp_path):
-    assert score(tmp_path, "e,1,other,init,gap,1.0,,,5,T 1,", [1.0]).verdict == "not measured"
+    assert score(tmp_path, "e,1,other,init,gap,1.0,,,5,T 1,", [1.0]).verdict == "not run"
     s = score(tmp_path, "e,1,plain,init,gap,1.0,,,5,T 1,", [math.nan, math.nan])
-    assert (s.verdict, s.reason) == ("not measured", "2 seeds without a value")
+    assert (s.verdict, s.reason) == ("not run", "2 seeds without a value")
     s = score(tmp_path, "e,1,plain,init,gap,1.0,,,5,T 1,", [1.0, math.nan, 1.0])
     assert (s.verdict, s.n) == ("reproduced", 2)
     assert "1 of 3 seeds without a value" in s.reason
@@ -267,7 +267,7 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
     assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == ["reproduced", "not reproduced"]
     lacking = compare.scorecard(two.drop(columns="checkpoint"), reference(tmp_path, *rows))
-    assert set(lacking.verdict) == {"undecided"}
+    assert set(lacking.verdict) == {"inconclusive"}
     twice = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint="init")] * 2)
     assert compare.scorecard(twice, reference(tmp_path, *rows)).reason[0].startswith("several measured values")
     once = compare.scorecard(two[:2].drop(columns="checkpoint"), reference(tmp_path, *rows))
@@ -281,7 +281,7 @@ def test_counts_have_every_verdict(tmp_path):
     scores = compare.scorecard(measured("gap", [1.0, 1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
     counts = compare.summarise(scores)
     assert tuple(counts) == compare.VERDICTS
-    assert (counts["reproduced"], counts["not measured"], sum(counts.values())) == (1, 1, 2)
+    assert (counts["reproduced"], counts["not run"], sum(counts.values())) == (1, 1, 2)
 
 
 @pytest.mark.parametrize(

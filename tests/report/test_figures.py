@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.dag.protocol import looks as dag
-from experiments.hsr import looks as hsr
-from experiments.ws_bound import looks as ws_bound
+from experiments.dag.protocol import plot_styles as dag
+from experiments.hsr import plot_styles as hsr
+from experiments.ws_bound import plot_styles as ws_bound
 from runner import stats
 from runner.report import figures, saving
-from runner.report.looks import COLOURS, Looks
+from runner.report.plot_style import COLOURS, PlotStyles
 
 
 def pixels(figure) -> np.ndarray:
@@ -28,7 +28,7 @@ def ink(figure) -> float:
     return float((pixels(figure) < 250).mean())
 
 
-PAPERS = {"dag": dag.LOOKS, "hsr": hsr.LOOKS, "ws_bound": ws_bound.LOOKS}
+PAPERS = {"dag": dag.STYLES, "hsr": hsr.STYLES, "ws_bound": ws_bound.STYLES}
 FAMILIES = [(paper, family) for paper, looks in PAPERS.items() for family in looks.families]
 
 
@@ -41,15 +41,15 @@ def test_members_of_a_family_never_share_a_sign(paper, family):
 
 def test_families_that_cannot_be_told_apart_are_refused():
     with pytest.raises(ValueError, match="sam twice"):
-        Looks(("gd", "sam"), ("SAM", "hsr"))
+        PlotStyles(("gd", "sam"), ("SAM", "hsr"))
     with pytest.raises(ValueError, match="at most 8"):
-        Looks(tuple("abcdefghi"))
+        PlotStyles(tuple("abcdefghi"))
 
 
 def test_styles_are_stable_for_any_label():
-    looks = Looks(("plain", "residual"))
+    looks = PlotStyles(("plain", "residual"))
     assert looks.style("plain") == looks.style("Plain") == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
-    code = "from runner.report.looks import NO_FAMILY; print(NO_FAMILY.style('something new'))"
+    code = "from runner.report.plot_style import DEFAULT_STYLES; print(DEFAULT_STYLES.style('something new'))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -123,7 +123,7 @@ def test_a_test_without_power_says_so():
 
 def draw():
     figure, axes = figures.new_figure()
-    axes[0, 0].plot([1, 2, 3], label="plain", **Looks(("plain",)).style("plain"))
+    axes[0, 0].plot([1, 2, 3], label="plain", **PlotStyles(("plain",)).style("plain"))
     axes[0, 0].set(xlabel="x", ylabel="y")
     figures.legend(axes[0, 0])
     return figure

@@ -67,8 +67,8 @@ class Readings(Analysis):
         self._fail("claims")
         return [
             Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
-            Claim("f1", "low is better", "Fig. 7", "no power", detail="n too small"),
-            Claim("wide", "it is tight of wide networks, too", "beyond the paper", "refuted", 3.1, "< 2"),
+            Claim("f1", "low is better", "Fig. 7", "inconclusive", detail="n too small"),
+            Claim("wide", "it is tight of wide networks, too", "extension", "refuted", 3.1, "< 2"),
         ]
 
     def statistics(self):
@@ -147,9 +147,9 @@ def reference(tmp_path):
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {v: int(v in ("confirmed", "no power", "refuted")) for v in compare.CLAIM_VERDICTS}
-    assert summary.beyond == {"refuted": 1}
-    assert (summary.scorecard["reproduced"], summary.scorecard["not measured"]) == (1, 1)
+    assert summary.claims == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in compare.CLAIM_VERDICTS}
+    assert summary.extensions == {"refuted": 1}
+    assert (summary.scorecard["reproduced"], summary.scorecard["not run"]) == (1, 1)
     assert not summary.failures
     names = {
         "ratios.csv",
@@ -175,28 +175,28 @@ def test_a_complete_report(tmp_path, reference):
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
-    assert "</span> confirmed" in html and "</span> no power" in html and "Incomplete" not in html
+    assert "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
     found = (out / "findings.md").read_text()
-    assert "1 reproduced, 1 not measured" in found and "- the bound is tight (Fig. 2): 1.1, held against < 2" in found
+    assert "1 reproduced, 1 not run" in found and "- the bound is tight (Fig. 2): 1.1, criterion: < 2" in found
     assert summary.lines() == [
-        "  claims: 1 confirmed, 1 no power",
-        "  claims beyond the paper: 1 refuted",
-        "  scorecard: 1 reproduced, 1 not measured",
+        "  statements: 1 confirmed, 1 inconclusive",
+        "  extensions: 1 refuted",
+        "  published numbers: 1 reproduced, 1 not run",
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
 
 
-def test_what_is_beyond_the_paper_is_counted_apart(tmp_path):
+def test_extensions_are_counted_apart(tmp_path):
     out = tmp_path / "demo"
     write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
-    assert json.loads((out / "manifest.json").read_text())["beyond"] == {"refuted": 1}
+    assert json.loads((out / "manifest.json").read_text())["extensions"] == {"refuted": 1}
     page = Page.read(out)
-    assert page.verdicts == {"confirmed": 1, "no power": 1} and page.beyond == {"refuted": 1}
+    assert page.verdicts == {"confirmed": 1, "inconclusive": 1} and page.extensions == {"refuted": 1}
     html = check_html(out / "index.html")
-    assert 'Beyond the paper: <a href="#rows?verdict=refuted&amp;kind=beyond"><b>1</b>' in html
-    assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"beyond":true' in html
+    assert 'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>' in html
+    assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"extension":true' in html
     text = (out / "findings.md").read_text()
-    assert text.index("## What held") < text.index("## Beyond the paper: what did not") < text.index("too (beyond")
+    assert text.index("## What held") < text.index("## Extensions: what did not") < text.index("too (extension")
 
 
 def test_a_figure_without_panels_is_left_out(tmp_path):
@@ -300,7 +300,7 @@ def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, 
             return Analysis(self, tables)
 
     summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
-    assert summary.scorecard["not measured"] == 2
+    assert summary.scorecard["not run"] == 2
     assert not summary.failures
 
 

@@ -41,7 +41,7 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
     scores, measured = [], []
     for i in range(rows):
         keys = dict(zip(KEYS, ("gap", ("relu", "silu")[i % 2], "final", i // 2), strict=True))
-        verdict = ("reproduced", "not reproduced", "undecided")[i % 3]
+        verdict = ("reproduced", "not reproduced", "inconclusive")[i % 3]
         scores.append(
             {**keys, "paper_mean": 1.0, "paper_std": 0.1, "margin": 0.25, "measured_mean": 1.0 + i / 100, "n": 5}
             | {"measured_std": 0.1, "difference": i / 100, "low": i / 100 - 0.1, "high": i / 100 + 0.1, "ratio": 1.0}
@@ -88,7 +88,7 @@ def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
     assert ids[0] == "dag.T5.relu.final.0.gap" and ids[-1] == "dag.exp3.falls"
     assert len(set(ids)) == len(ids)
     assert page.scores[0]["values"] == [[42, 1.0], [43, 1.0]]
-    assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "undecided": 4}
+    assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "inconclusive": 4}
 
 
 def test_anchors_are_made_of_keys_alone():
@@ -233,7 +233,7 @@ def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_
     whole = html[html.index('<h2 id="dag">') : html.index('<div class="cards">')]
     assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [
         *(("6", "reproduced"), ("2", "confirmed")),
-        *(("6", "not reproduced"), ("6", "undecided")),
+        *(("6", "not reproduced"), ("6", "inconclusive")),
     ]
     html = build_experiment(page, []).read_text()
     assert html.index('<ul class="tiles">') < html.index('id="figures"') < html.index('id="findings"')

@@ -20,7 +20,7 @@ def evidence(*tests: tuple[float, float], p_min: float = 0.001, **kept) -> Evide
         for i, (p, effect) in enumerate(tests)
     }
     rows["t", "protocol=fitted activation=tanh seed=0"] = Statistic(name="t", kind="mann_whitney", p=0.9, p_min=0.001)
-    return Evidence(judge.Votes(0.8, 3), 0.01, "protocol=fitted", rows)
+    return Evidence(judge.DataSetRule(0.8, 3), 0.01, "protocol=fitted", rows)
 
 
 def test_only_tests_of_the_variant_are_counted():
@@ -36,8 +36,8 @@ def test_tests_vote_with_their_sign():
 
 def test_tests_that_cannot_reach_the_level_are_mute():
     found = evidence(*[(0.0625, 1.0)] * 5, p_min=0.0625).tested(SAYS, "t", sign=1)
-    assert found.verdict == "no power" and "5 without power" in found.detail
-    assert Evidence(judge.Votes(), 0.01).tested(SAYS, "t", sign=1).verdict == "empty"
+    assert found.verdict == "inconclusive" and "5 without power" in found.detail
+    assert Evidence(judge.DataSetRule(), 0.01).tested(SAYS, "t", sign=1).verdict == "not run"
 
 
 def test_shifts_against_limits():
@@ -46,7 +46,7 @@ def test_shifts_against_limits():
         limits = Statement(name="s", text="t", where="w", low=-0.1, high=0.1)
         return rows.within(limits, "t").verdict
 
-    assert (within(-0.05, 0.05), within(0.2, 0.3), within(-0.05, 0.3)) == ("confirmed", "refuted", "no power")
+    assert (within(-0.05, 0.05), within(0.2, 0.3), within(-0.05, 0.3)) == ("confirmed", "refuted", "inconclusive")
 
 
 def test_absence_is_refuted_by_significance_alone():
@@ -59,5 +59,5 @@ def test_numbers_of_data_sets():
     values = by_seed(table, lambda rows: float(rows["x"].mean()))
     assert values[1] == values[2] == 2.0 and median(values) == 2.0
     limits = Statement(name="s", text="t", where="w", high=2.5)
-    assert evidence().compared(limits, values).verdict == "no power"
+    assert evidence().compared(limits, values).verdict == "inconclusive"
     assert evidence().compared(limits, {**values, 3: 1.0}).verdict == "confirmed"

@@ -10,7 +10,7 @@ from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
 from runner.stats.statements import read_statements
-from runner.stats.variants import unmarked
+from runner.stats.variants import variants_of
 
 
 def statement(**limits) -> Statement:
@@ -51,14 +51,14 @@ def test_images_widen_the_interval_and_lower_its_degrees_of_freedom():
     [
         (1.05, 0.05, "reproduced"),  # interval 1.05 ± 0.06 inside 1 ± 0.25
         (2.0, 0.05, "not reproduced"),  # wholly outside
-        (1.05, 0.60, "undecided"),  # no significant difference, and no agreement either
-        (1.25, 0.05, "undecided"),  # straddles the margin
+        (1.05, 0.60, "inconclusive"),  # no significant difference, and no agreement either
+        (1.25, 0.05, "inconclusive"),  # straddles the margin
     ],
 )
 def test_equivalence_passes_fails_and_straddles(mean, std, outcome):
     found = judge.equal(Sample(mean, std, 5), Sample(1.0, 0.05, 5), judge.margin_of(1.0, 0.005))
     assert found.outcome == outcome
-    assert math.isnan(found.seeds_needed) == (outcome != "undecided")
+    assert math.isnan(found.seeds_needed) == (outcome != "inconclusive")
 
 
 def test_equivalence_holds_its_level_at_the_margin():
@@ -88,7 +88,7 @@ def test_seeds_needed_decide():
     assert 5 < needed < 100 and needed == seeds_to_compare(ours, theirs, margin, judge.EQUIVALENCE)
     enough, short = (Sample(1.1, 0.3, int(n)) for n in (needed, needed - 1))
     assert judge.equal(enough, theirs, margin).outcome == "reproduced"
-    assert judge.equal(short, theirs, margin).outcome == "undecided"
+    assert judge.equal(short, theirs, margin).outcome == "inconclusive"
     assert math.isinf(judge.equal(Sample(1.1, 0.3, 5), Sample(1.0, 0.5, 5), margin).seeds_needed)
 
 
@@ -114,7 +114,7 @@ def test_a_printed_bound_has_its_own_rule():
     assert judge.below(Sample(0.5, 0.1, 5), 1.0)[0] == "reproduced"
     assert judge.below(Sample(1.5, 0.1, 5), 1.0)[0] == "not reproduced"
     outcome, needed = judge.below(Sample(0.95, 0.1, 5), 1.0)
-    assert outcome == "undecided" and needed > 5
+    assert outcome == "inconclusive" and needed > 5
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_printed_bound_has_its_own_rule():
     [
         ([1.0, 1.1, 1.2], "confirmed"),
         ([0.1, 0.11, 0.12], "refuted"),
-        ([0.7, 0.9, 1.3], "no power"),  # the interval holds the threshold
-        ([2.0, 2.0], "no power"),  # too few
+        ([0.7, 0.9, 1.3], "inconclusive"),  # the interval holds the threshold
+        ([2.0, 2.0], "inconclusive"),  # too few
     ],
 )
 def test_bounds(values, verdict):
     found = judge.bound(statement(low=0.7), {"": values})
     assert (found.verdict, found.variants) == (verdict, "")
-    assert math.isnan(found.seeds_needed) == (verdict != "no power")
+    assert math.isnan(found.seeds_needed) == (verdict != "inconclusive")
 
 
 def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
@@ -138,19 +138,19 @@ def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
     assert high < 0.7
     alone = judge.bound(statement(low=0.7), {"x": near})
     among = judge.bound(statement(low=0.7), {f"x{i}": near if i == 0 else [1.0, 1.01, 1.02] for i in range(40)})
-    assert alone.verdict == "refuted" and among.verdict == "no power"
-    assert among.variants.startswith("no power: x0; confirmed: x1")
+    assert alone.verdict == "refuted" and among.verdict == "inconclusive"
+    assert among.variants.startswith("inconclusive: x0; confirmed: x1")
 
 
 def test_a_number_is_not_confirmed_without_power():
     printed = statement(number=0.94, rounding=0.005, n=5)
     plateau = [0.38, 1.02, 1.34, 0.82, 0.15]
     found = judge.number(printed, {"": plateau})
-    assert found.verdict == "no power" and found.seeds_needed > 5
+    assert found.verdict == "inconclusive" and found.seeds_needed > 5
     assert judge.number(printed, {"": [0.93, 0.95, 0.94]}).verdict == "confirmed"
     assert judge.number(printed, {"": [0.15, 0.17, 0.18]}).verdict == "refuted"
-    assert judge.number(printed, {"": [0.94]}).verdict == "no power"
-    assert judge.number(printed, {"": []}).verdict == "empty"
+    assert judge.number(printed, {"": [0.94]}).verdict == "inconclusive"
+    assert judge.number(printed, {"": []}).verdict == "not run"
 
 
 def test_exact_quantities():
@@ -158,12 +158,12 @@ def test_exact_quantities():
     assert judge.exact(statement(number=785), {"": 784.0}).verdict == "refuted"
     one = judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan, "c": 2.0})
     assert (one.verdict, one.statistic) == ("refuted", 2.0)
-    assert one.variants == "confirmed: a; empty: b; refuted: c"
+    assert one.variants == "confirmed: a; not run: b; refuted: c"
     assert judge.exact(statement(low=0.0, strict=True), {"": 0.0}).verdict == "refuted"
-    assert judge.exact(statement(low=0.0), {"": math.nan}).verdict == "empty"
+    assert judge.exact(statement(low=0.0), {"": math.nan}).verdict == "not run"
 
 
-RULE = judge.Votes(share=0.8, least=3)
+RULE = judge.DataSetRule(share=0.8, least=3)
 
 
 @pytest.mark.parametrize(
@@ -171,42 +171,46 @@ RULE = judge.Votes(share=0.8, least=3)
     [
         (["yes"] * 5, "confirmed"),
         (["yes"] * 4 + ["no"], "confirmed"),
-        (["yes"] * 4 + ["opposite"], "no power"),  # one of five is no more than 1 − share
-        (["yes"] * 3 + ["no"] * 2, "no power"),
+        (["yes"] * 4 + ["opposite"], "inconclusive"),  # one of five is no more than 1 − share
+        (["yes"] * 3 + ["no"] * 2, "inconclusive"),
         (["yes", "yes", "no", "no"], "refuted"),  # a tie is half at most
         (["yes"] * 3 + ["opposite"] * 2, "refuted"),
-        (["yes", "yes", "mute", "mute", "mute"], "no power"),
-        (["mute"] * 5, "no power"),
-        ([], "empty"),
+        (["yes", "yes", "inconclusive", "inconclusive", "inconclusive"], "inconclusive"),
+        (["inconclusive"] * 5, "inconclusive"),
+        ([], "not run"),
     ],
 )
 def test_votes(found, verdict):
-    assert judge.votes(dict(enumerate(found)), RULE)[0] == verdict
+    assert judge.verdict_of_data_sets(dict(enumerate(found)), RULE)[0] == verdict
 
 
 def test_how_many_data_sets_would_decide():
     assert judge.data_sets_needed({0: "yes"}, RULE) == 3
     assert math.isinf(judge.data_sets_needed(dict(enumerate(["yes"] * 3 + ["no"] * 2)), RULE))
-    assert judge.data_sets_needed({0: "yes", 1: "mute", 2: "mute"}, RULE) == 9  # one in three has power, three have to
-    assert math.isinf(judge.data_sets_needed({0: "mute", 1: "mute"}, RULE))
+    one_of_three = {0: "yes", 1: "inconclusive", 2: "inconclusive"}  # three have to be conclusive
+    assert judge.data_sets_needed(one_of_three, RULE) == 9
+    assert math.isinf(judge.data_sets_needed({0: "inconclusive", 1: "inconclusive"}, RULE))
 
 
 def test_variants_are_marks_of_one_row():
     claims = {
         "fitted": judge.exact(statement(high=1.0), {"": 0.5}),
-        "printed": judge.claim(statement(high=1.0), "no power"),
+        "printed": judge.claim(statement(high=1.0), "inconclusive"),
     }
     found = judge.together(claims, main="fitted")
-    assert (found.verdict, found.variants) == ("confirmed", "confirmed: fitted; no power: printed")
-    assert judge.together(claims).verdict == "no power"
+    assert (found.verdict, found.variants) == ("confirmed", "confirmed: fitted; inconclusive: printed")
+    assert judge.together(claims).verdict == "inconclusive"
     with pytest.raises(ValueError, match="at least one variant"):
         judge.together({})
 
 
 def test_marks_are_read_back_and_nothing_else_is():
-    marks = {"L=6 init": "confirmed", "L=8 init": "no power", "L=6 final": "confirmed"}
-    assert unmarked(judge.marked(marks)) == {"confirmed": ["L=6 init", "L=6 final"], "no power": ["L=8 init"]}
-    assert unmarked("") == unmarked("some text: here") == {}
+    marks = {"L=6 init": "confirmed", "L=8 init": "inconclusive", "L=6 final": "confirmed"}
+    assert variants_of(judge.variants_text(marks)) == {
+        "confirmed": ["L=6 init", "L=6 final"],
+        "inconclusive": ["L=8 init"],
+    }
+    assert variants_of("") == variants_of("some text: here") == {}
 
 
 def test_a_variant_whose_parts_differ_is_marked_by_them():
@@ -222,10 +226,10 @@ def test_what_was_not_measured_everywhere_is_not_confirmed():
     held, failed = (judge.exact(statement(high=1.0), {"init": v}) for v in (0.5, 2.0))
     assert judge.incomplete(held, []) == held
     found = judge.incomplete(held, ["final"])
-    assert found.verdict == "no power" and unmarked(found.variants)["not measured"] == ["final"]
-    assert found.detail.startswith("not measured: final") and math.isinf(found.seeds_needed)
+    assert found.verdict == "inconclusive" and variants_of(found.variants)["not run"] == ["final"]
+    assert found.detail.startswith("not run: final") and math.isinf(found.seeds_needed)
     assert judge.incomplete(failed, ["final"]).verdict == "refuted"
-    nothing = judge.claim(statement(high=1.0), "empty")
+    nothing = judge.claim(statement(high=1.0), "not run")
     assert judge.incomplete(nothing, ["final"]) == nothing
 
 
@@ -233,11 +237,11 @@ def test_what_was_not_measured_everywhere_is_not_confirmed():
     ("kept", "draws", "verdict"),
     [
         (0, 59, "refuted"),
-        (0, 58, "no power"),
-        (1, 60, "no power"),
-        (11, 60, "no power"),
+        (0, 58, "inconclusive"),
+        (1, 60, "inconclusive"),
+        (11, 60, "inconclusive"),
         (59, 59, "confirmed"),
-        (0, 0, "empty"),
+        (0, 0, "not run"),
     ],
 )
 def test_a_result_of_one_draw_is_refuted_only_where_it_is_rare(kept, draws, verdict):
@@ -245,20 +249,20 @@ def test_a_result_of_one_draw_is_refuted_only_where_it_is_rare(kept, draws, verd
 
 
 def test_overall():
-    assert judge.overall(["confirmed", "by construction"]) == "confirmed"
-    assert judge.overall(["by construction", "by construction"]) == "by construction"
-    assert judge.overall(["empty"]) == "empty" and judge.overall([]) == "empty"
-    assert judge.overall(["confirmed", "no power", "refuted"]) == "refuted"
+    assert judge.overall(["confirmed", "true by construction"]) == "confirmed"
+    assert judge.overall(["true by construction", "true by construction"]) == "true by construction"
+    assert judge.overall(["not run"]) == "not run" and judge.overall([]) == "not run"
+    assert judge.overall(["confirmed", "inconclusive", "refuted"]) == "refuted"
     assert {decide(h) for h in (True, False, None)} <= set(CLAIM_VERDICTS)
 
 
 def test_statements_are_read_from_a_file(tmp_path):
     path = tmp_path / "x.csv"
-    header = "name,statement,where,low,high,number,rounding,std,n,strict,reading\n"
+    header = "name,statement,where,low,high,number,rounding,std,n,strict,reason\n"
     path.write_text(header + 'a,"R² > 0.91, always",Fig. 3,0.91,,,,,,yes,\nb,about 5,Sec. 5,,,5,0.5,,5,,read so\n')
     found = read_statements(path)
     assert found["a"].threshold == "> 0.91" and found["a"].strict
-    assert found["b"].threshold == "5 ± 0.5" and (found["b"].n, found["b"].reading) == (5, "read so")
+    assert found["b"].threshold == "5 ± 0.5" and (found["b"].n, found["b"].reason) == (5, "read so")
     path.write_text(header + "a,x,y,1,,2,,,,,\n")
     with pytest.raises(ValueError, match="limits or a number, found both"):
         read_statements(path)
@@ -276,33 +280,33 @@ def test_statements_are_read_from_a_file(tmp_path):
 def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     spread = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [3.0, 3.1, 2.9, 3.0, 3.05]}
     above = statement(low=0.9, strict=True)
-    assert judge.bound(above, spread).variants == "no power: init; confirmed: final"
+    assert judge.bound(above, spread).variants == "inconclusive: init; confirmed: final"
     for value, verdict in ((0.908, "confirmed"), (0.9, "refuted"), (0.8, "refuted")):
         found = judge.bound(above, spread, same={"init": value})
         assert found.verdict == verdict  # the other part is confirmed
-        assert f"{verdict}: init" in found.variants and "no power: init (other seeds)" in found.variants
+        assert f"{verdict}: init" in found.variants and "inconclusive: init (other seeds)" in found.variants
         assert f"init: {value:.4g}" in found.detail and "seeds would decide it for others" in found.detail
     assert judge.bound(above, spread, same={"other": 0.0}) == judge.bound(above, spread)
     alone = judge.bound(above, spread["init"], same={"": 0.908})
-    assert alone.variants == "confirmed: published networks; no power: other seeds"
+    assert alone.variants == "confirmed: published networks; inconclusive: other seeds"
     assert math.isnan(alone.seeds_needed)
 
 
-def test_limits_of_a_reading_decide_nothing_by_a_hair():
+def test_criteria_that_we_chose_are_decided_by_the_interval():
     spread = [0.5, 1.5, 1.0, 0.7, 1.2]
-    assert judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict == "no power"
+    assert judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict == "inconclusive"
     assert judge.bound(statement(low=0.9), {"": spread}, same={"": 0.899}).verdict == "refuted"
 
 
 def test_facts_do_not_hide_what_other_parts_say():
     parts = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [0.5, 1.5, 1.0, 0.7, 1.2]}
-    assert judge.bound(statement(low=0.9), parts, same={"init": 1.0}).verdict == "no power"
+    assert judge.bound(statement(low=0.9), parts, same={"init": 1.0}).verdict == "inconclusive"
 
 
 def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refuted():
     spread = [0.5, 1.5, 1.0, 0.7, 1.2]
     says = statement(number=1.0, rounding=0.05, n=5)
-    assert judge.number(says, spread).verdict == "no power"
+    assert judge.number(says, spread).verdict == "inconclusive"
     assert judge.number(says, spread, same={"": 0.98}).verdict == "confirmed"  # every printed digit
-    assert judge.number(says, spread, same={"": 1.2}).verdict == "no power"  # within the margin, not the digits
+    assert judge.number(says, spread, same={"": 1.2}).verdict == "inconclusive"  # within the margin, not the digits
     assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"

@@ -43,7 +43,7 @@ def claims(tables: Tables) -> list[Claim]:
             name=f"lemma_{name}", text=f"{bound.symbol} stays below its bound", where=bound.place, high=1 + ROUNDING
         )
         if name not in worst.index:
-            found.append(judge.claim(says, "empty", detail="no cell measured it"))
+            found.append(judge.claim(says, "not run", detail="no cell measured it"))
             continue
         row = worst.loc[name].to_dict()
         holds = says.holds(row["ratio"])

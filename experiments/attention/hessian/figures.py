@@ -10,7 +10,7 @@ import pandas as pd
 
 from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.report.figures import NothingToDraw, letter, log_axis, new_figure, note, shared_legend
-from runner.report.looks import COLOURS, DASHES, MARKERS
+from runner.report.plot_style import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

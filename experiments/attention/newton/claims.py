@@ -64,7 +64,7 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
     found = [
         judge.exact(says["order"], {"": float(orders.median())}, detail)
         if len(orders) >= FEWEST
-        else judge.claim(says["order"], "no power", detail=f"{detail}; at least {FEWEST} needed")
+        else judge.claim(says["order"], "inconclusive", detail=f"{detail}; at least {FEWEST} needed")
     ]
     sure = table[table["certified"] > 0]
     shares = {
@@ -138,7 +138,7 @@ def target_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
         note = f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; {decided.detail}"
         decided = replace(decided, detail=note)
         if late > LATE and decided.verdict == "refuted":
-            decided = replace(decided, verdict="no power", seeds_needed=float("inf"))  # rounds, not seeds
+            decided = replace(decided, verdict="inconclusive", seeds_needed=float("inf"))  # rounds, not seeds
         found.append(decided)
     if "reading" in tables:
         rows = tables["reading"]

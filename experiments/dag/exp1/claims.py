@@ -12,7 +12,7 @@ from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, publ
 from experiments.dag.protocol.summary import first, groups, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
-from runner.stats.variants import unmarked
+from runner.stats.variants import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement]
     return [
         on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
         residual_slope(says["residual slope"], residual, same),
-        judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "empty"),
+        judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "not run"),
         on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
     ]
 
@@ -64,7 +64,7 @@ def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
     curves = {text(k): rates(p) for k, p in residual.items()}
     made = on_own(says, curves, same)
     measured = {tuple(sorted(set(p["seed"]))) for p in residual.values()}
-    if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in unmarked(made.variants):
+    if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in variants_of(made.variants):
         return made
     pooled = judge.number(says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)])
     if pooled.verdict == "refuted" or not judge.digits_agree(pooled.statistic, says.number, says.rounding):

@@ -155,13 +155,13 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
 def seen_below_one(says: Statement, smallest: Parts) -> Claim:
     """Holds where a network shows it; not to have met it refutes nothing, in however many networks."""
     if not smallest:
-        return judge.claim(says, "empty", detail="no pair is far enough apart")
+        return judge.claim(says, "not run", detail="no pair is far enough apart")
     seen = {part: sum(v < 1 for v in values) for part, values in smallest.items()}
     counts = ", ".join(f"{part}: {seen[part]} of {len(values)}" for part, values in smallest.items())
     found = {
         part: judge.claim(
             says,
-            "confirmed" if seen[part] else "no power",
+            "confirmed" if seen[part] else "inconclusive",
             min(min(v) for v in smallest.values()),
             f"networks in which it occurs: {counts}",
             seeds_needed=math.nan if seen[part] else math.inf,

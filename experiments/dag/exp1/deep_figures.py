@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.figures import BARS, error_line
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
@@ -52,7 +52,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
             (own, "D_smallest", "smallest estimate of a pair"),
         ):
             means = over_seeds(rows[rows["depth"] == depth], ["distance"], value)
-            look = LOOKS.style("stochastic" if rows is own else "exact")
+            look = STYLES.style("stochastic" if rows is own else "exact")
             look |= {"linestyle": ":"} if value == "D_smallest" else {}
             text = {"stochastic": "estimate, mean over pairs"}.get(label, label)
             ax.plot(means["distance"], means["mean"], label=text, **look)

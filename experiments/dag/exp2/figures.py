@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.dag.exp2.claims import NAME
 from experiments.dag.protocol.figures import BARS, error_line
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
@@ -60,7 +60,7 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
         for (block,), rows in groups(part[part["depth"] == depth], ["block"]):
             top = rows.groupby("d_u")["rank"].max()
             text = {"example": "one example", "mean": "batch mean"}[str(block)]
-            ax.plot(top.index, top, label=text, **LOOKS.style("exact" if block == "example" else "stochastic"))
+            ax.plot(top.index, top, label=text, **STYLES.style("exact" if block == "example" else "stochastic"))
         widths = sorted(set(part["d_u"]))
         ax.plot(widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$")
         _log2(ax, widths)

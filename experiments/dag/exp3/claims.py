@@ -173,7 +173,7 @@ def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) ->
     detail = f"n = {rank.n_a} activations, ρ = {rank.statistic:.3f}; exact over all orders; the smallest p that the "
     detail += f"ties allow is {rank.p_min:.3g}"
     if gaps["seed"].nunique() < judge.FEWEST_SEEDS:
-        return judge.claim(says, "no power", rank.p, detail)
+        return judge.claim(says, "inconclusive", rank.p, detail)
     if not says.holds(rank.p_min):
         detail += ": no data could give the printed p by an exact test"
     return judge.exact(says, {"": rank.p}, detail)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp3.claims import gap_and_curvature as points_at
 from experiments.dag.protocol.figures import BARS, error_line, name
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
@@ -37,7 +37,7 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
                 yerr=std,
                 capsize=2,
                 label=name(row.activation),
-                **LOOKS.point_style(row.activation),
+                **STYLES.point_style(row.activation),
                 linestyle="none",
                 markersize=4 if row.activation == "leaky_relu" else 6,  # on top of ReLU, which stays visible
             )
@@ -96,7 +96,7 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
             part = gaps[(gaps["checkpoint"] == checkpoint) & (gaps["activation"] == activation)]
             means = over_seeds(part, ["images"], "gap")
             random = means[means["images"] != 0]["mean"]
-            look = LOOKS.point_style(activation)
+            look = STYLES.point_style(activation)
             spread = 0.25 * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
             ax.scatter(
                 i + spread,
@@ -137,7 +137,7 @@ def stochastic(table: pd.DataFrame) -> Figure:
         for ax, checkpoint in zip(row, ("init", "final"), strict=True):
             part = kept[(kept["checkpoint"] == checkpoint) & (kept["probes"] == probes)]
             samples = {str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])}
-            figures.groups(ax, samples, looks=LOOKS, names={a: name(a) for a in samples})
+            figures.groups(ax, samples, looks=STYLES, names={a: name(a) for a in samples})
             ax.axhline(0, color="black", linewidth=0.8)
             titles.append(f"{probes} probes, {checkpoint}")
         row[0].set_ylabel("stochastic / exact gap − 1 (%)")

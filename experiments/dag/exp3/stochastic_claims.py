@@ -49,7 +49,7 @@ def claims(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
         ("overestimation", partial(over_draws, reading=signed), PAPER_PROBES),
     ):
         by = {f"{n} probes": rule(says[name], means, n) for n in (PAPER_PROBES, TEXT_PROBES) if n in known}
-        found.append(judge.together(by, main=f"{main} probes") if by else judge.claim(says[name], "no power"))
+        found.append(judge.together(by, main=f"{main} probes") if by else judge.claim(says[name], "inconclusive"))
     few = {c: sizes(draws, c) for c in ENDS}
     found.append(judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws"))
     found.append(judge.number(says["rate of the error"], exponents(draws) if enough else {}))
@@ -68,7 +68,7 @@ def in_one_table(says: Statement, means: pd.DataFrame, probes: int, checkpoint: 
     verdict, text = judge.one_draw(int(kept.sum()), len(kept))
     tables = kept.groupby(part["draw"]).all()
     detail = f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
-    needed = math.inf if verdict == "no power" else math.nan  # it is one table of the paper that is asked about
+    needed = math.inf if verdict == "inconclusive" else math.nan  # it is one table of the paper that is asked about
     return judge.claim(says, verdict, float(sizes.mean()), detail, seeds_needed=needed)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp3.stochastic_claims import of_means, spreads
 from experiments.dag.protocol.figures import name
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import groups
 from runner.report import figures
@@ -32,7 +32,7 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
         for ax, checkpoint in zip(row, ("init", "final"), strict=True):
             part = means[(means["checkpoint"] == checkpoint) & (means["probes"] == probes)]
             samples = {str(a): rows["percent"].abs() for (a,), rows in groups(part, ["activation"])}
-            figures.groups(ax, samples, looks=LOOKS, names={a: name(a) for a in samples})
+            figures.groups(ax, samples, looks=STYLES, names={a: name(a) for a in samples})
             for i, activation in enumerate(samples):
                 rows = paper[(paper["activation"] == activation) & (paper["checkpoint"] == checkpoint)]
                 hollow(ax, [i] * len(rows), rows, "paper")
@@ -52,7 +52,7 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
             means = part.groupby("probes")["percent"].mean()
             theory = predicted[(predicted["checkpoint"] == checkpoint) & (predicted["activation"] == activation)]
             line = theory.groupby("probes")["percent"].mean()
-            look = LOOKS.style(str(activation))
+            look = STYLES.style(str(activation))
             ax.plot(
                 line.index, line, color=look["color"], linestyle=look["linestyle"], label=f"{name(activation)}, theory"
             )

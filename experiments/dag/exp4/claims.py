@@ -71,8 +71,10 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     sets = {int(str(i)): steps(rows) for i, rows in distances.groupby("images")}
     complete = {i: changes for i, changes in sets.items() if len(changes) == PAIRS}
     if distances["seed"].nunique() < judge.FEWEST_SEEDS or 0 not in complete:
-        yield judge.claim(says["H4.1"], "no power", detail=f"{len(sets.get(0, ()))} of {PAIRS} pairs, too few seeds")
-        yield judge.claim(says["H4.1 deviations"], "no power")
+        yield judge.claim(
+            says["H4.1"], "inconclusive", detail=f"{len(sets.get(0, ()))} of {PAIRS} pairs, too few seeds"
+        )
+        yield judge.claim(says["H4.1 deviations"], "inconclusive")
         return
     falling = {i: sum(v < 0 for v in changes.values()) for i, changes in complete.items()}
     rising = {where: v for where, v in complete[0].items() if v >= 0}
@@ -80,7 +82,7 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     detail = f"{falling[0]} of {PAIRS} on the papers' images; {counts or 'none'} on random sets"
     yield judge.exact(says["H4.1"], {"": float(falling[0])}, detail)
     if not rising:
-        yield judge.claim(says["H4.1 deviations"], "empty", detail="no pair rises")
+        yield judge.claim(says["H4.1 deviations"], "not run", detail="no pair rises")
         return
     listed = "; ".join(f"{where} {v:+.1f} %" for where, v in rising.items())
     yield judge.exact(says["H4.1 deviations"], {"": max(rising.values())}, listed)

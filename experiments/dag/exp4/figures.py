@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.dag.protocol.figures import BARS, error_line, name
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
@@ -45,7 +45,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame) -> Figure:
                     s=16,
                     alpha=0.8,
                     label=checkpoint if i == 0 else None,
-                    **LOOKS.point_style(checkpoint),
+                    **STYLES.point_style(checkpoint),
                 )
                 where = {"branch_depth": depth, "checkpoint": checkpoint, "metric": "gap_merge"}
                 where |= {"merge": rows["merge"].iloc[0], "activation": rows["activation"].iloc[0]} if len(rows) else {}
@@ -125,7 +125,7 @@ def image_sets(merge: pd.DataFrame) -> Figure:
                 s=14,
                 alpha=0.6,
                 linewidths=0,
-                color=LOOKS.colour("random"),
+                color=STYLES.colour("random"),
                 label="random sets of images, means over seeds" if i == 0 else None,
             )
             ax.errorbar(
@@ -164,7 +164,7 @@ def jacobians(networks: pd.DataFrame) -> Figure:
                 yerr=means["std"].fillna(0),
                 capsize=2,
                 label=kind,
-                **LOOKS.style(kind),
+                **STYLES.style(kind),
             )
         ax.set_xticks(range(len(CHECKPOINTS)), CHECKPOINTS)
     axes[0, 0].set_ylabel(r"$\rho_{\max}$ of the branch blocks")

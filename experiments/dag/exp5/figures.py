@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
-from runner.report.looks import COLOURS, MARKERS
+from runner.report.plot_style import COLOURS, MARKERS
 from runner.training import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
                 yerr=[0 if means.loc[c, "n"] < 2 else means.loc[c, "std"] for _, c in kept],
                 capsize=2,
                 label=text,
-                **LOOKS.style(part),
+                **STYLES.style(part),
             )
             rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
             rows = rows.drop_duplicates("checkpoint")  # each printed value stands once for every protocol
@@ -165,7 +165,7 @@ def sample_sets(blocks: pd.DataFrame) -> Figure:
                 s=13,
                 alpha=0.6,
                 linewidths=0,
-                color=LOOKS.colour("random"),
+                color=STYLES.colour("random"),
                 label="random validation samples" if i == 0 else None,
             )
             ax.scatter(

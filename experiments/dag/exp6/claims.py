@@ -47,7 +47,7 @@ def gaps(distances: pd.DataFrame) -> pd.DataFrame:
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
-        return [judge.claim(s, "empty", detail="no network was measured") for s in says.values()]
+        return [judge.claim(s, "not run", detail="no network was measured") for s in says.values()]
     published, engine = (gaps(selected(tables["distances"], e)) for e in ("published", "engine"))
     return [
         *zeros(published, says),
@@ -144,7 +144,7 @@ def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim
     return [
         *rows,
         judge.bound(says["stronger contrast for SiLU"], {"init": list(ratio(silu, relu).values())}),
-        judge.together(stabilised, main="init") if stabilised else judge.claim(says["skips stabilise R"], "empty"),
+        judge.together(stabilised, main="init") if stabilised else judge.claim(says["skips stabilise R"], "not run"),
     ]
 
 

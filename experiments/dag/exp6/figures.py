@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.dag.exp6.claims import gaps, selected
 from experiments.dag.protocol.figures import BARS, LABELS, error_line
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import hollow, printed
 from experiments.dag.protocol.summary import groups, over_seeds
 from runner.report import figures
@@ -80,7 +80,7 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
     figure, axes = figures.new_figure(1, 1, width=6)
     labels = both["activation"].map(TITLES) + " " + both["arch"].map(TITLES) + "\n" + both["checkpoint"]
     samples = {str(label): percent[labels == label] for label in dict.fromkeys(labels)}
-    figures.groups(axes[0, 0], samples, looks=LOOKS, names={label: label for label in samples})
+    figures.groups(axes[0, 0], samples, looks=STYLES, names={label: label for label in samples})
     axes[0, 0].axhline(0, color="black", linewidth=0.8)
     axes[0, 0].set_ylabel("R from 30 probes / engine − 1 (%)")
     figures.note(figure, "every network and pair a dot; box: quartiles")

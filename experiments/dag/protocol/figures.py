@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 from experiments.dag.protocol.printed import chosen, hollow
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
@@ -37,7 +37,7 @@ def name(variant: Any) -> str:
 
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
     """Style of a line: colour and marker of the variant, dashes and filling of the checkpoint."""
-    style = LOOKS.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
+    style = STYLES.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
     filling = {"mid": {"fillstyle": "left", "markerfacecoloralt": "white"}, "final": {"markerfacecolor": "white"}}
     return style | filling.get(checkpoint, {})
 
@@ -130,7 +130,7 @@ def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, che
             for source, dashes in (("seeds", "-"), ("within", "--")):
                 x = [d for d, _ in found]
                 y = [getattr(c, source) ** 0.5 / abs(c.mean) if c.mean else 0 for _, c in found]
-                style = LOOKS.style(str(kind)) | {"linestyle": dashes}
+                style = STYLES.style(str(kind)) | {"linestyle": dashes}
                 style |= {"markerfacecolor": "white"} if source == "within" else {}
                 text = "between seeds" if source == "seeds" else "between sets of images of one network"
                 ax.plot(x, y, label=f"{name(kind)}, {text}", **style)
@@ -226,7 +226,7 @@ def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -
         for (kind,), part in groups(table, [variant]):
             means = over_seeds(part, ["epoch"], "test_accuracy")
             std = 100 * means["std"].fillna(0)
-            figures.mean_band(ax, means["epoch"], 100 * means["mean"], std, str(kind), looks=LOOKS, name=name(kind))
+            figures.mean_band(ax, means["epoch"], 100 * means["mean"], std, str(kind), looks=STYLES, name=name(kind))
         ax.set_xlabel("epoch")
         ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel("test accuracy (%)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.looks import LOOKS
+from experiments.dag.protocol.plot_styles import STYLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def chosen(table: pd.DataFrame, **keys: Any) -> pd.DataFrame:
 
 def mark(ax: Axes, x: float, y: float, label: str) -> None:
     """One printed value as a black-edged hollow mark in the shape of `label`."""
-    shape = LOOKS.style(label)["marker"]
+    shape = STYLES.style(label)["marker"]
     look: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 64, "marker": shape, "zorder": 5}
     ax.scatter([x], [y], label=PAPER, **look)
 
@@ -56,7 +56,7 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, label: str) -> None:
         x,
         rows["mean"],
         yerr=rows["std"].fillna(0),
-        marker=LOOKS.style(label)["marker"],
+        marker=STYLES.style(label)["marker"],
         markerfacecolor="none",
         markeredgecolor="black",
         ecolor="black",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ABOUT = (
     *("value", "image_variance", "image_df", "paired", "rounding_std", "rounding_df"),
-    *("comparable", "fitted", "constructed", "extreme"),
+    *("comparable", "calibrated", "constructed", "extreme"),
 )
 """Columns of measured values that name no value."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from experiments.hsr.flat_training.settings import FlatContest
 
-WHERE = "beyond Section VII"
+WHERE = "extension of Section VII"
 MATCHED = "matched training loss"
 MORE_PROBES: Entry = ("steps", "accurate")
 """Where a probe costs nothing but time."""

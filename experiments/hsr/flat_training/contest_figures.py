@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from experiments.hsr.flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
-from experiments.hsr.flat_training.looks import look
 from experiments.hsr.flat_training.names import BASELINES, HSR, NAMES
+from experiments.hsr.flat_training.plot_styles import look
 from runner.report import figures as draw
 
 if TYPE_CHECKING:

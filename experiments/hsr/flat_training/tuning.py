@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from experiments.hsr.flat_training.looks import look
 from experiments.hsr.flat_training.names import BUDGETS, METHODS, NAMES, WIDE
+from experiments.hsr.flat_training.plot_styles import look
 from runner.contract import Analysis
 from runner.report import figures as draw
 

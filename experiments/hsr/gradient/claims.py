@@ -46,7 +46,7 @@ class Study:
     @property
     def evidence(self) -> Evidence:
         e = self.experiment
-        return Evidence(judge.Votes(e.share, e.data_sets), e.level, "", self.tests)
+        return Evidence(judge.DataSetRule(e.share, e.data_sets), e.level, "", self.tests)
 
 
 def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]:

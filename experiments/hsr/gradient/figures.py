@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.hsr.gradient.tests_and_fits import FORMS, SIZES, Tables, Tests
-from experiments.hsr.looks import LOOKS
+from experiments.hsr.plot_styles import STYLES
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def time(tables: Tables, tests: Tests) -> Figure:
             slopes = sorted(s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}")
             if part.empty or not slopes:
                 continue
-            look = LOOKS.style("differences" if form == "numerical" else form)
+            look = STYLES.style("differences" if form == "numerical" else form)
             line = part.groupby(varied)["seconds"].median() * 1e3
             ax.plot(line.index, line, label=f"{name}: {slopes[len(slopes) // 2]:.2f}", **look)
             ax.scatter(part[varied], part["seconds"] * 1e3, s=8, color=look["color"], alpha=0.5, linewidths=0)
@@ -58,12 +58,12 @@ def agreement(tables: Tables) -> Figure:
     panels = [(name, block) for name in ("trace", "trace_of_square") for block in ("w", "v")]
     for ax, (name, block) in zip(axes.ravel(), panels, strict=True):
         part = rows[(rows["of"] == name) & (rows["block"] == block)]
-        ax.plot(part["entry"], part["numerical"], label="numerical", **(LOOKS.style("numerical") | {"markersize": 8}))
+        ax.plot(part["entry"], part["numerical"], label="numerical", **(STYLES.style("numerical") | {"markersize": 8}))
         ax.plot(
             part["entry"],
             part["analytic"],
             label="analytic",
-            **(LOOKS.style("exact") | {"linestyle": "", "markersize": 4}),
+            **(STYLES.style("exact") | {"linestyle": "", "markersize": 4}),
         )
         ax.set_xlabel(f"entry of ${block}$")
         ax.set_ylabel(rf"$\partial\,{OF[name]} / \partial {block}$")
@@ -88,7 +88,7 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
         for line, block in enumerate(("w", "v")):
             ax = axes[line, column]
             part = rows[(rows["of"] == name) & (rows["block"] == block)]
-            ax.scatter(part["error"], part["norm"], s=16, alpha=0.7, linewidths=0, **LOOKS.point_style("measured"))
+            ax.scatter(part["error"], part["norm"], s=16, alpha=0.7, linewidths=0, **STYLES.point_style("measured"))
             ax.set_xlabel(r"$|\delta_i|$")
             ax.set_ylabel(f"norm of sample i's part, ${block}$")
             where = f"seed={rows['seed'].iloc[0]} start={rows['start'].iloc[0]}"
@@ -98,7 +98,7 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
     for line, name in enumerate(("trace", "pair")):
         ax = axes[line, 3]
         for _, part in limit[limit["of"] == name].groupby("start"):
-            ax.plot(part["error"], part["norm"], color=LOOKS.colour("measured"), linewidth=0.9, alpha=0.7)
+            ax.plot(part["error"], part["norm"], color=STYLES.colour("measured"), linewidth=0.9, alpha=0.7)
         draw.log_axis(ax, "both")
         ax.set_xlabel(r"$|\delta_i|$, made to vanish")
         ax.set_ylabel("norm of sample i's part")
@@ -124,7 +124,7 @@ def covariance(tables: Tables) -> Figure:
             part = rows[(rows["half_range"] == half_range) & (rows["activation"] == activation)]
             low, high = part["q25"].min(), part["q75"].max()
             scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
-            look = LOOKS.style(activation)
+            look = STYLES.style(activation)
             ax.plot(part["covariance"], scaled["q50"], **look)
             ax.fill_between(
                 part["covariance"], scaled["q25"], scaled["q75"], color=look["color"], alpha=0.18, linewidth=0
@@ -151,7 +151,7 @@ def terms(tables: Tables, tests: Tests) -> Figure:
     for ax, half_range in zip(axes[0], ranges, strict=True):
         part = rows[rows["half_range"] == half_range]
         names = {"mean_term": r"$\|\partial\mu\|$", "std_term": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
-        draw.groups(ax, {name: part[name] for name in names}, looks=LOOKS, names=names)
+        draw.groups(ax, {name: part[name] for name in names}, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
         test = tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")]
         draw.annotate_test(ax, test)
@@ -182,7 +182,7 @@ def bound_descent(experiment: HsrGradient, tables: Tables) -> Figure:
     ):
         for name in names:
             look, text = labels[name]
-            ax.plot(rows["step"], rows[name], label=text, **(LOOKS.style(look) | {"marker": ""}))
+            ax.plot(rows["step"], rows[name], label=text, **(STYLES.style(look) | {"marker": ""}))
     for k in numbers:
         axes[0, 2].plot(rows["step"], rows[f"lambda_{k}"], color="0.35", linewidth=0.9)
     for ax in axes[0]:

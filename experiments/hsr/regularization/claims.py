@@ -21,7 +21,7 @@ from experiments.printed import statements
 from runner.contract import Claim, Statement
 from runner.stats import Statistic, judge
 from runner.stats.evidence import Evidence, by_seed
-from runner.stats.variants import unmarked
+from runner.stats.variants import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "
 def claims(experiment: HsrRegularization, tables: Tables, tests: Mapping[tuple[str, str], Statistic]) -> list[Claim]:
     """One claim per statement, with what became of it under every variant; tests: Holm-corrected, by (name, group)."""
     says = statements("hsr_regularization")
-    rule = judge.Votes(experiment.share, experiment.data_sets)
+    rule = judge.DataSetRule(experiment.share, experiment.data_sets)
     found: list[tuple[str, Claim]] = []
     for variant in variants(experiment, tables):
         evidence = Evidence(rule, experiment.level, variant.group, tests)
@@ -58,14 +58,14 @@ def open_protocol(claim: Claim) -> Claim:
 
     At the printed radius our A-SAM does little: easy to be better than, hard to hold the paper's praise of it.
     """
-    by = {part: verdict for verdict, parts in unmarked(claim.variants).items() for part in parts}
+    by = {part: verdict for verdict, parts in variants_of(claim.variants).items() for part in parts}
     wide = by.get("fitted draws with wide radius", by.get("fitted with wide radius"))
-    if claim.verdict == "confirmed" and wide in ("refuted", "no power"):
+    if claim.verdict == "confirmed" and wide in ("refuted", "inconclusive"):
         why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is open or fails"
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     if claim.verdict == "refuted" and claim.name == "larger radius of A-SAM":
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPERATOR}")
-    if claim.verdict in ("refuted", "no power") and wide == "confirmed":
+    if claim.verdict in ("refuted", "inconclusive") and wide == "confirmed":
         why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement holds"
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     return claim

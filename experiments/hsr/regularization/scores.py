@@ -36,11 +36,11 @@ def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
     import pandas as pd
 
-    columns = ["metric", "protocol", "seed", "value", "fitted", "comparable"]
+    columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
     if "search" not in tables:
         return pd.DataFrame(columns=columns)
     rows: list[dict[str, Any]] = []
-    fitted = {"protocol": "fitted", "fitted": "the stop ratio was chosen by these numbers", "comparable": ""}
+    fitted = {"protocol": "fitted", "calibrated": "the stop ratio was chosen by these numbers", "comparable": ""}
     for row in tables["search"].to_dict("records"):
         about = fitted | {"seed": row["seed"]}
         rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]

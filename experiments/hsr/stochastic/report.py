@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.hsr.looks import LOOKS
+from experiments.hsr.plot_styles import STYLES
 from experiments.printed import statements
 from runner import stats
 from runner.contract import Analysis, Claim
 from runner.report import figures as draw
-from runner.report.looks import COLOURS, DASHES, MARKERS
+from runner.report.plot_style import COLOURS, DASHES, MARKERS
 from runner.stats import Statistic, judge
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Tables = Mapping[str, "pd.DataFrame"]
 NAMES = {"sgd": "SGD", "sam": "SAM", "hsr": "HSR from probes"}
 LABELS = {"sgd": "gd", "sam": "asam", "hsr": "hsr"}  # the looks of the methods they stand for
 QUANTITIES = {"lambda_max": r"largest eigenvalue $\lambda_1$", "test_accuracy": "test accuracy"}
-WHERE = "beyond Section VII"
+WHERE = "extension of Section VII"
 
 
 def final(tables: Tables, quantity: str) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def claims(experiment: HsrStochastic, tables: Tables) -> list[Claim]:
 
 def _untuned(claim: Claim) -> Claim:
     """The claim as not comparable: what one untuned rate shows says nothing of the methods."""
-    if claim.verdict == "empty":
+    if claim.verdict == "not run":
         return claim
     return replace(
         claim,
@@ -126,7 +126,7 @@ def training(tables: Tables) -> Figure:
             100 * by_epoch.mean(),
             None if std is None else 100 * std,
             LABELS[method],
-            looks=LOOKS,
+            looks=STYLES,
             name=name,
         )
     axes[0, 0].set_xlabel("epoch")
@@ -137,7 +137,7 @@ def training(tables: Tables) -> Figure:
     draw.groups(
         axes[0, 1],
         {label: largest[label] for label in largest},
-        looks=LOOKS,
+        looks=STYLES,
         paired=True,
         names={LABELS[m]: name.replace(" from", "\nfrom") for m, name in NAMES.items()},
     )
@@ -145,7 +145,7 @@ def training(tables: Tables) -> Figure:
     axes[0, 1].set_ylim(bottom=0)
     times = (1e3 * tables["timing"].groupby("part")["seconds_per_step"].median()).reindex(list(NAMES))
     axes[0, 2].bar(
-        range(len(times)), times, color=[LOOKS.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6
+        range(len(times)), times, color=[STYLES.colour(LABELS[m]) for m in times.index], alpha=0.75, width=0.6
     )
     axes[0, 2].set_xticks(range(len(times)), [NAMES[m].replace(" from", "\nfrom") for m in times.index])
     axes[0, 2].set_ylabel("processor time per step (ms)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, split_low_high, unique_points, variants
 from experiments.ws_bound.exact_claims import INFINITE
 from experiments.ws_bound.figures.scatter import BOUND
-from experiments.ws_bound.looks import LOOKS
+from experiments.ws_bound.plot_styles import STYLES
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def activation_curves(tables: Tables) -> Figure:
     table = tables["activations"].drop_duplicates(["activation", "y"])
     for ax, column, label in zip(axes[0], ("f", "f_slope", "f_bend"), ("f(y)", "f'(y)", "f''(y)"), strict=True):
         for activation, rows in table.groupby("activation", sort=False):
-            look = LOOKS.style(str(activation)) | {"marker": ""}
+            look = STYLES.style(str(activation)) | {"marker": ""}
             ax.plot(rows["y"], rows[column], label=str(activation), **look)
         ax.set_xlabel("$y$")
         ax.set_ylabel(f"${label}$")
@@ -51,7 +51,7 @@ def scan(experiment: WsBound, tables: Tables) -> Figure:
             if hidden in PUBLISHED:
                 ax.axhline(
                     PUBLISHED[int(str(hidden))][slot],
-                    color=LOOKS.colour(label),
+                    color=STYLES.colour(label),
                     linewidth=1,
                     linestyle=":",
                     label=f"published, N = {hidden}",
@@ -76,8 +76,8 @@ def scan(experiment: WsBound, tables: Tables) -> Figure:
 def _ranged(ax: Axes, grouped: pd.core.groupby.SeriesGroupBy, label: str, name: str) -> None:
     """Mean over data sets as a line, their range as a band."""
     mean, low, high = grouped.mean(), grouped.min(), grouped.max()
-    ax.plot(mean.index, mean, label=name, **LOOKS.style(label))
-    ax.fill_between(mean.index, low, high, color=LOOKS.colour(label), alpha=0.18, linewidth=0)
+    ax.plot(mean.index, mean, label=name, **STYLES.style(label))
+    ax.fill_between(mean.index, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)
 
 
 def slack_and_limit(tables: Tables) -> Figure:
@@ -89,7 +89,7 @@ def slack_and_limit(tables: Tables) -> Figure:
         typical = rows.groupby("inequality")["slack_median"].median().reindex(order)
         least = rows.groupby("inequality")["slack_min"].min().reindex(order)
         places = [i + 0.12 * (slot - 2) for i in range(len(order))]
-        look = LOOKS.style(str(activation))
+        look = STYLES.style(str(activation))
         axes[0, 0].vlines(places, least, typical, color=look["color"], linewidth=1.2)
         axes[0, 0].plot(places, typical, label=str(activation), **(look | {"linestyle": ""}))
     axes[0, 0].set_xticks(range(len(order)), order, rotation=25, ha="right")
@@ -103,7 +103,7 @@ def slack_and_limit(tables: Tables) -> Figure:
     first = first[(first["protocol"] == first["protocol"].iloc[0]) & (first["rate"] == first["rate"].iloc[0])]
     for path, rows in first.groupby("path", sort=False):
         name = {"scaled": "V scaled up", "cancelling": "and two units that cancel"}[str(path)]
-        axes[0, 1].plot(rows["error_max"], rows["lambda_sup"], label=name, **LOOKS.style(str(path)))
+        axes[0, 1].plot(rows["error_max"], rows["lambda_sup"], label=name, **STYLES.style(str(path)))
     draw.log_axis(axes[0, 1], "both")
     axes[0, 1].invert_xaxis()
     axes[0, 1].set_xlabel(r"largest error $\max_i |\delta_i|$ (falling)")
@@ -147,7 +147,7 @@ def _shares(ax: Axes, experiment: WsBound, tables: Tables, names: list[str]) -> 
     for slot, (hidden, part) in enumerate(rows.groupby("hidden", sort=True)):
         for column, filled in (("converged", True), ("unique", False)):
             share = (part[column] / part["starts"]).groupby(part["activation"]).mean().reindex(names)
-            look = LOOKS.point_style(f"N={hidden}")
+            look = STYLES.point_style(f"N={hidden}")
             ax.scatter(
                 [i + 0.2 * (slot - 0.5) for i in range(len(names))],
                 share,
@@ -174,7 +174,7 @@ def _f1_differences(ax: Axes, experiment: WsBound, tables: Tables) -> None:
         for _, rows in points.groupby("seed"):
             low, high = split_low_high(rows, experiment.low_share)
             gaps.append(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median())
-        ax.scatter([place] * len(gaps), gaps, s=26, **LOOKS.point_style(variant.activation))
+        ax.scatter([place] * len(gaps), gaps, s=26, **STYLES.point_style(variant.activation))
     ax.axhline(0, color="black", linewidth=1)
     ax.set_xticks(range(len(shown)), [v.activation for v in shown])
     ax.set_xlim(-0.5, len(shown) - 0.5)

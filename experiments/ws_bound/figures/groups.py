@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.printed import printed_number
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, split_low_high, unique_points
 from experiments.ws_bound.figures.scatter import BOUND, seeds_text
-from experiments.ws_bound.looks import LOOKS
+from experiments.ws_bound.plot_styles import STYLES
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def boxes(ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], names: Mappi
                 manage_ticks=False,
                 medianprops={"color": "black", "linewidth": 1.8},
             )
-            drawn["boxes"][0].set(facecolor=LOOKS.colour(label), alpha=0.55, hatch="///" if slot else None)
+            drawn["boxes"][0].set(facecolor=STYLES.colour(label), alpha=0.55, hatch="///" if slot else None)
     ax.set_xticks(range(len(samples)), [str(seed) for seed in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return [
-        Patch(facecolor=LOOKS.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
+        Patch(facecolor=STYLES.colour(label), alpha=0.55, hatch="///" if slot else None, label=names[label])
         for slot, label in enumerate(labels)
     ]
 
@@ -77,7 +77,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             ax,
             points["lambda_sup"],
             label=f"N={experiment.portrait_hidden}",
-            looks=LOOKS,
+            looks=STYLES,
             bins=40,
             name=f"N = {experiment.portrait_hidden}",
             percentile=100 * experiment.low_share,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import PAPER_ACTIVATION, Tables, Variant, where_led
 from experiments.ws_bound.figures.scatter import BOUND
-from experiments.ws_bound.looks import LOOKS
+from experiments.ws_bound.plot_styles import STYLES
 from runner.report import figures as draw
 from runner.stats.intervals import Sample
 
@@ -30,13 +30,13 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     before = chosen.rows(tables["critical_points"], narrow)[[*keys, "lambda_sup"]]
     after = chosen.rows(tables["polished"], narrow)
     left = chosen.rows(tables["gradients"], narrow).merge(after[keys], on=keys)
-    axes[0, 1].hist(left["gradient"], bins=40, color=LOOKS.colour(chosen.protocol))
+    axes[0, 1].hist(left["gradient"], bins=40, color=STYLES.colour(chosen.protocol))
     axes[0, 1].set_xlabel(r"$\|\nabla L\|$ where the search stops")
     axes[0, 1].set_ylabel("points, all data sets")
     both = before.merge(after, on=keys, suffixes=("_before", ""))
     both = both[both["kind"] != "unfinished"]
     ax = axes[0, 2]
-    ax.scatter(both["lambda_sup_before"], both["lambda_sup"], s=8, alpha=0.5, linewidths=0, color=LOOKS.colour("low"))
+    ax.scatter(both["lambda_sup_before"], both["lambda_sup"], s=8, alpha=0.5, linewidths=0, color=STYLES.colour("low"))
     ends = [both["lambda_sup_before"].min(), both["lambda_sup_before"].max()]
     ax.plot(ends, ends, color="black", linewidth=1)
     draw.log_axis(ax, "both")
@@ -82,7 +82,7 @@ def draws(tables: Tables) -> Figure:
             part = rows[(rows["stage"] == stage) & (rows["test_samples"] == size)]
             gain = (part["f1_low"] - part["f1_high"]).dropna().sort_values().tolist()
             spread = [place + 0.3 * (i / max(1, len(gain) - 1) - 0.5) for i in range(len(gain))]
-            ax.scatter(spread, gain, s=14, alpha=0.7, linewidths=0, color=LOOKS.colour("low"))
+            ax.scatter(spread, gain, s=14, alpha=0.7, linewidths=0, color=STYLES.colour("low"))
             sample = Sample.of(gain)
             low, high = sample.interval(0.95)
             arms = [[sample.mean - low], [high - sample.mean]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.printed import printed_number
 from experiments.ws_bound.analysis import Tables, Variant
 from experiments.ws_bound.figures.groups import SMALLEST
-from experiments.ws_bound.looks import LOOKS
+from experiments.ws_bound.plot_styles import STYLES
 from runner.report import figures as draw
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
                 ("lambda_sup", "lambda_sup", r"bound $\lambda_{\mathrm{sup}}$"),
                 ("lambda_max", "lambda_1", r"eigenvalue $\lambda_1$"),
             ):
-                look = LOOKS.style(label) | {"marker": ""}
+                look = STYLES.style(label) | {"marker": ""}
                 ax.plot(rows["step"], rows[column], label=name, **look)
             ax.axhline(2 / variant.rate, color="0.5", linewidth=1, linestyle=":", label="stability limit 2/η")
             draw.log_axis(ax, "y")

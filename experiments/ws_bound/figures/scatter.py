@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.ws_bound.analysis import Tables, Variant, by_seed, unique_points
-from experiments.ws_bound.looks import LOOKS
+from experiments.ws_bound.plot_styles import STYLES
 from experiments.ws_bound.rank_tests import lower_edge
 from runner.report import figures as draw
 
@@ -24,7 +24,7 @@ EIGENVALUE = r"largest eigenvalue $\lambda_1$"
 
 def dots(ax: Axes, x: pd.Series, y: pd.Series, label: str, name: str | None = None) -> None:
     """Points in the style of a label, small enough that thousands stay readable."""
-    ax.scatter(x, y, s=9, alpha=0.35, linewidths=0, label=label if name is None else name, **LOOKS.point_style(label))
+    ax.scatter(x, y, s=9, alpha=0.35, linewidths=0, label=label if name is None else name, **STYLES.point_style(label))
 
 
 def seeds_text(rows: pd.DataFrame) -> str:

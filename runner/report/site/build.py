@@ -22,19 +22,17 @@ MOST_CELLS = 2000
 """Cells that a page names behind its rows; of a larger store `hess-run why` names them."""
 
 QUESTIONS = {
-    "identical": "same networks and data: every printed digit",
+    "exact match": "same networks and data; every printed digit agrees",
     "reproduced": "within the margin, by an equivalence test",
-    "confirmed": "the statement holds",
+    "confirmed": "the statement meets its criterion",
     "not reproduced": "outside the margin",
-    "refuted": "the statement does not hold",
-    "slip": "off as printed; nothing rests on it",
-    "undecided": "the interval straddles the margin",
-    "no power": "the test cannot decide",
-    "fitted": "the protocol was chosen looking at these numbers",
-    "by construction": "could not have come out otherwise",
-    "not comparable": "other data or another protocol",
-    "empty": "nothing to test",
-    "not measured": "not measured yet",
+    "refuted": "the statement does not meet its criterion",
+    "minor error": "wrong as printed; no result depends on it",
+    "inconclusive": "the interval allows both answers",
+    "calibrated": "the protocol was chosen to match these numbers; not counted as evidence",
+    "true by construction": "could not have come out otherwise; not counted",
+    "not comparable": "other data, or a protocol that the paper does not state",
+    "not run": "not measured",
 }
 
 

@@ -11,26 +11,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.contract import beyond_the_paper
+from runner.contract import is_extension
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 
-GOOD = ("identical", "reproduced", "confirmed", "within bound")
-BAD = ("not reproduced", "refuted", "above bound")
-NEUTRAL = ("slip", "fitted", "by construction", "not comparable")
+GOOD = ("exact match", "reproduced", "confirmed")
+BAD = ("not reproduced", "refuted")
+NEUTRAL = ("minor error", "calibrated", "true by construction", "not comparable")
 ORDER = (
-    "identical",
+    "exact match",
     "reproduced",
     "confirmed",
     "not reproduced",
     "refuted",
-    "slip",
-    "undecided",
-    "no power",
-    "fitted",
-    "by construction",
+    "minor error",
+    "inconclusive",
+    "calibrated",
+    "true by construction",
     "not comparable",
-    "empty",
-    "not measured",
+    "not run",
 )
 """Verdicts in the order of tiles."""
 ALL = "all five"
@@ -152,7 +150,7 @@ class Page:
         found = []
         for row in self.table("claims"):
             content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
-            ours = {"beyond": True} if beyond_the_paper(row["where"]) else {}
+            ours = {"extension": True} if is_extension(row["where"]) else {}
             found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours})
         return _unique(found)
 
@@ -163,15 +161,15 @@ class Page:
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and of the paper's statements, in the order of tiles."""
-        return in_order(Counter(row["verdict"] for row in self.table("scorecard")), self._statements(beyond=False))
+        return in_order(Counter(row["verdict"] for row in self.table("scorecard")), self._statements(extensions=False))
 
     @property
-    def beyond(self) -> dict[str, int]:
+    def extensions(self) -> dict[str, int]:
         """Verdict -> number of statements that are ours and no paper's, in the order of tiles."""
-        return in_order(self._statements(beyond=True))
+        return in_order(self._statements(extensions=True))
 
-    def _statements(self, *, beyond: bool) -> Counter[str]:
-        rows = (row for row in self.table("claims") if beyond_the_paper(row["where"]) == beyond)
+    def _statements(self, *, extensions: bool) -> Counter[str]:
+        rows = (row for row in self.table("claims") if is_extension(row["where"]) == extensions)
         return Counter(row["verdict"] for row in rows)
 
     @cached_property

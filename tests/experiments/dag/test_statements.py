@@ -17,21 +17,21 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_statement_is_held_to_a_print_or_to_a_reading_with_its_reason(name):
+def test_every_statement_has_a_printed_criterion_or_ours_with_its_reason(name):
     experiment = build_job([f"experiment={name}"]).experiment
     printed, says = statements(name), experiment.says
     assert list(says) == list(printed)
     for which, statement in says.items():
         assert statement.decidable, which
-        assert statement.reading or statement.threshold == printed[which].threshold, which
-        assert not printed[which].reading, f"{which}: a reading is a line of YAML"
+        assert statement.reason or statement.threshold == printed[which].threshold, which
+        assert not printed[which].reason, f"{which}: a criterion is a line of YAML"
 
 
-def test_readings_replace_what_is_printed():
+def test_our_criteria_replace_what_is_printed():
     printed = statements("exp4_diamond")["H4.2a ratio"]
     assert (printed.low, printed.high) == (0.28, 0.39)
     says = judged("exp4_diamond", {"H4.2a ratio": {"low": 0.1, "reason": "because"}})["H4.2a ratio"]
-    assert (says.low, says.high, says.reading, says.sharp) == (0.1, 0.39, "because", False)
+    assert (says.low, says.high, says.reason, says.sharp) == (0.1, 0.39, "because", False)
     assert judged("exp4_diamond", {"H4.2a ratio": {"reason": "because"}})["H4.2a ratio"].sharp
     number = judged("exp4_diamond", {"accuracy": {"high": 60, "reason": "because"}})["accuracy"]
     assert math.isnan(number.number) and number.holds(50) and not number.holds(61)
@@ -39,7 +39,7 @@ def test_readings_replace_what_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("readings", "text"),
+    ("criteria", "text"),
     [
         ({"acuracy": {"margin": 1, "reason": "x"}}, "did you mean accuracy"),
         ({"accuracy": {"margin": 1}}, "expected limits and a reason"),
@@ -49,14 +49,14 @@ def test_readings_replace_what_is_printed():
         ({"accuracy": 3}, "expected limits and a reason"),
     ],
 )
-def test_a_reading_that_says_nothing_is_refused(readings, text):
+def test_a_criterion_that_says_nothing_is_refused(criteria, text):
     with pytest.raises(SettingError, match=text):
-        judged("exp4_diamond", readings)
+        judged("exp4_diamond", criteria)
 
 
-def test_what_could_not_fail_is_empty():
+def test_what_could_not_fail_is_not_run():
     bare = Statement(name="x", text="x", where="x")
     assert not bare.decidable
-    assert judge.bound(bare, [1.0, 2.0, 3.0]).verdict == "empty"
-    assert judge.number(bare, [1.0, 2.0, 3.0]).verdict == "empty"
-    assert judge.exact(bare, {"": 1.0}).verdict == "empty"
+    assert judge.bound(bare, [1.0, 2.0, 3.0]).verdict == "not run"
+    assert judge.number(bare, [1.0, 2.0, 3.0]).verdict == "not run"
+    assert judge.exact(bare, {"": 1.0}).verdict == "not run"

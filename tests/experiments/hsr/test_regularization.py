@@ -235,7 +235,7 @@ def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
     for claim in analyse(experiment, one).claims():
         open_search = claim.name in ("published counts", "search as printed")
-        assert claim.verdict == ("not comparable" if open_search else "no power"), claim.name
+        assert claim.verdict == ("not comparable" if open_search else "inconclusive"), claim.name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
@@ -285,7 +285,7 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
 @pytest.mark.parametrize(
     ("verdict", "variants", "becomes"),
     [
-        ("confirmed", "confirmed: fitted; no power: fitted with wide radius", "not comparable"),
+        ("confirmed", "confirmed: fitted; inconclusive: fitted with wide radius", "not comparable"),
         ("confirmed", "confirmed: fitted, fitted with wide radius", "confirmed"),
         ("refuted", "refuted: fitted; confirmed: fitted with wide radius", "not comparable"),
         ("refuted", "refuted: fitted, fitted with wide radius", "refuted"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.hsr.looks import LOOKS
+from experiments.hsr.plot_styles import STYLES
 from experiments.hsr.regularization.analysis import GROUPS, NAMES, PAIRS, Tables, Variant, by_seed
 from runner.report import figures as draw
 
@@ -47,7 +47,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
                 whiskerprops={"linewidth": 0.8},
                 capprops={"linewidth": 0.8},
             )
-            drawn["boxes"][0].set(facecolor=LOOKS.colour(method), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
+            drawn["boxes"][0].set(facecolor=STYLES.colour(method), alpha=0.6, hatch=HATCHES[method], linewidth=0.6)
     ax.set_xticks(range(len(seeds)), seeds)
     ax.set_xlim(-0.6, len(seeds) - 0.4)
 
@@ -55,7 +55,7 @@ def boxes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
 def _legend(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=LOOKS.colour(m), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()]
+    handles = [Patch(facecolor=STYLES.colour(m), alpha=0.6, hatch=HATCHES[m], label=name) for m, name in NAMES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
@@ -102,7 +102,7 @@ def effects(experiment: HsrRegularization, tests: Mapping[tuple[str, str], Stati
             for place, (a, b) in enumerate(PAIRS):
                 name = f"{quantity}, {a} - {b}, {group} seeds"
                 found = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
-                look = LOOKS.point_style(a)
+                look = STYLES.point_style(a)
                 for slot, test in enumerate(found):
                     height = place + 0.12 * (slot - (len(found) - 1) / 2)
                     filled = test.p_holm < experiment.level
@@ -141,7 +141,7 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
         for place, (a, b) in enumerate(PAIRS):
             gain = sorted(rows.loc[(rows["a"] == a) & (rows["b"] == b), "f1"].dropna())
             heights = [place + 0.5 * (k / max(1, len(gain) - 1) - 0.5) for k in range(len(gain))]
-            ax.scatter(gain, heights, s=10, alpha=0.6, linewidths=0, color=LOOKS.colour(a))
+            ax.scatter(gain, heights, s=10, alpha=0.6, linewidths=0, color=STYLES.colour(a))
             sample = Sample.of(gain)
             ax.plot(sample.interval(0.95), [place, place], color="black", linewidth=2.4)
             ax.scatter([sample.mean], [place], s=22, color="black", zorder=3)

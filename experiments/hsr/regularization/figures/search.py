@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.hsr.looks import LOOKS
+from experiments.hsr.plot_styles import STYLES
 from experiments.hsr.regularization.analysis import Tables
 from experiments.printed import printed_number
 from runner.report import figures as draw
@@ -29,7 +29,7 @@ def data(tables: Tables) -> Figure:
         part = rows[rows["set"] == kind]
         for label, name in ((0, "low"), (1, "high")):
             points = part[part["label"] == label]
-            look = LOOKS.point_style(name)
+            look = STYLES.point_style(name)
             ax.scatter(
                 points["x1"],
                 points["x2"],
@@ -63,7 +63,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             alpha=0.35,
             linewidths=0,
             label=f"median ratio {ratio:.3f}",
-            **LOOKS.point_style("lambda_sup"),
+            **STYLES.point_style("lambda_sup"),
         )
         draw.log_axis(row[0], "both")
         draw.identity_line(row[0])
@@ -76,7 +76,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             row[1],
             part.loc[part["seed"] == seed, "lambda_sup"],
             label="lambda_sup",
-            looks=LOOKS,
+            looks=STYLES,
             bins=40,
             name="critical points",
             percentile=None,
@@ -86,7 +86,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
                 first[f"{key}_threshold"],
                 linestyle="--",
                 linewidth=1.3,
-                color=LOOKS.colour(label),
+                color=STYLES.colour(label),
                 label=f"{key} seeds: {first[key]} beyond {first[f'{key}_threshold']:.3g}",
             )
         row[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from experiments.hsr.looks import LOOKS
+from experiments.hsr.plot_styles import STYLES
 from experiments.hsr.regularization.analysis import NAMES, Tables
 from runner.report import figures as draw
 
@@ -21,7 +21,7 @@ def _first(tables: Tables, name: str, protocol: str) -> pd.DataFrame:
 
 
 def _bands(ax: Axes, rows: pd.DataFrame, x: str, method: str, low: str, high: str) -> None:
-    look = LOOKS.style(method) | {"marker": ""}
+    look = STYLES.style(method) | {"marker": ""}
     ax.plot(rows[x], rows["q50"], label=NAMES[method], **look)
     ax.fill_between(rows[x], rows[low], rows[high], color=look["color"], alpha=0.15, linewidth=0)
 
@@ -78,7 +78,7 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     for line, direction, look in zip(axes, ("u_1", "u_D"), ("lambda_1", "lambda_inf"), strict=True):
         for ax, method in zip(line, NAMES, strict=True):
             part = rows[(rows["method"] == method) & (rows["direction"] == direction)]
-            ax.plot(part["offset"], part["q50"], **(LOOKS.style(look) | {"marker": ""}))
+            ax.plot(part["offset"], part["q50"], **(STYLES.style(look) | {"marker": ""}))
             ax.axhline(0, color="0.6", linewidth=0.8, zorder=1)  # below a line that lies on it
             found = near[(near["method"] == method) & near["start"].isin(part["start"])]
             kind = f": {found['nearest_kind'].iloc[0]}" if at == "nearest" and len(found) else ""

@@ -1,8 +1,8 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
-  const PAGE = 100, GOOD = ["identical", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
-  const NEUTRAL = ["slip", "fitted", "by construction", "not comparable"];
+  const PAGE = 100, GOOD = ["exact match", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
+  const NEUTRAL = ["minor error", "calibrated", "true by construction", "not comparable"];
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const sign = { good: "✓", bad: "✗", neutral: "–", open: "○" };
   const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
@@ -14,7 +14,7 @@
     ...data.scores.map(r => ({ ...r, kind: "number", place: r.source || "",
       what: Object.entries(r.keys).map(([k, v]) => k === "metric" ? v : `${k}=${v}`).join(" "),
       paper: known(r.paper_mean) ? r.paper_mean : r.upper_bound, ours: r.measured_mean })),
-    ...data.claims.map(r => ({ ...r, kind: r.beyond ? "beyond" : "statement", what: r.statement, place: r.where || "",
+    ...data.claims.map(r => ({ ...r, kind: r.extension ? "extension" : "statement", what: r.statement, place: r.where || "",
       paper: r.threshold, ours: r.statistic === undefined ? undefined : Number(r.statistic) })),
   ];
   for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").toLowerCase();
@@ -86,7 +86,7 @@
   }
   function chosen() {
     const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "beyond")) && words.every(w => r.text.includes(w)));
+    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "extensions")) && words.every(w => r.text.includes(w)));
     if (state.sort) {
       const down = state.sort.startsWith("-"), key = state.sort.replace(/^-/, "");
       const value = r => r[key] === undefined || r[key] === null ? "" : r[key];

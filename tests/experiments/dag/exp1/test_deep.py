@@ -98,12 +98,12 @@ def u_shaped(tables):
 def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     never = deep()
     never["estimates"] = never["estimates"].assign(D_smallest=1.1)
-    assert verdict(paper, never, "D below 1") == "no power"
+    assert verdict(paper, never, "D below 1") == "inconclusive"
     e = never["estimates"]
     once = (e["depth"] == 32) & (e["seed"] == SEEDS[0]) & (e["checkpoint"] == "final")
     seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
     assert verdicts(paper, seen, "D below 1")["L=32 final"] == "confirmed"
-    assert verdict(paper, seen, "D below 1") == "no power"
+    assert verdict(paper, seen, "D below 1") == "inconclusive"
     (claim,) = [c for c in analyse(paper, seen).claims() if c.name == "D below 1"]
     assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
 
@@ -123,7 +123,7 @@ def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_m
     marks = verdicts(paper, tables, "self-curvature near the output")
     assert marks == {"last third": expected, "largest against the middle": rise}
     assert any("9.01 at block0" in note for note in analyse(paper, tables).notes())
-    assert verdict(paper, deep(), "self-curvature near the output") == "empty"
+    assert verdict(paper, deep(), "self-curvature near the output") == "not run"
 
 
 def test_the_u_is_judged_at_its_four_points(paper):
@@ -138,14 +138,14 @@ def test_the_u_is_judged_at_its_four_points(paper):
         assert verdict(paper, tables, name) == "confirmed"
         assert verdict(paper, deep(), name) == "refuted"
     for name in ("start of the U", "end of the U"):  # 1.75 ± 0.53 and 0.52 ± 0.16 are too wide for a quarter
-        assert verdict(paper, tables, name) == "no power"
+        assert verdict(paper, tables, name) == "inconclusive"
     assert verdict(paper, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), "start of the U") == "refuted"
 
 
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_deep"))
     scores = scorecard(analyse(paper, deep()).measured(), reference)
-    assert len(scores) == 32 and "not measured" not in set(scores["verdict"])
+    assert len(scores) == 32 and "not run" not in set(scores["verdict"])
 
 
 def test_end_to_end_without_a_store():
@@ -156,4 +156,4 @@ def test_end_to_end_without_a_store():
     for figure in analyse(experiment, tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
     assert analyse(experiment, tables).notes() and isinstance(analyse(experiment, tables).measured(), pd.DataFrame)
-    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"no power", "empty"}
+    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"inconclusive", "not run"}

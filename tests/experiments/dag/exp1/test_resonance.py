@@ -85,13 +85,13 @@ def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
         for s in (42, 43, 44, 45, 46)
     ]
     name = "plain C at the largest distance"
-    assert verdict(paper, tables | {"distances": spread}, name) == "no power"
+    assert verdict(paper, tables | {"distances": spread}, name) == "inconclusive"
     own = pd.DataFrame(origin).assign(train_records="official")
     assert verdict(paper, tables | {"distances": spread, "origin": own}, name) == "confirmed"
     named = own.assign(initial=own["initial"].where(own["seed"] != 42, "named"))
-    assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "no power"
+    assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "inconclusive"
     off = spread.assign(C=1.1 * spread["C"])
-    assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "no power"
+    assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "inconclusive"
 
 
 def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
@@ -105,18 +105,18 @@ def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
         initial="published", order="published", test_records="official", train_records="official"
     )
     name = "negative exponent at init"
-    assert verdict(paper, tables | {"networks": moved}, name) == "no power"
+    assert verdict(paper, tables | {"networks": moved}, name) == "inconclusive"
     assert verdict(paper, tables | {"networks": moved, "origin": own}, name) == "confirmed"
     up = moved.assign(lyapunov_1=moved["lyapunov_1"] + 0.03)
-    assert verdict(paper, tables | {"networks": up}, name) == "no power"
+    assert verdict(paper, tables | {"networks": up}, name) == "inconclusive"
     assert verdict(paper, tables | {"networks": up, "origin": own}, name) == "refuted"
-    assert verdict(paper, tables | {"networks": up, "origin": own[own["seed"] != 42]}, name) == "no power"
+    assert verdict(paper, tables | {"networks": up, "origin": own[own["seed"] != 42]}, name) == "inconclusive"
 
 
 def test_one_seed_decides_nothing(paper):
     found = analyse(paper, decay(seeds=(42,))).claims()
-    assert {c.verdict for c in found} == {"no power"}
-    assert all(c.seeds_needed == 3 for c in found if c.verdict == "no power")
+    assert {c.verdict for c in found} == {"inconclusive"}
+    assert all(c.seeds_needed == 3 for c in found if c.verdict == "inconclusive")
 
 
 @pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
@@ -127,7 +127,7 @@ def test_every_printed_statement_has_one_row(name):
 
 
 def test_statements_on_depths_that_are_not_there_are_empty(paper):
-    assert verdict(paper, decay(depths=(8,)), "norms at L=12") == "empty"
+    assert verdict(paper, decay(depths=(8,)), "norms at L=12") == "not run"
 
 
 def test_what_training_and_averaging_do(paper):
@@ -157,7 +157,7 @@ def test_what_training_and_averaging_do(paper):
 def test_reference_and_measured_values_meet(paper):
     reference = read_reference(reference_path("exp1_resonance"))
     scores = scorecard(analyse(paper, decay()).measured(), reference)
-    assert "not measured" not in set(scores["verdict"]) and len(scores) == 42
+    assert "not run" not in set(scores["verdict"]) and len(scores) == 42
     row = scores[(scores["metric"] == "rho_max") & (scores["depth"] == "8") & (scores["arch"] == "plain")]
     assert row["verdict"].tolist() == ["reproduced", "reproduced", "reproduced"]  # 2.59, 2.50, 2.78
 
@@ -201,7 +201,7 @@ def test_end_to_end_without_a_store(name):
     for figure in figures.values():
         assert (figure() if callable(figure) else figure).axes
     assert analyse(experiment, tables).statistics() and analyse(experiment, tables).notes()
-    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"no power", "empty"}
+    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"inconclusive", "not run"}
     assert isinstance(analyse(experiment, tables).measured(), pd.DataFrame)
 
 
@@ -221,7 +221,7 @@ def test_spectral_norm_claims():
     assert verdict(experiment, tables, "accuracy drops") == "confirmed"
     assert verdict(experiment, tables, "accuracy of residual networks") == "confirmed"  # 49.8
     reference = read_reference(reference_path("exp1b_spectral_norm"))
-    assert "not measured" not in set(scorecard(analyse(experiment, tables).measured(), reference)["verdict"])
+    assert "not run" not in set(scorecard(analyse(experiment, tables).measured(), reference)["verdict"])
 
 
 def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> None:

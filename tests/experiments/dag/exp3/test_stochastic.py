@@ -76,7 +76,7 @@ def test_every_printed_statement_has_one_row(paper):
     few = {"draws": table(0.1)[lambda t: t["seed"] == 42]}
     for tables in ({"draws": table(0.1)}, few):
         assert [c.name for c in analyse(paper, tables).claims()] == list(statements("exp3_stochastic"))
-    assert {c.verdict for c in analyse(paper, few).claims()} <= {"no power", "empty"}
+    assert {c.verdict for c in analyse(paper, few).claims()} <= {"inconclusive", "not run"}
 
 
 def test_claims_follow_the_error(paper):
@@ -88,7 +88,7 @@ def test_claims_follow_the_error(paper):
         assert found(small, name) == "confirmed"
         assert found(large, name) == "refuted"
     for name in ("discrepancy at init", "discrepancy at the end"):  # a fifth or more of such draws keep the limit
-        assert found(table(2.0), name) == "no power"
+        assert found(table(2.0), name) == "inconclusive"
     assert verdicts(paper, {"draws": large}, "discrepancy at init") == {
         "100 probes": "refuted",
         "30 probes": "refuted",
@@ -141,7 +141,7 @@ def test_reference_and_measured_values_meet(paper):
     scores = scorecard(
         analyse(paper, {"draws": table(0.1)}).measured(), read_reference(reference_path("exp3_stochastic"))
     )
-    assert len(scores) == 12 and "not measured" not in set(scores["verdict"])
+    assert len(scores) == 12 and "not run" not in set(scores["verdict"])
 
 
 def test_one_probe_is_refused():
@@ -169,7 +169,7 @@ def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
     (claim,) = [c for c in analyse(paper, {"draws": draws}).claims() if c.name == "discrepancy at init"]
     n = draws["draw"].nunique()
-    assert claim.verdict == "no power" and f"3 of {3 * n} draws keep it" in claim.detail
+    assert claim.verdict == "inconclusive" and f"3 of {3 * n} draws keep it" in claim.detail
     assert f"1 of {n} tables" in claim.detail
 
 

@@ -190,7 +190,7 @@ def test_claims(paper):
     assert verdict(paper, held, "gap before the head") == "confirmed"
     assert verdict(paper, tables(last=1e-3), "gap before the head") == "refuted"
     assert verdict(paper, held, "gap falls") == "confirmed"
-    assert verdict(paper, held, "stronger contrast for SiLU") == "no power"  # the same for both
+    assert verdict(paper, held, "stronger contrast for SiLU") == "inconclusive"  # the same for both
     d = held["distances"]
     plain = (d["activation"] == "silu") & (d["arch"] == "plain_resnet18")
     for power, expected in ((2.0, "confirmed"), (0.6, "refuted")):
@@ -206,8 +206,8 @@ def test_claims(paper):
 def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(paper):
     assert verdict(paper, tables(), "gap before the head") == "confirmed"  # proved for every network
     for name in ("gap of ReLU", "gap of SiLU"):
-        assert verdict(paper, tables(), name) == "no power"
-        assert verdicts(paper, tables(), name)["mid"] == "not measured"
+        assert verdict(paper, tables(), name) == "inconclusive"
+        assert verdicts(paper, tables(), name)["mid"] == "not run"
         assert verdict(paper, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
 
 
@@ -227,7 +227,7 @@ def test_the_gap_through_training(paper):
 
 
 def test_negligible_blocks_are_those_below_the_threshold(paper):
-    assert verdict(paper, tables(), "negligible blocks") == "empty"
+    assert verdict(paper, tables(), "negligible blocks") == "not run"
     assert verdict(paper, tables(decay=7.0), "negligible blocks") == "confirmed"
     faint = tables(decay=7.0)
     faint["pairs"] = faint["pairs"].assign(R=1e-7)
@@ -236,7 +236,7 @@ def test_negligible_blocks_are_those_below_the_threshold(paper):
 
 def test_reference_and_measured_values_meet(paper):
     scores = scorecard(analyse(paper, tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
-    assert len(scores) == 168 and "not measured" not in set(scores["verdict"])
+    assert len(scores) == 168 and "not run" not in set(scores["verdict"])
 
 
 def test_cells_at_init_cost_no_training(paper):

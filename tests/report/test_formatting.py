@@ -5,7 +5,7 @@ import pytest
 
 from runner.contract import Claim
 from runner.report.compare import claims_table, scorecard
-from runner.report.in_words import findings_text, statement_line
+from runner.report.formatting import findings_text, statement_line
 from runner.stats import judge
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -55,19 +55,18 @@ def test_a_statement_line_says_which_parts_hold_fail_and_are_open():
         where="",
     )
     (row,) = claims_table([found]).to_dict("records")
-    assert "(holds: L=10; fails: L=8; open: L=6)" in statement_line(row)
+    assert "(confirmed: L=10; refuted: L=8; inconclusive: L=6)" in statement_line(row)
 
 
 @pytest.mark.parametrize(
     ("variants", "said"),
     [
         ("confirmed: a; refuted: b (other seeds)", ""),
-        ("confirmed: a; empty: b", " (holds: a; nothing to test: b)"),
-        ("confirmed: a; by construction: b", ""),
-        ("confirmed: a; not measured: b", " (holds: a; not measured: b)"),
+        ("confirmed: a; not run: b", " (confirmed: a; not run: b)"),
+        ("confirmed: a; true by construction: b", ""),
         ("refuted: a, b", ""),
-        ("confirmed: a, b, c, d, e; refuted: f", " (holds: 5 of 6; fails: f)"),
-        ("confirmed: a; refuted: b; no power: c (other seeds)", " (holds: a; fails: b)"),
+        ("confirmed: a, b, c, d, e; refuted: f", " (confirmed: 5 of 6; refuted: f)"),
+        ("confirmed: a; refuted: b; inconclusive: c (other seeds)", " (confirmed: a; refuted: b)"),
         ("no verdict of ours: a; refuted: b", ""),
         ("", ""),
     ],
@@ -75,14 +74,14 @@ def test_a_statement_line_says_which_parts_hold_fail_and_are_open():
 def test_parts_of_a_statement_are_named_where_they_differ(variants, said):
     row = {"statement": "s", "verdict": "refuted", "statistic": 0.5, "threshold": "> 1", "variants": variants}
     scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in variants else ""
-    assert statement_line(row) == f"s: 0.5, held against > 1{scope}{said}"
+    assert statement_line(row) == f"s: 0.5, criterion: > 1{scope}{said}"
 
 
 def test_statements_of_the_paper_stand_before_ours():
-    ours = Claim("a", "ours holds", "beyond the paper", "confirmed")
+    ours = Claim("a", "ours holds", "extension of the paper", "confirmed")
     theirs = Claim("b", "theirs holds", "Fig. 1", "confirmed")
     text = findings_text("x", claims_table([ours, theirs]), pd.DataFrame(), [])
-    assert text.index("theirs holds") < text.index("## Beyond the paper: what held") < text.index("ours holds")
+    assert text.index("theirs holds") < text.index("## Extensions: what held") < text.index("ours holds")
 
 
 def test_what_cannot_be_compared_is_listed_with_its_reason():

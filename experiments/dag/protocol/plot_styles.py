@@ -1,8 +1,8 @@
 """Labels that share figures of the inter-layer experiments, in the order of their styles."""
 
-from runner.report.looks import Looks
+from runner.report.plot_style import PlotStyles
 
-LOOKS = Looks(
+STYLES = PlotStyles(
     ("plain", "residual", "bottleneck", "diamond", "attention", "relu_mlp", "plain_sn", "baseline"),
     ("resnet18", "plain_resnet18"),
     ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),

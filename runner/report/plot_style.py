@@ -4,7 +4,7 @@ Colours are Okabe and Ito's, which colour-blind readers tell apart; a second sig
 every distinction into grey print. Which labels belong together is an experiment's own knowledge, a module constant of
 its paper's package:
 
-    >>> METHODS = Looks(("gd", "hsr", "trace"))
+    >>> METHODS = PlotStyles(("gd", "hsr", "trace"))
     >>> METHODS.style("hsr")
     {'color': '#D55E00', 'marker': 's', 'linestyle': '--'}
 """
@@ -20,7 +20,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (1, 2)))
 
 
-class Looks:
+class PlotStyles:
     """The looks of families of labels that share figures.
 
     A label's place in its family is its style, so members of a family never look alike. A label of no family gets
@@ -57,5 +57,5 @@ class Looks:
         return str(self.style(label)["color"])
 
 
-NO_FAMILY = Looks()
+DEFAULT_STYLES = PlotStyles()
 """Every label looks as its hash says."""

@@ -1,8 +1,8 @@
 """Labels that share figures of the HSR experiments, in the order of their styles."""
 
-from runner.report.looks import Looks
+from runner.report.plot_style import PlotStyles
 
-LOOKS = Looks(
+STYLES = PlotStyles(
     ("gd", "hsr", "trace", "asam", "asam_wide"),
     ("sigmoid", "tanh", "softplus", "gelu", "linear"),
     ("low", "high"),

@@ -1,13 +1,13 @@
-"""findings.md: what held, what did not, why, and what is open, from a report's verdicts and the experiment's notes."""
+"""findings.md: statements and numbers by verdict, from a report's verdicts and the experiment's notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import beyond_the_paper
+from runner.contract import is_extension
 from runner.report.sharpness import FACTORS, sharpness
-from runner.stats.variants import NOT_MEASURED, unmarked
+from runner.stats.variants import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,19 +20,18 @@ NAMED = 4
 
 
 PARTS = {
-    "holds": ("confirmed",),
-    "fails": ("refuted", "slip"),
-    "open": ("no power",),
-    "nothing to test": ("empty",),
-    NOT_MEASURED: (NOT_MEASURED,),
+    "confirmed": ("confirmed",),
+    "refuted": ("refuted", "minor error"),
+    "inconclusive": ("inconclusive",),
+    "not run": ("not run",),
 }
 """Word for the parts of a statement by their verdicts."""
 
 
-BEYOND = {
+EXTENSIONS = {
     "what held": ("confirmed",),
-    "what did not": ("refuted", "slip"),
-    "what is open": ("no power", "undecided"),
+    "what did not": ("refuted", "minor error"),
+    "what is open": ("inconclusive",),
     "what cannot be compared": ("not comparable",),
 }
 """Heading of statements of ours by their verdicts."""
@@ -46,7 +45,7 @@ def findings_text(
     said: list[Mapping[str, Any]] = []
     ours: list[Mapping[str, Any]] = []
     for c in claims.to_dict("records"):
-        (ours if beyond_the_paper(str(c.get("where") or "")) else said).append(c)
+        (ours if is_extension(str(c.get("where") or "")) else said).append(c)
     parts = [f"# {title}\n"]
     if notes:
         parts.append(_section("In short", [str(note) for note in notes], len(notes)))
@@ -57,20 +56,20 @@ def findings_text(
     lost = [statement_line(c) for c in said if c["verdict"] == "refuted"]
     lost += [number_line(r) for r in scored if r["verdict"] == "not reproduced"]
     parts.append(_section("What did not", lost, 4 * LONGEST))
-    slips = [statement_line(c) for c in said if c["verdict"] == "slip"]
+    slips = [statement_line(c) for c in said if c["verdict"] == "minor error"]
     parts.append(_section("What is off in print, and nothing rests on it", slips))
-    open_ = [statement_line(c) for c in said if c["verdict"] in ("no power", "undecided")]
-    open_ += [number_line(r) for r in scored if r["verdict"] == "undecided"]
+    open_ = [statement_line(c) for c in said if c["verdict"] in ("inconclusive",)]
+    open_ += [number_line(r) for r in scored if r["verdict"] == "inconclusive"]
     parts.append(_section("What is open", open_))
     unfixed = [f"{c['statement']} ({c['where']}): {c['detail']}" for c in said if c["verdict"] == "not comparable"]
     parts.append(_section("What cannot be compared, for something that the paper does not print", unfixed, 4 * LONGEST))
-    rest = [c for c in said if c["verdict"] in ("by construction", "empty")]
+    rest = [c for c in said if c["verdict"] in ("true by construction", "not run")]
     if rest:
         many = "statement" if len(rest) == 1 else "statements"
         parts.append(f"Not counted: {_counts(c['verdict'] for c in rest)} {many}.\n")
-    for heading, verdicts in BEYOND.items():
+    for heading, verdicts in EXTENSIONS.items():
         lines = [statement_line(c) for c in ours if c["verdict"] in verdicts]
-        parts.append(_section(f"Beyond the paper: {heading}", lines, 2 * LONGEST))
+        parts.append(_section(f"Extensions: {heading}", lines, 2 * LONGEST))
     parts.append(_section("Are the numbers right", list(trust)))
     return "\n".join(part for part in parts if part)
 
@@ -102,7 +101,7 @@ def statement_line(claim: Mapping[str, Any]) -> str:
     """A row of the claims: the statement with its place, what was measured, and what it was held against."""
     text = f"{claim['statement']} ({claim['where']})" if claim.get("where") else str(claim["statement"])
     measured = f": {_shown(claim['statistic'])}" if _shown(claim.get("statistic")) else ""
-    against = f", held against {claim['threshold']}" if measured and claim.get("threshold") else ""
+    against = f", criterion: {claim['threshold']}" if measured and claim.get("threshold") else ""
     marks = str(claim.get("variants") or "")
     scope = " (on the published networks; other seeds: see claims.csv)" if "other seeds" in marks else ""
     return f"{text}{measured}{against}{scope}{_where(marks)}{_needed(claim)}"
@@ -113,7 +112,7 @@ def _where(marks: str) -> str:
 
     A statement that fails at one of four depths must not read as if it failed at all of them.
     """
-    by = unmarked(marks)
+    by = variants_of(marks)
     parts = {
         word: [name for v in verdicts for name in by.get(v, []) if "other seeds" not in name]
         for word, verdicts in PARTS.items()
@@ -133,7 +132,11 @@ def number_line(row: Mapping[str, Any]) -> str:
     name = " ".join(str(row[k]) for k in keys if k not in skipped and _word(row[k]))
     printed = _shown(row.get("paper_mean")) or f"at most {_shown(row.get('upper_bound'))}"
     reason = (
-        f" ({row['reason']})" if _word(row.get("reason")) else " (unexplained)" if row["verdict"] != "undecided" else ""
+        f" ({row['reason']})"
+        if _word(row.get("reason"))
+        else " (unexplained)"
+        if row["verdict"] != "inconclusive"
+        else ""
     )
     return f"{name}: {_shown(row.get('measured_mean'))}, printed {printed}{reason}{_needed(row)}"
 

@@ -1,8 +1,8 @@
 """Labels that share figures, in the order of their styles."""
 
-from runner.report.looks import Looks
+from runner.report.plot_style import PlotStyles
 
-LOOKS = Looks(
+STYLES = PlotStyles(
     ("sigmoid", "tanh", "softplus", "gelu", "linear"),
     ("low", "high"),
     ("N=3", "N=10"),
