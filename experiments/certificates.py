@@ -26,7 +26,7 @@ def of_hessian(
         with torch.enable_grad():
             return torch.autograd.grad(loss(leaf), leaf)[0]
 
-    found = verify(hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM))
+    found = verify(hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM), gradients=1000)
     return certificate_row(what, found, **columns)
 
 
@@ -42,7 +42,7 @@ def of_blocks(
     return [
         certificate_row(
             f"blocks, {part.replace('_', '-')}",
-            verify(dag, x, y, blocks=found, part=part, generator=ctx.torch_generator(STREAM)),  # type: ignore[arg-type]
+            verify(dag, x, y, blocks=found, part=part, generator=ctx.torch_generator(STREAM), gradients=1000),  # type: ignore[arg-type]
             **columns,
         )
         for part, found in parts.items()

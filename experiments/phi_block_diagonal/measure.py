@@ -122,7 +122,12 @@ def certified(
 
     at = torch.cat([p.detach().flatten() for p in found.parameters.values()])
     verified = verify(
-        matrix, at=at, gradient=gradient, groups=found.groups, generator=ctx.torch_generator("certificate")
+        matrix,
+        at=at,
+        gradient=gradient,
+        groups=found.groups,
+        generator=ctx.torch_generator("certificate"),
+        gradients=1000,
     )
     return certificate_row("Hessian", verified)
 

@@ -421,7 +421,7 @@ class Restless(nn.Module):
         self.last = h = self.embed(t).mean(1)
         self.log.append(h)
         self.new = h
-        noise = torch.rand(()) if self.how == "random" else 0 * torch.rand(())
+        noise = torch.rand(()) if self.how == "random" else 0
         return self.head(torch.tanh(h)) + noise + (self.head(h).mean(0) if self.how == "mixing" else 0)
 
 

@@ -96,33 +96,6 @@ def test_other_parts_of_structured_outputs_and_flat_targets(name, part):
     assert torch.allclose(operator @ v, build(case, part=part, memory_budget=1, check=False) @ v, atol=1e-11)
 
 
-def test_a_loss_of_several_tensors_of_the_output():
-    """Two heads: A couples what the loss couples."""
-
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 3)
-
-        def forward(self, t: Tensor) -> dict[str, Tensor]:
-            h = torch.tanh(self.body(t))
-            return {"a": self.a(h), "b": self.b(h), "unused": h}
-
-    torch.manual_seed(0)
-    module, given, target = Heads().double(), x(4, 3), classes(4, 2)
-
-    def loss(out: dict[str, Tensor], t: Tensor) -> Tensor:
-        return F.cross_entropy(out["a"], t) + (out["b"].square().sum(1) * out["a"][:, 0]).mean()
-
-    case = ModuleCase(module, given, target, loss)
-    operator = build(case)
-    assert torch.allclose(operator.dense(), ordered(operator, dense_hessian(case)), atol=1e-12)
-    for part in ("gauss_newton", "empirical_fisher"):
-        for data in ([(given, target)], [(given[:1], target[:1]), (given[1:], target[1:])]):
-            found = verify(ParameterOperator(module, loss, data, part=part), generator=torch.Generator().manual_seed(0))
-            assert found.ok, str(found)
-
-
 def test_flat_targets_are_cut_with_their_examples():
     tokens, target = classes(12, 5).view(4, 3), classes(12, 4)
     pieces = Rows().cut((tokens, target), 2)
@@ -209,14 +182,6 @@ def test_an_output_is_picked_by_name():
     assert torch.allclose(whole @ v, picked @ v, atol=1e-12)
     fisher = ParameterOperator(case.module, nn.CrossEntropyLoss(), [case.batch], part="fisher", output="logits")
     assert torch.allclose(fisher @ v, whole.with_part("gauss_newton") @ v, atol=1e-12)
-
-
-def test_weights_changed_behind_autograd_are_refused():
-    module = nn.Linear(3, 2)
-    operator = ParameterOperator(module, nn.MSELoss(), [(torch.ones(4, 3), torch.zeros(4, 2))])
-    module.weight.data.mul_(0.5)
-    with pytest.raises(ValueError, match="changed since"):
-        operator @ torch.ones(8)
 
 
 class Once(torch.autograd.Function):

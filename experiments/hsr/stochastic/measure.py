@@ -81,6 +81,7 @@ def train(experiment: HsrStochastic, method: str, ctx: Context) -> dict[str, Tab
         verify(
             ParameterOperator(model, torch.nn.functional.cross_entropy, [(x, y)]),
             generator=ctx.torch_generator(STREAM),
+            gradients=1000,
         ),
     )
     timing: dict[str, list[float]] = {"steps": [steps], "seconds_per_step": [spent / steps]}

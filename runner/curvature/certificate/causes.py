@@ -84,7 +84,7 @@ def _kink(reference: Any, direction: Vectors) -> bool:
         for b in range(min(reference.examples, 8)):
             ends = []
             for s in (-step, 0.0, step):
-                shift = {v: torch.full_like(r, s * reference.scales[v]) for v, r in direction.items()}
+                shift = {v: torch.ones_like(r) * s * reference.scales[v] for v, r in direction.items()}
                 found = reference.gradient(shift, b)
                 ends.append(torch.cat([found[v].double().reshape(-1) for v in direction]))
             if norm_of(ends[2] - 2 * ends[1] + ends[0]) > 0.1 * norm_of(ends[2] - ends[0]) > 0:

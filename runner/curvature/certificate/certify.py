@@ -19,6 +19,7 @@ from runner.curvature.certificate.compare import (
     Difference,
     Differences,
     Expected,
+    Progress,
     error_alone,
     errors_alone,
     products_alone,
@@ -27,6 +28,9 @@ from runner.curvature.certificate.compare import (
 from runner.curvature.certificate.result import Certificate, is_note, plural, some, worst_of
 from runner.curvature.matrix_free.probes import norm_of, rademacher
 from runner.curvature.matrix_free.reference import Vectors
+
+MOST, PRODUCT = 60.0, 3.0
+"""Gradients that a certificate may cost, and that one product costs."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,14 @@ class _Look:
 class _Comparison:
     """The products of one operator, by several methods, beside the differences of its reference."""
 
-    def __init__(self, operator: Any, generator: torch.Generator | None, tolerance: float | None) -> None:
+    def __init__(
+        self,
+        operator: Any,
+        generator: torch.Generator | None,
+        tolerance: float | None,
+        most: float,
+        progress: Progress | None,
+    ) -> None:
         self.operator = operator
         self.reference = operator.reference() if hasattr(operator, "reference") else operator
         self.double = getattr(self.reference, "double", True)
@@ -63,13 +74,14 @@ class _Comparison:
         device = getattr(operator, "device", torch.device("cpu"))
         dtype = torch.float64 if self.double else operator.dtype
         self.direction = {v: (s * scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
-        self.differences = Differences(self.reference, self.direction)
+        self.differences = Differences(self.reference, self.direction, most, progress)
         self.products: list[_Products] = []
         self.failed: list[str] = []
         self.noun, self.piece = getattr(operator, "noun", "node"), getattr(operator, "piece", "example")
 
     def add(self, name: str, method: Any) -> None:
         """The products of a method, or why it has none."""
+        self.differences.spend(PRODUCT)
         try:
             self.products.append(_Products(name, *products_of(method, self.direction)))
         except (ValueError, RuntimeError) as error:
@@ -80,7 +92,10 @@ class _Comparison:
     def look(self, found: list[Difference], singles: bool) -> _Look:
         """All methods beside these differences."""
         beside = self.products[0].whole if self.products else None
-        alone = errors_alone(self.operator, self.direction, found, beside, self.tolerance) if singles else []
+        alone = []
+        if singles and len(found) > 1:  # the only piece is the whole
+            self.differences.spend(PRODUCT)
+            alone = errors_alone(self.operator, self.direction, found, beside, self.tolerance)
         told = [e for e, d in zip(alone, found, strict=False) if not d.kink]
         problems, errors = list(self.failed), dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0)
         expected = self._expected(found)
@@ -110,8 +125,9 @@ class _Comparison:
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
+        looks = self.differences
         return [
-            d if self._agrees_alone(b, d) else self.differences.beside_kinks(b, d, self.tolerance)
+            d if not looks.left() or self._agrees_alone(b, d) else looks.beside_kinks(b, d, self.tolerance)
             for b, d in enumerate(found)
         ]
 
@@ -120,9 +136,11 @@ class _Comparison:
         rounding = 16 * torch.finfo(self.operator.dtype).eps
         if self.operator.dtype == torch.float64 or not self.double:
             return found
-        return [d if d.kink else self.differences.within_rounding(b, d, rounding) for b, d in enumerate(found)]
+        looks = self.differences
+        return [d if d.kink or not looks.left() else looks.within_rounding(b, d, rounding) for b, d in enumerate(found)]
 
     def _agrees_alone(self, b: int, difference: Difference) -> bool:
+        self.differences.spend(PRODUCT, b)
         alone = products_alone(self.operator, self.direction, b)
         if alone is None:
             return False
@@ -194,13 +212,22 @@ def certify(
     tolerance: float | None,
     reasons: tuple[str, ...],
     singles: bool = True,
+    most: float = MOST,
+    progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of `methods`, (name, operator) each, beside the differences of `operator`."""
-    comparison = _Comparison(operator, generator, tolerance)
+    """The certificate of `methods`, (name, operator) each, beside the differences of `operator`; most: gradients that
+    it may cost, save for the first look, which takes at most 24."""
+    comparison = _Comparison(operator, generator, tolerance, most, progress)
     differences = comparison.differences
-    found = [differences.best(b, comparison.tolerance) for b in range(comparison.reference.examples)]
     for name, method in methods:
         comparison.add(name, method)
+    if not comparison.products:
+        nothing = dict.fromkeys(operator.nodes, math.nan)
+        return Certificate(
+            False, (), nothing, comparison.tolerance, differences.step, (*reasons, *comparison.failed),
+            comparison.noun, comparison.piece, (), differences.spent,
+        )  # fmt: skip
+    found = [differences.best(b, comparison.tolerance) for b in range(comparison.reference.examples)]
     look = comparison.look(found, singles)
     for look_closer in (comparison.again, comparison.within_rounding):
         if not all(map(is_note, look.problems)):
@@ -212,10 +239,14 @@ def certify(
     problems = [*reasons, *look.problems, *kinks]
     if not comparison.double:
         problems.append("note: no float64 copy could be made, differences are in the network's own precision")
+    if differences.stopped and not all(map(is_note, problems)):
+        problems.append(
+            f"it stopped looking closer after {differences.spent:.0f} gradients: verify(..., gradients={4 * most:.0f})"
+        )
     ok, kinked = all(map(is_note, problems)), tuple(b for b, d in enumerate(found) if d.kink)
     return Certificate(
         ok, tuple(look.alone), look.errors, comparison.tolerance, differences.step, tuple(problems),
-        comparison.noun, comparison.piece, kinked,
+        comparison.noun, comparison.piece, kinked, differences.spent,
     )  # fmt: skip
 
 

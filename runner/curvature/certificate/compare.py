@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ FINE_STEPS = tuple(10.0**-k for k in (8, 9, 10, 11))
 COARSE_STEPS = (0.1, 0.03, 0.01, 0.003)
 """Of the float64 copy; of it beside a kink, where rounding is the lesser evil; of a network that has no such copy."""
 
+Progress = Callable[[float, float], None]
 DOUBTS = 3.0
 BLUNT = 0.002
 """Error of a difference in distances to that of the next step: truncation leaves 1, rounding less; and the relative
@@ -40,16 +42,36 @@ class Difference:
 
 
 class Differences:
-    """Differences of one operator's gradient field, along one direction, at the step that suits it."""
+    """Differences of one operator's gradient field, along one direction, at the step that suits it.
 
-    def __init__(self, reference: Any, direction: Vectors) -> None:
-        self.reference, self.direction = reference, direction
+    spent: gradients of all pieces so far, products included, of which `most` are allowed; stopped: whether more were
+    wanted. progress(spent, most) is called as they are spent.
+    """
+
+    def __init__(
+        self, reference: Any, direction: Vectors, most: float = math.inf, progress: Progress | None = None
+    ) -> None:
+        self.reference, self.direction, self.most, self.progress = reference, direction, most, progress
+        self.spent, self.stopped = 0.0, False
+        self.shares = getattr(reference, "weights", None) or [1 / reference.examples] * reference.examples
         double = getattr(reference, "double", True)
         self.steps, self.fine = (STEPS, FINE_STEPS) if double else (COARSE_STEPS, ())
         self.step = self.steps[0]
 
+    def spend(self, gradients: float, piece: int | None = None) -> None:
+        """Counts gradients of one piece, or of all."""
+        self.spent += gradients if piece is None else gradients * self.shares[piece]
+        if self.progress is not None:
+            self.progress(self.spent, self.most)
+
+    def left(self) -> bool:
+        """Whether there are gradients left to look closer with."""
+        self.stopped = self.stopped or self.spent >= self.most
+        return not self.stopped
+
     def at(self, piece: int, step: float) -> Vectors:
         """NaN where the step takes the network on another way than it was traced on."""
+        self.spend(2, piece)
         try:
             if hasattr(self.reference, "difference"):
                 return self.reference.difference(self.direction, piece, step)
@@ -63,8 +85,7 @@ class Differences:
             found = self._pair(piece, self.step)
             if largest_ratio(found.doubt, found.value) < tolerance / 20:
                 return found
-        pairs = [self._pair(piece, step) for step in self.steps[:-1]]
-        found = min(pairs, key=lambda d: nan_last(largest_ratio(d.doubt, d.value)))
+        found = min(self._ladder(piece, self.steps), key=lambda d: nan_last(largest_ratio(d.doubt, d.value)))
         if piece == 0:
             self.step = found.step
         return found
@@ -80,6 +101,8 @@ class Differences:
         if not kink:
             return self._with_rounding(piece, self._before_rounding(piece, found, here))
         for step in [s for s in (*self.steps, *self.fine)[:-1] if s < found.step]:
+            if not self.left():
+                break
             changed = self._crossed(piece, step, here)
             if not changed:
                 again = self._pair(piece, step)
@@ -96,6 +119,8 @@ class Differences:
         """
         last: Difference | None = None
         for step in (s for s in self.steps[:-1] if s > found.step):
+            if not self.left():
+                break
             if self._crossed(piece, step, here):
                 last = None
                 continue
@@ -111,11 +136,12 @@ class Differences:
         Two neighbouring differences that rounding has spoilt may agree by accident; those at all smaller steps do not.
         """
         doubt = dict(found.doubt)
-        for step in (s for s in (*self.steps, *self.fine)[:-1] if s < found.step):
-            pair = self._pair(piece, step)
+        for pair in self._ladder(piece, [s for s in (*self.steps, *self.fine) if s < found.step]):
             for v, own in pair.doubt.items():
-                if norm_of(own) * step / found.step > norm_of(doubt[v]):  # never where it is NaN
-                    doubt[v] = own * (step / found.step)
+                if norm_of(own) * pair.step / found.step > norm_of(doubt[v]):  # never where it is NaN
+                    doubt[v] = own * (pair.step / found.step)
+            if not self.left():
+                break
         return replace(found, doubt=doubt)
 
     def within_rounding(self, piece: int, found: Difference, rounding: float) -> Difference:
@@ -133,6 +159,7 @@ class Differences:
 
     def _decisions(self, piece: int, step: float) -> Decisions | None:
         shift = {v: step * r for v, r in self.direction.items()}
+        self.spend(1, piece)
         with self._quiet():
             try:
                 return decisions(lambda: self.reference.gradient(shift, piece))
@@ -147,6 +174,7 @@ class Differences:
         reference, eps = self.reference, torch.finfo(torch.float64).eps
         if not getattr(reference, "double", True):
             eps = max(torch.finfo(r.dtype).eps for r in self.direction.values())
+        self.spend(1)
         with self._quiet():
             zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
             found = [reference.gradient(zero, piece) for piece in range(reference.examples)]
@@ -154,8 +182,15 @@ class Differences:
 
     def _pair(self, piece: int, step: float) -> Difference:
         ladder = (*self.steps, *self.fine)
-        one, other = (self.at(piece, s) for s in (step, ladder[ladder.index(step) + 1]))
-        return Difference(one, {v: one[v] - other[v] for v in one}, step)
+        return next(self._ladder(piece, ladder[ladder.index(step) :]))
+
+    def _ladder(self, piece: int, steps: Sequence[float]) -> Iterator[Difference]:
+        """The differences at all steps but the last, each beside the one at the next step."""
+        one = self.at(piece, steps[0]) if len(steps) > 1 else {}
+        for step, following in pairwise(steps):
+            other = self.at(piece, following)
+            yield Difference(one, {v: one[v] - other[v] for v in one}, step)
+            one = other
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from runner.curvature.certificate.causes import nan_last
 class Certificate:
     """ok: every error is within the tolerance, and every difference was sharp enough to tell, save beside kinks.
 
-    examples: relative error of the product of each example alone (empty where the operator cannot say); nodes: of the
+    examples: relative error of the product of each example alone (empty where there is one, or the operator cannot
+    say); nodes: of the
     batch's product, at each node; step: of the differences, relative to the size of the nodes' outputs; reasons: what
     is wrong, the likely cause and the node, and notes. noun, piece: what nodes and examples are (groups of parameters,
     batches).
@@ -21,6 +22,8 @@ class Certificate:
     kinks: examples with a kink within every usable step (a ReLU so near 0 that rounding decides on which side it is,
     two equal entries under a maximum). Differences tell nothing there: such an example counts in the batch with the
     engine's own product, its entry of `examples` is NaN, and the certificate is of the others; `ok` needs half of all.
+
+    gradients: what it cost, in gradients of all examples.
     """
 
     ok: bool
@@ -32,13 +35,14 @@ class Certificate:
     noun: str = "node"
     piece: str = "example"
     kinks: tuple[int, ...] = ()
+    gradients: float = 0.0
 
     def __str__(self) -> str:
         verdict = "certified" if self.ok else "NOT certified"
         worst = max(self.nodes, key=lambda v: nan_last(self.nodes[v]))
         lines = [
             f"{verdict}: products against differences of gradients, step {self.step:.0e}, "
-            f"tolerance {self.tolerance:.0e}",
+            f"tolerance {self.tolerance:.0e}" + (f", cost {self.gradients:.0f} gradients" if self.gradients else ""),
             f"  batch: largest relative error {self.nodes[worst]:.1e}, at {self.noun} {worst!r}",
         ]
         told = [b for b in range(len(self.examples)) if b not in self.kinks]

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.certificate.certify import certify
+from runner.curvature.certificate.certify import MOST, certify
+from runner.curvature.certificate.compare import Progress
 from runner.curvature.certificate.plain import PlainOperator
 from runner.curvature.certificate.result import Certificate
 from runner.curvature.exact.blocks import exact_blocks
@@ -68,18 +69,23 @@ def verify(
     groups: Mapping[str, slice] | None = None,
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
+    gradients: float = MOST,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a matrix.
 
-    verify(dag, x, y) checks the guards, the matrix-free products and, where they are small enough, the exact blocks;
+    verify(dag, x, y) checks the guards, the matrix-free products and, where they cost no more than `gradients` backward
+    passes, the exact blocks;
     with `blocks` (and the `part` of the Hessian that they are) those blocks instead of all these.
     verify(operator) a CurvatureOperator or ParameterOperator of any part, or any `Certifiable`.
     verify(product, at=theta, gradient=g) a matrix (n, n), a function v -> H v or anything with `matvec`, that is said
     to be the derivative of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
     parts of theta, as slices that cover it.
-    tolerance: relative, default 1e-6 for float64, 1e-3 for float32, 0.1 below. Costs 4 gradients of every example, 12
-    of the first. Never raises for a wrong number: the certificate says so, with the node (or group of parameters) and
-    the likely cause. Raises ValueError for what is none of these.
+    tolerance: relative, default 1e-6 for float64, 1e-3 for float32, 0.1 below.
+    gradients: the most that it may cost, in gradients of all examples (the first look takes 10 to 24; kinks and
+    disagreements take more): where that is not enough, the certificate says so, and `Certificate.gradients` what was
+    spent. progress(spent, most) is called on the way. Never raises for a wrong number: the certificate says so, with
+    the node (or group of parameters) and the likely cause. Raises ValueError for what is none of these.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
     >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
@@ -90,15 +96,20 @@ def verify(
     """
     if not isinstance(target, Dag):
         operator = _operator(target, at, gradient, groups)
-        return certify([("products", operator)], operator, generator, tolerance, ())
+        found = [("products", operator)]
+        return certify(found, operator, generator, tolerance, (), most=gradients, progress=progress)
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
     if blocks is not None:
         nodes = list(dict.fromkeys(v for v, _ in blocks)) if nodes is None else nodes
     reasons: list[str] = []
+    closed: set[str] = set()
     if blocks is None:
         try:
-            (check_without_graph if target.no_graph else check_before_measuring)(target, x, y)
+            if target.no_graph:
+                check_without_graph(target, x, y)
+            else:
+                closed = set(check_before_measuring(target, x, y).structures)
         except MeasurementError as error:
             reasons.append(f"refused by a guard: {error}")
     try:
@@ -108,10 +119,18 @@ def verify(
     methods: list[tuple[str, Any]] = [("products", operator)]
     if blocks is not None:
         methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif sum(operator.sizes.values()) <= EXACT_SIZE and part == "total" and not target.no_graph:
+    elif part == "total" and not target.no_graph and _affordable(operator, closed, gradients):
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
         methods.append(("exact blocks", _Blocks(operator, of_dag)))
-    return certify(methods, operator, generator, tolerance, tuple(reasons), singles=blocks is None)
+    singles = blocks is None
+    return certify(methods, operator, generator, tolerance, tuple(reasons), singles, gradients, progress)
+
+
+def _affordable(operator: CurvatureOperator, closed: set[str], gradients: float) -> bool:
+    """Whether exact blocks are small, and cost no more backward passes than `gradients`: one for each output of a node
+    without a closed form."""
+    sizes = operator.sizes
+    return sum(sizes.values()) <= EXACT_SIZE and sum(n for v, n in sizes.items() if v not in closed) <= gradients
 
 
 def _operator(

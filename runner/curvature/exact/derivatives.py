@@ -30,6 +30,14 @@ UNWATCHED = "support saved tensor hooks"
 """torch's words where a network takes derivatives of its own with torch.func: nothing that is saved can be counted."""
 
 
+_ADVICE = {
+    "attention": "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out",
+    "embedding_bag": "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out",
+    "hardsigmoid": "write it out as F.hardtanh(x / 6 + 0.5, 0, 1)",
+    "": "write it out of other operations, take torch.compile off (module._orig_mod), or leave its parameters out",
+}
+
+
 @dataclass
 class Derivatives:
     """jacobians[p] is D_up; curvature[p, q] is C_u;p,q. A pair that is absent is zero."""
@@ -61,10 +69,8 @@ def second_derivatives(where: str) -> Iterator[None]:
     except RuntimeError as error:
         if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
             raise MeasurementError(
-                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}). For fused "
-                "attention, run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) or write softmax(QK^T)V out; "
-                "take torch.compile off (module._orig_mod); otherwise write the operation out of others (an "
-                "nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out"
+                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}): "
+                + next(advice for word, advice in _ADVICE.items() if word in str(error))
             ) from error
         raise
 

@@ -23,21 +23,13 @@ from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.memory import MEMORY_BUDGET, exact_elements, plan_chunk
-from runner.curvature.graph.state import measuring, reachable, require_tensors
+from runner.curvature.graph.state import measuring, reachable, refuse_draws, require_tensors
+from runner.curvature.graph.tracing.calls import disturbance
 
 __all__ = [
-    "MEMORY_BUDGET",
-    "check_before_measuring",
-    "check_examples",
-    "check_loss",
-    "check_modes",
-    "exact_elements",
-    "modules_of",
-    "plan_chunk",
-]
-
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_BATCH_NORM = (nn.modules.batchnorm._BatchNorm,)
+    "MEMORY_BUDGET", "check_before_measuring", "check_examples", "check_loss", "check_modes", "exact_elements",
+    "modules_of", "plan_chunk",
+]  # fmt: skip
 
 
 def modules_of(dag: Dag) -> Iterator[tuple[str, nn.Module]]:
@@ -51,21 +43,14 @@ def check_modes(dag: Dag) -> None:
         node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
         path = label[len(node) + 1 :]
         where = f"node {node!r}" + (f", module {path!r}" if path else "")
-        if isinstance(module, _BATCH_NORM) and (module.training or module.running_mean is None):
-            raise MeasurementError(
-                f"{where}: {type(module).__name__} normalises by the batch: one example's loss depends on the others. "
-                "Call .eval() on the model before measuring (and keep running statistics)"
-            )
-        if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-            raise MeasurementError(
-                f"{where}: {type(module).__name__} is in training mode: the loss is random. Call .eval()"
-            )
+        if (why := disturbance(module)) and not isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            raise MeasurementError(f"{where}: {type(module).__name__} {why}")
 
 
 def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """The checks that one run of the whole batch allows, and its values: that examples are independent is not among
     them. Raises ValueError."""
-    with measuring(dag), torch.no_grad():
+    with measuring(dag), torch.no_grad(), refuse_draws("a node", own=False):
         require_tensors(x=x, y=y)
         check_modes(dag)
         try:
@@ -104,8 +89,8 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
 
 
 def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
-    """The checks that need no loss: modes, values, examples that mix. Raises ValueError."""
-    with measuring(dag):
+    """The checks that need no loss: modes, values, examples that mix, random draws. Raises ValueError."""
+    with measuring(dag), refuse_draws("a node", own=False):
         require_tensors(x=x)
         if len(x) == 0:
             raise MeasurementError("the batch is empty: expected at least one example")

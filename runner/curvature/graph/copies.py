@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any, TypeVar
 
@@ -41,3 +42,13 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
             f"{type(value).__name__} cannot be copied, as another precision needs: {type(error).__name__}: {error}. "
             "Build it in that precision"
         ) from error
+
+
+def copy_of_object(value: Any) -> Any:
+    """A copy of what a call may change: any object but numbers, strings and functions (the cache of a language model).
+    An object that refuses to be copied is given as it is."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes) or callable(value):
+        return value
+    with contextlib.suppress(MeasurementError):
+        return deep_copy(value)
+    return value

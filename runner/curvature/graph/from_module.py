@@ -57,7 +57,10 @@ class TracedDag(Dag):
         return self.replay.inputs.pack(arguments_of(given))
 
     def pack_target(self, target: Any) -> Tensor:
-        """The target of a batch as the engine takes it."""
+        """The target of a batch as the engine takes it. Raises MeasurementError for a loss that divides by a number of
+        the batch: weights of classes, labels that are ignored."""
+        if len(self.targets.spec.children()[0].children()) > 1:
+            raise MeasurementError("the loss divides by a number of its batch: trace the module again with this batch")
         return self.targets.pack(((target,), {}))
 
     def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -67,7 +67,10 @@ class Loss:
                 f"the loss returned a {type(value).__name__}: expected a tensor that autograd can differentiate "
                 "(no .item(), no float())"
             )
-        if value.shape not in ((), (output.shape[0],)):
+        rows = output.shape[0]
+        if value.dim() and value.shape != (rows,) and rows and value.shape[0] % rows == 0:
+            return value.reshape(rows, -1).mean(1)  # one value for each position of each example
+        if value.shape not in ((), (rows,)):
             raise ValueError(
                 f"the loss returned shape {tuple(value.shape)} for {output.shape[0]} examples: "
                 f"return one value per example, shape ({output.shape[0]},), or their mean, shape ()"

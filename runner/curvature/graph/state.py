@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -18,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, describe
@@ -164,6 +166,57 @@ def _copy_back(tensor: Tensor, value: Tensor) -> None:
             tensor.copy_(value)
 
 
+class _OwnGenerators(TorchFunctionMode):
+    """Sees draws from generators that are not torch's global one."""
+
+    drawn = False
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.drawn = self.drawn or (kwargs or {}).get("generator") is not None
+        return func(*args, **(kwargs or {}))
+
+
+class _RandomState:
+    """The states of the global generators of torch, on every device in use, of numpy where it is, and of Python."""
+
+    def __init__(self) -> None:
+        self.drawing: Any = getattr(sys.modules.get("numpy"), "random", None)
+        self.numpy = self.drawing.get_state() if self.drawing is not None else None
+        self.python = random.getstate()
+        self.torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+
+    def restore(self) -> bool:
+        """Puts the states back; whether any had moved."""
+        now = _RandomState()
+        moved = [not torch.equal(a, b) for a, b in zip(self.torch, now.torch, strict=False)]
+        if moved[0]:
+            torch.set_rng_state(self.torch[0])
+        if any(moved[1:]):
+            torch.cuda.set_rng_state_all(self.torch[1:])
+        moved += [now.python != self.python, repr(now.numpy) != repr(self.numpy)]
+        random.setstate(self.python)
+        if self.numpy is not None:
+            self.drawing.set_state(self.numpy)
+        return any(moved)
+
+
+@contextmanager
+def refuse_draws(where: str, own: bool = True) -> Iterator[None]:
+    """Raises MeasurementError when what runs inside draws at random, and puts the generators back. own: also from
+    generators that are not global."""
+    before, watch = _RandomState(), _OwnGenerators()
+    try:
+        with watch if own else nullcontext():
+            yield
+    finally:
+        moved = before.restore()
+    if watch.drawn or moved:
+        raise MeasurementError(
+            f"{where} draws at random in a forward pass, so that the numbers would be those of one draw: call .eval(), "
+            "or make what is drawn an input"
+        )
+
+
 @contextmanager
 def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
     """The model as it was when the block ends, however it ends: buffers, attributes, flags, and the random state.
@@ -181,7 +234,7 @@ def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
         if id(module) not in kept:
             kept[id(module)] = _Kept.of(module)
 
-    state, python_state = torch.get_rng_state(), random.getstate()
+    generators = _RandomState()
     handle = register_module_forward_pre_hook(watch)
     try:
         yield
@@ -191,9 +244,7 @@ def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
             saved.restore()
         for tensor, value in loose:
             _copy_back(tensor, value)
-        if not torch.equal(torch.get_rng_state(), state):
-            torch.set_rng_state(state)
-        random.setstate(python_state)
+        generators.restore()
 
 
 # ------------------------------------------------------------------ the state that derivatives need
@@ -246,10 +297,16 @@ def devices_of(found: Reachable) -> list[str]:
     """Types of the devices that parameters lie on, the processor's always. Raises MeasurementError for weights that are
     not there."""
     for where, module in found.modules.values():
-        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters(False)):
-            raise MeasurementError(
-                f"module {where!r} has no weights yet (a lazy module): call the network once on data"
-            )
+        for p in module.parameters(False):
+            if isinstance(p, nn.parameter.UninitializedParameter):
+                raise MeasurementError(
+                    f"module {where!r} has no weights yet (a lazy module): call the network once on data"
+                )
+            if type(p).__name__ == "DTensor":
+                raise MeasurementError(
+                    f"module {where!r} has parameters that are spread over processes (DTensor, as of FSDP2): expected "
+                    "plain tensors; gather the full state dict into a module of one process"
+                )
     held = {"cpu": ""} | {p.device.type: where for where, m in found.modules.values() for p in m.parameters(False)}
     if "meta" in held:
         raise MeasurementError(

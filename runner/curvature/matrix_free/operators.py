@@ -64,10 +64,10 @@ class CurvatureOperator(SymmetricOperator):
 
     nodes: default all. part: "total", "gauss_newton" or "tensor" (their difference). sizes[v] = d_v.
     `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that all simultaneous
-    directions may take, what is under way included. `products` counts the directions applied so far (a tensor product
-    counts once). Works whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
-    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes one run of the
-    whole batch, and that its examples are independent is not checked.
+    directions may take, what is under way included (0: one direction at a time). `products` counts the directions
+    applied so far (a tensor product counts once). Works whatever the caller's gradient mode. Values that are not finite
+    are told in `reason`, and make every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each
+    direction takes one run of the whole batch, and that its examples are independent is not checked.
 
     Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when weights or data have
     changed since: what is kept here belongs to the old ones.
@@ -121,7 +121,7 @@ class CurvatureOperator(SymmetricOperator):
         self._differentiable = False
         self._fingerprint = Fingerprint(dag, x=x, y=y)
         self.simultaneous = 1
-        if not dag.no_graph:
+        if not dag.no_graph and memory_budget:
             self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes(), int(UNSEEN * self._peak_bytes())))
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
@@ -150,7 +150,8 @@ class CurvatureOperator(SymmetricOperator):
         if self.dag.no_graph:
             return self
         part = slice(example, example + 1)
-        return CurvatureOperator(self.dag, self.x[part], self.y[part], self.nodes, part=self.part, check=False)
+        x, y = self.x[part], self.y[part]
+        return CurvatureOperator(self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False)
 
     def reference(self) -> FiniteDifferences:
         """What the products must agree with: differences of gradients, in a float64 copy."""

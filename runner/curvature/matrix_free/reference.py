@@ -43,6 +43,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def widen(value: Any) -> Any:
     if isinstance(value, Tensor):
+        if value.is_complex():
+            return value.to(torch.complex128)
         return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
     if type(value) in (list, tuple):
         return type(value)(widen(part) for part in value)

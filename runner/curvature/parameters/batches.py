@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
+from runner.curvature.graph.tree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 
 Batch = tuple[Any, Any]
 Place = tuple[int, int]
@@ -34,6 +34,8 @@ class Rows:
         Raises MeasurementError when there is no tensor.
         """
         given = arguments_of(batch[0])
+        if any(isinstance(t, Tensor) and t.is_nested for t in tree_leaves((given, batch[1]))):
+            raise MeasurementError("the data have a nested tensor, which has no rows to cut: give a padded one")
         if any(isinstance(t, Tensor) and t.dim() for t in tree_leaves(given)):
             return count_examples(given, self.batch_dim, self.shared)
         return count_examples(((batch[1],), {}), self.batch_dim)
@@ -99,7 +101,8 @@ class Batches:
 
     def __init__(self, data: Iterable[Batch], rows: Rows, budget: int) -> None:
         self.rows = rows
-        self.data = data if isinstance(data, Sequence) else kept(data, budget)
+        whole: Any = [data] if _one_batch(data) else data
+        self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
         self.counts = [rows.count(batch) for batch in self.data]
         if not self.counts or min(self.counts) == 0:
             raise MeasurementError("the data are empty: expected at least one batch with at least one example")
@@ -127,6 +130,11 @@ class Batches:
         if isinstance(self.data, Sequence):
             return self.data[i]
         return next(itertools.islice(iter(self.data), i, None))
+
+
+def _one_batch(data: Any) -> bool:
+    """Whether the data are one (input, target), not a pair of batches."""
+    return isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
 
 
 def kept(data: Iterable[Batch], budget: int) -> Iterable[Batch]:

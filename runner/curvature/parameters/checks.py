@@ -1,39 +1,52 @@
-"""What would make a parameter operator's numbers wrong: training modes, losses that are no mean, randomness."""
+"""What would make a parameter operator's numbers wrong: a loss that is no mean, randomness, hidden parameters."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.tracing.calls import RANDOM_IN_TRAINING
+from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tracing.criterion import refuse_broadcast
 from runner.curvature.parameters.batches import Batch, Rows
 from runner.curvature.parameters.model import Model, Named
 
 
-def check_modes(module: nn.Module) -> None:
-    """Raises MeasurementError for BatchNorm and dropout in training mode: products would move statistics, or be
-    random."""
-    for path, part in module.named_modules():
-        if not part.training:
-            continue
-        rate = getattr(part, "p", getattr(part, "dropout", 0.0)) if isinstance(part, RANDOM_IN_TRAINING) else 0.0
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) or rate > 0:
+def first_look(model: Model, parameters: Named, batch: Batch) -> None:
+    """Raises MeasurementError for what no later check tells: a loss without a gradient, or with a sparse one, random
+    draws, and a function that holds a parameter itself, so that replacing it in the module leaves it as it was."""
+    known = dict(model.module.named_parameters())
+    own = {k: known[k] for k in parameters if not known[k].is_inference()}
+    frozen = [p for p in own.values() if not p.requires_grad]
+    try:
+        for p in frozen:
+            p.requires_grad_()
+        with model.differentiable():
+            with refuse_draws("the module or the loss"):
+                value = model.value(parameters, batch)
+            tensors = [*parameters.values(), *own.values()]
+            grads: tuple[Tensor | None, ...] = ()
+            if value.requires_grad:
+                grads = torch.autograd.grad(value, tensors, allow_unused=True)
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
+    if not any(g is not None for g in grads[: len(parameters)]):
+        raise MeasurementError(
+            "the loss does not depend on the parameters by operations that autograd records: expected a loss without "
+            ".detach(), .item() and torch.no_grad, and groups of parameters that it uses"
+        )
+    for name, g in zip(parameters, grads, strict=False):
+        if g is not None and g.layout != torch.strided:
+            raise MeasurementError(f"parameter {name!r} has a sparse gradient: expected a dense one; set sparse=False")
+    for name, g in zip(own, grads[len(parameters) :], strict=True):
+        if g is not None:
             raise MeasurementError(
-                f"module {path!r}: {type(part).__name__} is in training mode; call .eval() on the module"
+                f"the loss or the module holds parameter {name!r} itself, in a closure or an attribute, and would take "
+                f"it for a constant: read it from the module at each call (module.get_parameter({name!r}))"
             )
-
-
-def scalar_loss(value: Any) -> Tensor:
-    """The loss itself. Raises MeasurementError for anything but a scalar tensor."""
-    if isinstance(value, Tensor) and value.dim() == 0:
-        return value
-    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    raise MeasurementError(f"the loss returned {shape}: expected a scalar tensor, the mean of the batch")
 
 
 def check_loss(

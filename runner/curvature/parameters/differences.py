@@ -1,31 +1,33 @@
-"""What products over parameters must agree with, by first derivatives alone: gradients of a float64 copy, displaced."""
+"""What products over parameters must agree with, by first derivatives alone: gradients in float64, displaced."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from runner.curvature.graph.copies import deep_copy
+from runner.curvature.graph.tree import tree_map
 from runner.curvature.matrix_free.reference import Vectors, Widened, central, widen
 from runner.curvature.parameters.batches import Batches
 from runner.curvature.parameters.graphs import Graphs, Part
 from runner.curvature.parameters.groups import Layout
-from runner.curvature.parameters.model import Model, Named, Output
+from runner.curvature.parameters.likelihood import Likelihood
+from runner.curvature.parameters.model import Model, Named
 from runner.curvature.parameters.products import BatchFactored
 
 
 class Differentiated(Protocol):
     """What differences need of the operator that they check."""
 
-    module: nn.Module
-    loss: Any
     part: Part
     samples: int | None
+    likelihood: Likelihood | None
     examples: int
     dtype: torch.dtype
     groups: dict[str, slice]
@@ -35,12 +37,27 @@ class Differentiated(Protocol):
     layout: Layout
 
 
+class _Padding(TorchFunctionMode):
+    """Sees the weights of embeddings, and the row of each that stands for padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[Tensor, int]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func is F.embedding:
+            bound = inspect.signature(func).bind(*args, **(kwargs or {})).arguments
+            if bound.get("padding_idx") is not None:
+                self.rows.append((bound["weight"], bound["padding_idx"]))
+        return func(*args, **(kwargs or {}))
+
+
 class ParameterDifferences:
     """Products of an operator's part, one batch at a time, from outputs and gradients at displaced weights.
 
     Hessian: central differences of the gradient. Gauss-Newton and Fisher: J v from differences of the outputs, A u from
     differences of the loss's gradient (for drawn targets from the drawn gradients), J^T by one backward pass. Empirical
-    Fisher: g (g . v) of every example's gradient, taken alone. double: whether a float64 copy could be made.
+    Fisher: g (g . v) of every example's gradient, taken alone. double: whether the module runs in float64.
     """
 
     noun = "group"
@@ -50,22 +67,29 @@ class ParameterDifferences:
         self.weights = [count / operator.examples for count in operator.batches.counts]
         self.examples = len(self.weights)
         self.names = list(operator.layout.parameters)
-        module, loss = operator.module, operator.loss
+        self.point = {name: widen(p.detach()) for name, p in operator.layout.parameters.items()}
+        self.model, self.double = operator.model.double(), True
         try:
-            self.model = Model(deep_copy(module).double(), _doubled(loss), operator.model.pick)
-            self.double = True
-            self._start()
             self.value({}, 0)
-        except Exception:  # a module that cannot be copied, or that has a dtype of its own
-            self.model, self.double = Model(module, loss, operator.model.pick), False
-            self._start()
+        except Exception:  # a module that has a dtype of its own
+            self.point = {name: p.detach() for name, p in operator.layout.parameters.items()}
+            self.model, self.double = operator.model, False
         flat = self._flat({})
         rms = {g: float(flat[s].double().square().mean().sqrt()) for g, s in operator.groups.items()}
-        self.scales = {g: r if r > 0 else 1.0 for g, r in rms.items()}
+        moving = self._moving()
+        self.scales = {g: (r if r > 0 else 1.0) * moving[operator.groups[g]] for g, r in rms.items()}
 
-    def _start(self) -> None:
-        known = dict(self.model.module.named_parameters())
-        self.point = {name: known[name].detach() for name in self.names}
+    def _moving(self) -> Tensor:
+        """1 where a difference may move a parameter, 0 in rows of an embedding whose gradient torch leaves out."""
+        moving, placed = torch.ones_like(self._flat({})), self._placed(self._flat({}))
+        with self.quiet(), torch.no_grad(), _Padding() as seen:
+            for example in range(self.examples):
+                self.model.value(placed, self._batch(example))
+        for name, part in self._placed(moving).items():
+            for weight, row in seen.rows:
+                if weight is placed[name]:
+                    part[row] = 0
+        return moving
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -114,15 +138,16 @@ class ParameterDifferences:
     def _factored(self, moved: Tensor, place: Any, piece: Any, step: float) -> Tensor:
         base, wide = self._flat({}), self._widen(piece)
         leaf = base.clone().requires_grad_()
-        whole = self.model.call(self._placed(leaf), wide[0])
-        output = Output(whole, self.model.loss, wide[1], self.operator.batches.rows.count(piece))
+        placed = self._placed(leaf)
+        whole = self.model.call(placed, wide[0])
+        output = self.operator.graphs.output(self.model, placed, whole, wide)
         tensor = output.tensor(whole)
         with torch.no_grad():
             ends = [output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0])) for s in (1, -1)]
         tangent = (ends[0] - ends[1]) / (2 * step)
-        if self.operator.samples is not None:
+        if self.operator.samples is not None or self.operator.likelihood is not None:
             graph = self.operator.graphs.new(place, piece, False)
-            assert isinstance(graph, BatchFactored)  # only Fisher parts draw samples
+            assert isinstance(graph, BatchFactored)
             curved = graph.graph()[2].apply(tangent.to(self.operator.dtype)).to(tangent)
         else:
 
@@ -168,8 +193,9 @@ class ParameterDifferences:
         return self._widen(self.operator.batches.batch(example))
 
     def _widen(self, batch: Any) -> Any:
-        return tree_map(widen, (batch[0], batch[1])) if self.double else batch
+        return widen_tree((batch[0], batch[1])) if self.double else batch
 
 
-def _doubled(loss: Any) -> Any:
-    return deep_copy(loss).double() if isinstance(loss, nn.Module) else loss
+def widen_tree(batch: Any) -> Any:
+    """The tensors of a batch in float64."""
+    return tree_map(widen, batch)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
+from runner.curvature.graph.state import refuse_draws
+from runner.curvature.graph.tree import tree_leaves
 from runner.curvature.parameters.batches import Batch, Batches, Place, Rows
-from runner.curvature.parameters.checks import scalar_loss
-from runner.curvature.parameters.model import Model, Named, Output
+from runner.curvature.parameters.checks import first_look
+from runner.curvature.parameters.likelihood import ExactFisher, Likelihood, SampledFisher, natural
+from runner.curvature.parameters.model import Model, Named
 from runner.curvature.parameters.output import (
     LossHessian,
     OuterProducts,
+    Output,
     OutputCurvature,
     example_gradients,
-    known_loss,
-    sampled_gradients,
 )
 from runner.curvature.parameters.plan import VECTORS, Course, Need, Plan, course, few_examples, plan
 from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
@@ -31,13 +32,21 @@ class Graphs:
     """Graphs of `part` over the parameters `leaves`, by their place in the data.
 
     keep: whether they stay for the next product. samples, seed: of a Fisher matrix whose targets are drawn.
+    likelihood: the distribution of the targets, where the user names it.
     """
 
     def __init__(
-        self, model: Model, leaves: Named, rows: Rows, part: Part, samples: int | None = None, seed: int = 0
+        self,
+        model: Model,
+        leaves: Named,
+        rows: Rows,
+        part: Part,
+        samples: int | None = None,
+        seed: int = 0,
+        likelihood: Likelihood | None = None,
     ) -> None:
         self.model, self.leaves, self.rows = model, leaves, rows
-        self.part, self.samples, self.seed = part, samples, seed
+        self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.keep = False
         self._found_mode: Mode | None = None
         self._kept: dict[Place, Graph] = {}
@@ -45,12 +54,12 @@ class Graphs:
     def split(self, v: Tensor) -> Named:
         """A flat vector (n,) as one tensor for each parameter."""
         pieces = v.split([p.numel() for p in self.leaves.values()])
-        return {k: piece.view_as(p) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)}
+        return {k: piece.view_as(p).to(p.dtype) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)}
 
     def loss_of(self, batch: Batch) -> Tensor:
         """The loss of a batch, without a graph."""
         with self.model.differentiable(), torch.no_grad():
-            return scalar_loss(self.model.value(self.leaves, batch))
+            return self.model.value(self.leaves, batch)
 
     def of(self, place: Place, batch: Batch) -> Graph:
         """The graph of the piece `batch` at that place, made when it is asked for the first time."""
@@ -93,27 +102,37 @@ class Graphs:
         """A graph of its own."""
         if self.part == "hessian":
             return BatchHessian(self.model, batch, self.leaves, keep)
-        examples = self.rows.count(batch)
 
-        def curvature(output: Output, tensor: Tensor) -> OutputCurvature:
+        def curvature(output: Any, tensor: Tensor) -> OutputCurvature:
             if self.part == "empirical_fisher":
-                return OuterProducts(example_gradients(output.value, tensor, batch[1], examples).unsqueeze(0))
-            kind = known_loss(self.model.loss)
-            if self.part == "fisher" and self.samples is not None and kind is not None:
-                generator = torch.Generator().manual_seed(hash((self.seed, *place)) % 2**63)
-                return OuterProducts(sampled_gradients(kind, tensor, self.samples, generator))
-            return LossHessian(output.value, tensor, batch[1])
+                return OuterProducts(example_gradients(output.value, tensor, batch[1], self.rows.count(batch)))
+            if self.part == "gauss_newton":
+                return LossHessian(output.value, tensor, batch[1])
+            if self.samples is None:
+                return ExactFisher(output, tensor)
+            generator = torch.Generator().manual_seed(hash((self.seed, *place)) % 2**63)
+            return SampledFisher(output, tensor, self.samples, generator)
 
-        return BatchFactored(self.model, batch, self.leaves, keep, examples, curvature)
+        def read(whole: Any) -> Output:
+            return self.output(self.model, self.leaves, whole, batch)
+
+        return BatchFactored(self.model, batch, self.leaves, keep, read, curvature)
+
+    def output(self, model: Model, parameters: Named, whole: Any, batch: Batch) -> Output:
+        """The tensor of the module's output that a factored matrix is taken of."""
+        if self.part == "fisher":
+            return natural(model, parameters, whole, batch[1], self.rows.count(batch), self.likelihood)
+        return Output(model, parameters, whole, batch[1], self.rows.count(batch))
 
     def planned(self, batches: Batches, budget: int) -> Plan:
         """What goes through the network at once, from products with few examples of the first batch."""
         first = next(iter(batches.data))
         rows, counts = self.rows, batches.counts
-        few = few_examples(rows, first, self.loss_of)
+        with refuse_draws("the module or the loss"):
+            few = few_examples(rows, first, self.loss_of)
         try:
-            self.loss_of(few)
-        except (RuntimeError, IndexError, TypeError) as error:
+            first_look(self.model, self.leaves, few)
+        except (RuntimeError, IndexError, TypeError, AttributeError, KeyError) as error:
             if is_out_of_memory(error):
                 raise
             raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 
 GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
@@ -14,7 +15,8 @@ GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
 
 @dataclass(frozen=True)
 class Layout:
-    """The parameters in the order of the flat vector; groups[name]: their slice; members[name]: names of each group."""
+    """The parameters in the order of the flat vector, complex ones as pairs of real numbers; groups[name]: their slice;
+    members[name]: names of each group."""
 
     parameters: dict[str, Tensor]
     groups: dict[str, slice]
@@ -34,7 +36,7 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
     that matches nothing, a parameter in two groups, and a module without parameters.
     """
-    known = dict(module.named_parameters())
+    known: dict[str, Tensor] = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()}
     if groups is None:
         found: dict[str, list[str]] = {}
         own = "module()" if any(name.rpartition(".")[0] == "module" for name in known) else "module"

@@ -1,30 +1,82 @@
-"""The module as a function of its parameters: its output as one tensor, and the loss of that tensor."""
+"""The module as a function of its parameters: its output, and the loss of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from runner.curvature.graph.copies import copy_of_object
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import measurable
 from runner.curvature.graph.tracing.points import Pick, picked
+from runner.curvature.graph.tree import tree_flatten, tree_leaves, tree_unflatten
+from runner.curvature.matrix_free.reference import widen
 
+R = TypeVar("R")
 Named = dict[str, Tensor]
 Loss = Callable[[Any, Any], Tensor]
 
 
-class Model:
-    """loss(module(input), target). pick: which tensor of a structured output the loss gets; None: all of it."""
+class _Within(nn.Module):
+    """Runs a function while a module, and the loss where it is one, have other tensors in place of their own."""
 
-    def __init__(self, module: nn.Module, loss: Loss, pick: Pick = None) -> None:
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.module, self.loss = module, loss
+
+    def forward(self, run: Callable[[], R]) -> R:
+        return run()
+
+
+class Unchanged:
+    """Calls a function with a tree that it may change in place, of which the caller's own stays as it is.
+
+    Tensors are copied once to see whether the function changes them, and from then on only if it does; objects that
+    are no tensors (the cache of a language model) are always copied.
+    """
+
+    def __init__(self) -> None:
+        self.changes: bool | None = None
+
+    def call(self, function: Callable[[Any], R], tree: Any) -> R:
+        leaves, spec = tree_flatten(tree)
+        given = [self._copied(leaf) for leaf in leaves]
+        found = function(tree_unflatten(given, spec))
+        if self.changes is None:
+            self.changes = any(isinstance(t, Tensor) and not t.is_inference() and t._version > 0 for t in given)
+        return found
+
+    def _copied(self, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf if self.changes is False else leaf.clone()
+        return copy_of_object(leaf)
+
+
+class Model:
+    """loss(module(input), target). pick: which tensor of a structured output the loss gets; None: all of it.
+
+    The loss sees the module with the parameters of the call, too. double: all other tensors of both in float64.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, pick: Pick = None, *, double: bool = False) -> None:
         self.module, self.loss, self.pick = module, loss, pick
+        self._within = _Within(module, loss)
+        self._constants: Named = {}
+        if double:
+            known = (*self._within.named_parameters(), *self._within.named_buffers())
+            self._constants = {name: widen(t.detach()) for name, t in known}
+        self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
+        self._inputs, self._targets = Unchanged(), Unchanged()
+
+    def double(self) -> Model:
+        """The same module in float64, without a copy of it."""
+        return Model(self.module, self.loss, self.pick, double=True)
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
@@ -32,64 +84,42 @@ class Model:
         with torch.inference_mode(False), torch.enable_grad(), measurable(self.module):
             yield
 
+    def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:
+        """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
+        placed = {f"module.{k}": torch.view_as_complex(p) if k in self._complex else p for k, p in parameters.items()}
+        return functional_call(self._within, {**self._constants, **placed}, (run,))
+
     def call(self, parameters: Mapping[str, Tensor], given: Any) -> Any:
         """What the loss reads: module(*args, **kwargs), or the picked tensor of it."""
-        args, kwargs = arguments_of(given)
-        found = functional_call(self.module, dict(parameters), args, kwargs)
-        return found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
+        return self.within(parameters, lambda: self._output(given))
 
     def value(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch."""
-        return self.loss(self.call(parameters, batch[0]), batch[1])
+        return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
+
+    def loss_of(self, output: Any, target: Any) -> Tensor:
+        """The loss of an output: a scalar, the mean where the loss has one value for each example."""
+        found = self._targets.call(lambda t: self.loss(output, t), target)
+        if isinstance(found, Tensor) and found.dim() and found.is_floating_point():
+            first = next((t for t in tree_leaves(output) if isinstance(t, Tensor) and t.dim()), None)
+            if first is None or found.shape[0] % len(first) == 0:
+                return found.mean()
+        return scalar_loss(found)
+
+    def _output(self, given: Any) -> Any:
+        def run(tree: Any) -> Any:
+            args, kwargs = tree
+            return self.module(*args, **kwargs)
+
+        found = self._inputs.call(run, arguments_of(given))
+        return found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
 
 
-class Output:
-    """The tensors of an output that the loss depends on, as one tensor, and back. Of a single tensor: itself.
-
-    Several are written side by side, one row for each example. Raises MeasurementError when the loss depends on none,
-    or on several that have no row for each example.
-    """
-
-    def __init__(self, found: Any, loss: Loss, target: Any, examples: int) -> None:
-        leaves, self.spec = tree_flatten(found)
-        self.leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        self.loss, self.target, self.examples = loss, target, examples
-        self.used = [0] if isinstance(found, Tensor) else self._used()
-        self.alone = len(self.used) == 1
-        if not self.alone and any(len(self.leaves[i]) % examples for i in self.used):
-            shapes = [tuple(self.leaves[i].shape) for i in self.used]
-            raise MeasurementError(
-                f"the loss reads {len(shapes)} tensors of the output, {shapes}, which have no row for each of the "
-                f"{examples} examples: let the module return one tensor, or pick one with output=..."
-            )
-
-    def _used(self) -> list[int]:
-        floating = [i for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t.is_floating_point()]
-        with torch.enable_grad():
-            wanted = {i: self.leaves[i].clone().requires_grad_() for i in floating}
-            value = self.loss(
-                tree_unflatten([wanted.get(i, t) for i, t in enumerate(self.leaves)], self.spec), self.target
-            )
-            grads: Any = [None] * len(wanted)
-            if value.requires_grad:
-                grads = torch.autograd.grad(value, list(wanted.values()), allow_unused=True)
-        used = [i for i, g in zip(wanted, grads, strict=True) if g is not None]
-        if not used:
-            raise MeasurementError("the loss depends on no tensor of the module's output")
-        return used
-
-    def tensor(self, found: Any) -> Tensor:
-        """The tensor of an output of this structure."""
-        leaves = tree_leaves(found)
-        if self.alone:
-            return leaves[self.used[0]]
-        return torch.cat([leaves[i].reshape(self.examples, -1) for i in self.used], 1)
-
-    def value(self, tensor: Tensor, target: Any) -> Tensor:
-        """The loss as a function of the tensor."""
-        leaves, start = list(self.leaves), 0
-        for i in self.used:
-            size = self.leaves[i].numel() // self.examples
-            leaves[i] = tensor if self.alone else tensor[:, start : start + size].reshape(self.leaves[i].shape)
-            start += size
-        return self.loss(tree_unflatten(leaves, self.spec), target)
+def scalar_loss(value: Any) -> Tensor:
+    """The loss itself. Raises MeasurementError for anything but a scalar tensor."""
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return value
+    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    raise MeasurementError(
+        f"the loss returned {shape}: expected a scalar tensor, the mean over the batch, or one value for each example"
+    )

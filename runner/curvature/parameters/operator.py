@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
-from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.fingerprint import Fingerprint
 from runner.curvature.graph.memory import MEMORY_BUDGET
-from runner.curvature.graph.state import differentiable_copy, refuse_autocast
-from runner.curvature.graph.tracing.calls import unwrapped
+from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
+from runner.curvature.graph.tracing.calls import check_evaluation, unwrapped
+from runner.curvature.graph.tracing.criterion import TORCH
 from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.matrix_free.reference import widen
 from runner.curvature.parameters.batches import Batch, Batches, Rows
 from runner.curvature.parameters.block import ParameterBlock
-from runner.curvature.parameters.checks import check_loss, check_modes
-from runner.curvature.parameters.differences import ParameterDifferences
+from runner.curvature.parameters.checks import check_loss
+from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
 from runner.curvature.parameters.graphs import Graphs, Part
 from runner.curvature.parameters.groups import GroupSpec, Layout, layout
+from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import Loss, Model, Named
-from runner.curvature.parameters.output import known_loss
 from runner.curvature.parameters.plan import UNSEEN, few_examples
 
 
@@ -70,13 +72,14 @@ class ParameterOperator(SymmetricOperator):
     def __init__(
         self,
         module: nn.Module,
-        loss: Loss,
-        data: Iterable[Batch],
+        loss: Loss | str,
+        data: Iterable[Batch] | Batch,
         groups: GroupSpec | None = None,
         part: Part = "hessian",
         *,
         samples: int | None = None,
         seed: int = 0,
+        likelihood: Likelihood | None = None,
         output: Pick = None,
         batch_dim: int = 0,
         shared: Sequence[str] = (),
@@ -84,24 +87,32 @@ class ParameterOperator(SymmetricOperator):
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        _check_part(part, samples, loss)
+        _check_part(part, samples, likelihood)
+        if not isinstance(module, nn.Module):
+            raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
         self.module = unwrapped(module)
-        check_modes(self.module)
-        self.model = Model(self.module, loss, output)
-        self.loss, self.part, self.samples, self.seed = loss, part, samples, seed
+        devices_of(reachable(self.module))
+        check_evaluation(self.module, mixing=False)
+        self.loss: Any = TORCH.get(loss, loss) if isinstance(loss, str) else loss
+        if not callable(self.loss) or isinstance(self.loss, type):
+            raise MeasurementError(f"expected a loss(output, target) or one of {list(TORCH)}, found {loss!r}")
+        self.model = Model(self.module, self.loss, output)
+        self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.layout: Layout = layout(self.module, groups)
         self.groups, self.nodes = self.layout.groups, tuple(self.layout.groups)
         self.sizes = {g: s.stop - s.start for g, s in self.groups.items()}
-        first = next(iter(self.layout.parameters.values()))
-        self.dtype, self.device = first.dtype, first.device
+        tensors = list(self.layout.parameters.values())
+        self.dtype, self.device = tensors[0].dtype, tensors[0].device
+        for t in tensors:
+            self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
-        self._stamps = self._state()
+        self._fingerprint = Fingerprint(self.module)
         self._budget = memory_budget
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
-        self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed)
+        self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
         refuse_autocast((self.device.type,))
         self.planned = self.graphs.planned(self.batches, memory_budget)
         self.batches.chunk, self.graphs.keep = self.planned.chunk, self.planned.keep
@@ -156,37 +167,40 @@ class ParameterOperator(SymmetricOperator):
 
     def with_part(self, part: Part) -> ParameterOperator:
         """The same module, loss, data and groups with another part; not checked again."""
-        return self._again(self.module, self.loss, self.data, part, progress=self.progress)
+        groups = {g: list(names) for g, names in self.layout.members.items()}
+        rows = self.batches.rows
+        return ParameterOperator(
+            self.module, self.loss, self.data, groups, part, samples=self.samples if part == "fisher" else None,
+            seed=self.seed, likelihood=self.likelihood if part == "fisher" else None, output=self.model.pick,
+            batch_dim=rows.batch_dim, shared=rows.shared, memory_budget=self._budget, check=False,
+            progress=self.progress,
+        )  # fmt: skip
 
     def single(self, example: int) -> ParameterOperator:
         """The operator of one batch alone."""
-        return self._again(self.module, self.loss, [self.batches.batch(example)], self.part)
+        return self._twin([self.batches.batch(example)], self.model, self._leaves)
 
     def in_float64(self) -> ParameterOperator:
-        """The operator of a float64 copy of the module."""
-        loss = deep_copy(self.loss).double() if isinstance(self.loss, nn.Module) else self.loss
-        data = [tree_map(_double, (batch[0], batch[1])) for batch in self.data]
-        return self._again(deep_copy(self.module).double(), loss, data, self.part)
+        """The operator of the same module in float64."""
+        model = self.model.double()
+        leaves: Named = {k: widen(p.detach()).requires_grad_() for k, p in self._leaves.items()}
+        twin = self._twin([widen_tree((batch[0], batch[1])) for batch in self.data], model, leaves)
+        twin.dtype = torch.float64
+        return twin
 
     def reference(self) -> ParameterDifferences:
         """What the products must agree with: gradients of a float64 copy of the module, batch by batch."""
         return ParameterDifferences(self)
 
-    def _again(
-        self,
-        module: nn.Module,
-        loss: Loss,
-        data: Iterable[Batch],
-        part: Part,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> ParameterOperator:
-        groups = {g: list(names) for g, names in self.layout.members.items()}
-        rows = self.batches.rows
-        samples = self.samples if part == "fisher" else None
-        return ParameterOperator(
-            module, loss, data, groups, part, samples=samples, seed=self.seed, output=self.model.pick,
-            batch_dim=rows.batch_dim, shared=rows.shared, memory_budget=self._budget, check=False, progress=progress,
-        )  # fmt: skip
+    def _twin(self, data: Iterable[Batch], model: Model, leaves: Named) -> ParameterOperator:
+        """The same operator of other data, or in another precision: neither planned nor checked again."""
+        twin = copy.copy(self)
+        rows, chunk = self.batches.rows, self.batches.chunk
+        twin.model, twin._leaves, twin.batches = model, leaves, Batches(data, rows, self._budget)
+        twin.data, twin.examples, twin.batches.chunk = twin.batches.data, twin.batches.examples, chunk
+        twin.graphs = Graphs(model, leaves, rows, self.part, self.samples, self.seed, self.likelihood)
+        twin.progress, twin.products = None, 0
+        return twin
 
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
@@ -245,8 +259,8 @@ class ParameterOperator(SymmetricOperator):
         needs = ""
         if len(self.batches) > 1:
             needs = "use one batch that fits memory_budget and part='hessian', or a plain mean over the examples"
-        elif self.part.endswith("fisher"):
-            needs = "a Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
+        elif self.part == "empirical_fisher":
+            needs = "an empirical Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
         sample = self._checked(batch)
         check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise)
         if self.batches.chunk is not None:  # later batches are cut as well, and may hold tokens that the loss ignores
@@ -286,32 +300,20 @@ class ParameterOperator(SymmetricOperator):
             return batch
         return rows.spread(batch, most)
 
-    def _state(self) -> tuple[list[tuple[int, int]], float]:
-        """Identity and version of parameters and buffers, and their sum: a change through .data has no version."""
-        tensors = [t.detach() for t in (*self.module.parameters(), *self.module.buffers())]
-        sums = [t.sum().double() for t in tensors if t.is_floating_point()]
-        marks = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
-        return marks, float(torch.stack(sums).nan_to_num(0.0).sum()) if sums else 0.0
-
     def _check_weights(self) -> None:
-        if self._state() != self._stamps:
+        changed = self._fingerprint.changed()
+        if changed:
             raise MeasurementError(
-                "the module's parameters or buffers changed since this operator was built: build a new one from the "
-                "module as it is now"
+                f"{changed} changed since this operator was built: build a new one from the module as it is now"
             )
 
 
-def _check_part(part: str, samples: int | None, loss: Loss) -> None:
+def _check_part(part: str, samples: int | None, likelihood: str | None) -> None:
     if part not in get_args(Part):
         raise MeasurementError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}")
     if samples is not None and (part != "fisher" or samples < 1):
         raise MeasurementError(f'samples is for part="fisher" and at least 1, got {samples} with part={part!r}')
-    if part == "fisher" and known_loss(loss) is None:
+    if likelihood is not None and (part != "fisher" or likelihood not in get_args(Likelihood)):
         raise MeasurementError(
-            "the Fisher matrix is known for torch's cross_entropy, binary_cross_entropy_with_logits and mse_loss "
-            f"(mean, no weights), not for {loss!r}: ask for gauss_newton or empirical_fisher"
+            f'likelihood is for part="fisher" and one of {get_args(Likelihood)}, got {likelihood!r} with part={part!r}'
         )
-
-
-def _double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -16,8 +16,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import jvp
 
 from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
-from runner.curvature.parameters.model import Model, Named, Output
-from runner.curvature.parameters.output import OutputCurvature
+from runner.curvature.parameters.model import Model, Named
+from runner.curvature.parameters.output import Output, OutputCurvature
 
 Mode = Literal["kept graph", "forward over reverse", "double backward"]
 
@@ -94,11 +94,11 @@ class BatchFactored:
         batch: tuple[Any, Any],
         parameters: Named,
         keep: bool,
-        examples: int,
+        read: Callable[[Any], Output],
         curvature: Callable[[Output, Tensor], OutputCurvature],
     ) -> None:
-        self.model, self.batch, self.parameters, self.keep, self.curvature = model, batch, parameters, keep, curvature
-        self.examples = examples
+        self.model, self.batch, self.parameters, self.keep = model, batch, parameters, keep
+        self.read, self.curvature = read, curvature
         self.mode: Mode = "kept graph" if keep else "forward over reverse"
         self._kept: tuple[Output, Tensor, OutputCurvature] | None = None
 
@@ -108,9 +108,9 @@ class BatchFactored:
             return self._kept
         with self.model.differentiable():
             whole = self.model.call(self.parameters, self.batch[0])
-            output = Output(whole, self.model.loss, self.batch[1], self.examples)
+            output = self.read(whole)
             tensor = output.tensor(whole)
-        found = (output, tensor, self.curvature(output, tensor.detach()))
+            found = (output, tensor, self.curvature(output, tensor.detach()))
         if self.keep:
             self._kept = found
         return found

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
+from runner.curvature.graph.copies import copy_of_object
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.tree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Examples(nn.Module):
 
     def unpack(self, x: Tensor) -> Any:
         """The tree with the examples of x, in x's precision."""
-        leaves: dict[int, Any] = dict(self.constants)
+        leaves: dict[int, Any] = {i: copy_of_object(constant) for i, constant in self.constants.items()}
         leaves |= {i: getattr(self, f"shared{i}").clone() for i in self.shared_names}
         for part in self.parts:
             t = x if len(self.parts) == 1 else x[:, part.columns].unflatten(1, part.shape or (1,))

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as room
 
@@ -57,17 +58,23 @@ def submodules(root: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def check_evaluation(root: nn.Module) -> None:
-    """Raises ValueError for submodules whose training mode makes an example's loss random or dependent on others."""
+def disturbance(module: nn.Module, mixing: bool = True) -> str:
+    """What makes the loss of an example random or, where `mixing` matters, dependent on others; "" for nothing."""
+    normalises = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    if normalises and (module.training or (mixing and module.running_mean is None)):
+        mode = " in training mode" if module.training else ""
+        return f"normalises by the batch{mode}: call .eval() on the model (and keep running statistics)"
+    rate = getattr(module, "p", getattr(module, "dropout", 0.0)) if isinstance(module, RANDOM_IN_TRAINING) else 0.0
+    return f"is in training mode and draws at random (dropout {rate}): call .eval()" if module.training and rate else ""
+
+
+def check_evaluation(root: nn.Module, mixing: bool = True) -> None:
+    """Raises ValueError for submodules whose training mode makes an example's loss random or, where `mixing` is
+    refused, dependent on others."""
     for name, module in root.named_modules():
-        where = f"module {name!r} ({type(module).__name__})" if name else type(module).__name__
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            raise MeasurementError(f"{where} normalises by the batch: call .eval() (and keep running statistics)")
-        if not module.training or not isinstance(module, RANDOM_IN_TRAINING):
-            continue
-        rate = getattr(module, "p", getattr(module, "dropout", 0.0))
-        if rate > 0:
-            raise MeasurementError(f"{where} draws at random in training mode (dropout {rate}): call .eval()")
+        if why := disturbance(module, mixing):
+            where = f"module {name!r} ({type(module).__name__})" if name else type(module).__name__
+            raise MeasurementError(f"{where} {why}")
 
 
 @contextmanager
@@ -110,8 +117,8 @@ def measurable(root: nn.Module) -> Iterator[None]:
     """While inside, everything has a second derivative and runs once, in Python.
 
     Attention uses the math kernel, MultiheadAttention and TransformerEncoderLayer not their fast path, recurrent layers
-    not their fused kernels, torch.compile is off, checkpoints keep what they would recompute, and weight norm is
-    written out: the second derivative of torch's own takes |v| for a constant (2.13).
+    not their fused kernels, torch.compile is off, checkpoints keep what they would recompute. Weight norm, whose second
+    derivative in torch takes |v| for a constant (2.13), hardsigmoid and the multi-margin loss are written out.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
@@ -126,7 +133,9 @@ def measurable(root: nn.Module) -> Iterator[None]:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_no_checkpoints())
-        stack.enter_context(_written_out_weight_norm())
+        for owner, name, written_out in _WRITTEN_OUT:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, written_out)
         yield
 
 
@@ -135,15 +144,28 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor
     return v * (g / torch.norm_except_dim(v, 2, dim))
 
 
-@contextmanager
-def _written_out_weight_norm() -> Iterator[None]:
-    room = sys.modules["torch.nn.utils.weight_norm"]
-    kept = torch._weight_norm, room._weight_norm
-    torch._weight_norm = room._weight_norm = _weight_norm  # type: ignore[assignment, attr-defined]
-    try:
-        yield
-    finally:
-        torch._weight_norm, room._weight_norm = kept  # type: ignore[attr-defined]
+def _hardsigmoid(t: torch.Tensor) -> torch.Tensor:
+    return F.hardtanh(t / 6 + 0.5, 0.0, 1.0)
+
+
+def _multi_margin_loss(
+    f: torch.Tensor, y: torch.Tensor, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: int = 1
+) -> torch.Tensor:
+    """sum_k max(0, margin - f_y + f_k)^p w_y / K over the other classes k."""
+    f, y = (f, y) if f.dim() == 2 else (f.unsqueeze(0), y.unsqueeze(0))
+    others = (margin - f.gather(1, y.unsqueeze(1)) + f).relu().pow(p).scatter(1, y.unsqueeze(1), 0)
+    each = others.sum(1) / f.shape[1] * (1 if weight is None else weight[y])
+    return each if reduction == 0 else each.mean() if reduction == 1 else each.sum()
+
+
+_WRITTEN_OUT: list[tuple[Any, str, Callable[..., torch.Tensor]]] = [
+    (torch, "_weight_norm", _weight_norm),
+    (sys.modules["torch.nn.utils.weight_norm"], "_weight_norm", _weight_norm),
+    (torch._C._nn, "hardsigmoid", _hardsigmoid),
+    (torch._C._nn, "hardsigmoid_", lambda t: t.copy_(_hardsigmoid(t))),
+    (torch._C._nn, "multi_margin_loss", _multi_margin_loss),
+]
+"""torch's own operations without a second derivative, or with a wrong one, and what stands in for them."""
 
 
 class _Plain:

@@ -2,63 +2,133 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.tracing.batches import Examples
-from runner.curvature.graph.tracing.points import Pick
+from runner.curvature.graph.tracing.points import Pick, picked
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
 from runner.curvature.graph.tracing.segment import Replay
+from runner.curvature.graph.tree import tree_flatten, tree_unflatten
 from runner.curvature.graph.written import as_written
 
 TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
 """The named losses as functions of the module's own output and target."""
 
 
+@dataclass(frozen=True)
+class Criterion:
+    """loss: a name where it has a closed form, else loss(tensor, y) of one tensor with one row per example. leaves: the
+    tensors of the output that it reads, None where the user picked one. targets: of y. extra: what y holds besides."""
+
+    loss: Any
+    leaves: tuple[int, ...] | None
+    targets: Examples
+    extra: tuple[Tensor, ...] = ()
+
+
 def criterion(
-    loss: LossSpec, replay: Replay, targets: Examples, shape: Shape, target: Any, output: Pick
-) -> tuple[Any, Pick]:
-    """The loss as a name where it has a closed form, else loss(tensor, y) of one tensor of the output; and which."""
-    simple = len(shape.leaves) == 1 or output is not None or not callable(loss) or hasattr(loss, "per_example")
-    if simple:
-        if callable(loss) and len(shape.leaves) == 1:
-            with torch.no_grad():
-                refuse_broadcast(loss, replay.run(replay.x.clone()), target)
-        named = _named(loss, shape, targets)
-        if _plain_target(targets):
-            return named, output
-        return _unpacked(
-            F.cross_entropy if named == "cross_entropy" else F.mse_loss if named == "mse" else named, targets, None, 0
-        ), output
+    loss: LossSpec, replay: Replay, targets: Examples, shape: Shape, target: Any, output: Pick, batch_dim: int
+) -> Criterion:
+    """The loss of a module's output. Raises MeasurementError for one that reads several tensors without rows."""
+    function: Any = TORCH[loss] if isinstance(loss, str) and loss in TORCH else loss
+    own = not callable(function) or hasattr(function, "per_example")  # a Loss of this package, or a mistake
     with torch.no_grad():
-        leaves, spec = tree_flatten(replay.run(replay.x.clone()))
-    tensors = [t.detach().requires_grad_() if _floating(t) else t for t in leaves]
-    with torch.enable_grad():
-        value = loss(tree_unflatten(tensors, spec), target).mean()  # type: ignore[operator]
-        wanted = [i for i, t in enumerate(tensors) if _floating(t)]
-        grads = torch.autograd.grad(value, [tensors[i] for i in wanted], allow_unused=True)
-    used = [i for i, g in zip(wanted, grads, strict=True) if g is not None]
-    if len(used) != 1:
+        found, spec = tree_flatten(replay.run(replay.x.clone()))
+    leaves = [t.detach().requires_grad_() if _floating(t) else t for t in found]
+    place = None if output is None else picked(tree_unflatten(leaves, spec), output, "output")
+    given = tree_unflatten(leaves, spec) if place is None else leaves[place]
+    watch = FixedMeans()
+    used: tuple[int, ...] | None = None if place is None else (place,)
+    if not own:
+        if len(leaves) == 1:
+            refuse_broadcast(function, found[0], target)
+        used = _read_by(function, given, leaves, target, watch) if len(leaves) > 1 and place is None else used
+        if used is None:
+            with contextlib.suppress(Exception), torch.no_grad(), watch:  # what fails is told when it is measured
+                function(given, target)
+    extra = watch.divisors(targets.batch, replay.x.device)
+    if extra:
+        targets = Examples(((target, *extra), {}), targets.batch, batch_dim, several=True)
+    named = function if extra or (used and len(leaves) > 1 and place is None) else _named(loss, shape, targets)
+    if own or (_plain_target(targets) and (place is not None or len(leaves) == 1)):
+        return Criterion(named, used, targets)
+    function = TORCH.get(named, named) if isinstance(named, str) else named
+    whole = shape if used is not None and place is None else None
+    return Criterion(_unpacked(function, targets, whole, used or (0,)), used, targets, extra)
+
+
+def _read_by(loss: Any, given: Any, leaves: list[Any], target: Any, watch: TorchFunctionMode) -> tuple[int, ...]:
+    """Which tensors of the output the loss depends on."""
+    wanted = [i for i, t in enumerate(leaves) if _floating(t)]
+    with torch.enable_grad(), watch:
+        value, tensors = loss(given, target).mean(), [leaves[i] for i in wanted]
+        grads = torch.autograd.grad(value, tensors, allow_unused=True) if value.requires_grad else ()
+    used = tuple(i for i, g in zip(wanted, grads, strict=False) if g is not None)
+    if not used:
         raise MeasurementError(
-            f"the loss uses {len(used)} tensors of the module's output, expected one: pick it with output=..., or let "
-            "the module return them as one"
+            "the loss depends on no tensor of the module's output: leave the loss to loss(output, target) where the "
+            "module returns its loss, or pick a tensor with output=..."
         )
-    return _unpacked(loss, targets, shape, used[0]), lambda out: tree_flatten(out)[0][used[0]]
+    return used
+
+
+class FixedMeans(TorchFunctionMode):
+    """Sees torch's means over labels that have weights or are ignored, which divide by a number of the whole batch.
+
+    divisors: those of each example, where a part of a batch is measured as its share of the whole.
+    """
+
+    def __init__(self, divisors: Sequence[Tensor] = (), examples: int = 1) -> None:
+        super().__init__()
+        self.given, self.examples = list(divisors), examples
+        self.totals: list[float] = []
+        self.counts = True
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func not in (F.cross_entropy, F.nll_loss):
+            return func(*args, **(kwargs or {}))
+        bound = inspect.signature(func).bind(*args, **(kwargs or {}))
+        bound.apply_defaults()
+        known = bound.arguments
+        target, weight, plain = known["target"], known["weight"], known["size_average"] is None is known["reduce"]
+        if known["reduction"] != "mean" or not plain or target.is_floating_point():
+            return func(*args, **(kwargs or {}))
+        valid = target[target != known["ignore_index"]]
+        self.totals.append(float(len(valid) if weight is None else weight[valid].sum()))
+        self.counts = self.counts and weight is None and len(valid) == target.numel()
+        if len(self.totals) > len(self.given):
+            return func(*args, **(kwargs or {}))
+        found = func(**(known | {"reduction": "sum"}))
+        return found / (self.given[len(self.totals) - 1].mean().to(found) * self.examples)
+
+    def divisors(self, examples: int, device: torch.device) -> tuple[Tensor, ...]:
+        """For each call the number that it divides by, an equal share for each example; none where all are counts of
+        the labels."""
+        if self.counts:
+            return ()
+        place: Any = {"dtype": torch.float64, "device": device}
+        return tuple(torch.full((examples,), total / examples, **place) for total in self.totals)
 
 
 def refuse_broadcast(loss: Callable[[Any, Any], Tensor], output: Any, target: Any) -> None:
     """Raises MeasurementError for a loss that compares every output with every target: (B, 1) and (B,) are broadcast to
     (B, B). Told by a loss that is the same for targets in another order, and another one for targets in the output's
     own shape."""
-    if not (_floating(output) and _floating(target)) or output.shape == target.shape or len(output) != len(target):
+    if not (_floating(output) and _floating(target)) or output.shape == target.shape or not output.dim():
+        return
+    if not target.dim() or len(output) != len(target):
         return
     if output.numel() != target.numel() or len(target) < 2 or torch.equal(target.roll(1, 0), target):
         return
@@ -118,16 +188,29 @@ def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:
     return "mse" if loss is F.mse_loss and fits else loss
 
 
-def _unpacked(loss: Any, targets: Examples, shape: Shape | None, place: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """loss(tensor, y) for a packed target, and for a loss of a whole output of which it uses the tensor at `place`."""
+def _unpacked(loss: Any, targets: Examples, shape: Shape | None, places: tuple[int, ...]) -> Any:
+    """loss(tensor, y) for a packed target, and for a loss of a whole output of which it reads the tensors at `places`,
+    next to each other in one row where they are several."""
+
+    def whole(output: Tensor) -> Any:
+        if shape is None:
+            return output
+        leaves = [None if isinstance(leaf, Leaf) else leaf for leaf in shape.leaves]
+        start = 0
+        for place in places:
+            leaf = shape.leaves[place]
+            if len(places) == 1:
+                leaves[place] = output
+                continue
+            row = leaf.layout.encode(torch.empty(leaf.shape, device="meta")).shape[1:]
+            part = output[:, start : start + row.numel()].unflatten(1, row)
+            leaves[place], start = leaf.layout.decode(part), start + row.numel()
+        return tree_unflatten(leaves, shape.spec)
 
     def unpacked(output: Tensor, y: Tensor) -> Tensor:
-        (target,), _ = targets.unpack(y)
-        if shape is None:
-            return loss(output, target)
-        leaves = [None if isinstance(leaf, Leaf) else leaf for leaf in shape.leaves]
-        leaves[place] = output
-        return loss(tree_unflatten(leaves, shape.spec), target)
+        (target, *divisors), _ = targets.unpack(y)
+        with FixedMeans(divisors, len(y)) if divisors else contextlib.nullcontext():
+            return loss(whole(output), target)
 
     return unpacked
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tracing.calls import submodules
+from runner.curvature.graph.tree import tree_leaves
 
 Pick = str | int | Callable[[Any], Tensor] | None
 """A path into an output ("0", "hidden.0", "logits"), a callable output -> tensor, or None: the first that fits."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
 from runner.curvature.graph.losses import LossSpec
@@ -18,8 +17,9 @@ from runner.curvature.graph.tracing.calls import submodules
 from runner.curvature.graph.tracing.criterion import criterion, of_layout
 from runner.curvature.graph.tracing.hooked import NoGraph, fixed_in_both, guessed
 from runner.curvature.graph.tracing.points import Nodes, Pick
-from runner.curvature.graph.tracing.record import Point, Shape, Shapes, Traced, follow, point_of, shapes
+from runner.curvature.graph.tracing.record import Point, Shape, Shapes, Traced, follow, last_point, shapes
 from runner.curvature.graph.tracing.segment import Replay
+from runner.curvature.graph.tree import tree_leaves
 
 ATTENTION_NOTE = "attention is measured with the math kernel in place of fused ones, which have no second derivative"
 
@@ -62,11 +62,13 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
         raise MeasurementError(
             f"the target ({kinds}) does not fit {count} examples: expected a tensor with a row for each"
         ) from error
-    of_tensor, pick = criterion(task.loss, replay, targets, replay.shapes.output, task.target, task.output)
+    shape = replay.shapes.output
+    measured = criterion(task.loss, replay, targets, shape, task.target, task.output, task.batch_dim)
+    of_tensor, targets = measured.loss, measured.targets
     name = "output" if "output" not in submodules(task.root) else "output()"
-    last = point_of(None, name, replay.shapes.output, pick)
+    last = last_point(name, shape, measured.leaves, task.output)
     if last is None:
-        raise MeasurementError(_no_output(replay.shapes.output))
+        raise MeasurementError(_no_output(shape))
     replay.points, asked = points_of(task.root, replay, task.nodes, notes)
     traced = follow(task.root, replay.x, replay.run, replay.points, last)
     if not traced.followed:
@@ -75,7 +77,9 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
         notes.append(ATTENTION_NOTE)
     final = next((p for p in replay.points.values() if p.name == traced.output), last)
     fitting: LossSpec = of_tensor if isinstance(of_tensor, str) else of_layout(of_tensor, final)  # type: ignore[assignment]
-    return Prepared(replay, traced, last, final, asked, fitting, targets.pack(((task.target,), {})), targets)
+    return Prepared(
+        replay, traced, last, final, asked, fitting, targets.pack(((task.target, *measured.extra), {})), targets
+    )
 
 
 def _no_output(shape: Shape) -> str:

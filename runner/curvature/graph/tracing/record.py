@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from runner.curvature.graph.dag import INPUT
+from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tracing.batches import Layout
 from runner.curvature.graph.tracing.calls import Call, intercepted, label, measurable
 from runner.curvature.graph.tracing.dataflow import Departures, Flow, Needs, Unfollowed
 from runner.curvature.graph.tracing.points import Pick, picked
+from runner.curvature.graph.tree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 Run = Callable[[], Any]
 
@@ -94,7 +95,7 @@ def _outputs(root: nn.Module, run: Run) -> tuple[dict[Call, Any], dict[Call, tup
         calls[call] = _metadata(out)
         return out
 
-    with torch.no_grad(), measurable(root), intercepted(root, handler):
+    with torch.no_grad(), measurable(root), intercepted(root, handler), refuse_draws("the module"):
         output = run()
     return calls, {call: tuple(inner) for call, inner in nested.items()}, _metadata(output)
 
@@ -130,9 +131,13 @@ class Point:
     call: Call | None
     leaf: int
     layout: Layout
+    parts: tuple[Point, ...] = ()
+    """Of the module's own output, the tensors that are measured as one, next to each other in one row."""
 
     def take(self, output: Any) -> Tensor:
         """The tensor, with one row per example."""
+        if self.parts:
+            return torch.cat([part.take(output).flatten(1) for part in self.parts], 1)
         return self.layout.encode(tree_leaves(output)[self.leaf])
 
     def put(self, output: Any, value: Tensor) -> Any:
@@ -223,7 +228,8 @@ def _followed(
     with torch.no_grad(), measurable(root), intercepted(root, handler), flow, departures:
         given = x.clone()
         pass_on(given, INPUT)
-        result = tree_leaves(run(given))[output.leaf]
+        whole = run(given)
+        result = output.take(whole) if output.parts else tree_leaves(whole)[output.leaf]
     found.output = unchanged(result)
     if found.output in ("", INPUT):
         found.output = output.name
@@ -232,6 +238,16 @@ def _followed(
     found.keys = {name: flow.key(p) for name, p in root.named_parameters()}
     found.attention = departures.attention
     return found
+
+
+def last_point(name: str, shape: Shape, leaves: tuple[int, ...] | None, pick: Pick) -> Point | None:
+    """The measured tensors of the module's own output; None when one has no row per example."""
+    if leaves is None or pick is not None:
+        return point_of(None, name, shape, pick)
+    if not all(_measurable(shape.leaves[i]) for i in leaves):
+        return None
+    parts = tuple(Point(name, None, i, shape.leaves[i].layout) for i in leaves)
+    return parts[0] if len(parts) == 1 else Point(name, None, leaves[0], Layout(0, 1, 2), parts)
 
 
 def point_of(call: Call | None, name: str, shape: Shape, pick: Pick) -> Point | None:

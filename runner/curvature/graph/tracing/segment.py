@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_unflatten
 
 from runner.curvature.graph.dag import INPUT
 from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
 from runner.curvature.graph.tracing.record import Leaf, Point, Shapes, Traced
+from runner.curvature.graph.tree import tree_unflatten
 
 
 class _Reached(BaseException):

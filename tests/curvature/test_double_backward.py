@@ -1,0 +1,424 @@
+"""Products of modules as users write them, against double backward written here with torch alone.
+
+Every loss with every kind of output and every matrix, over modules and kinds of input in turn: right to 1e-8, or
+refused in one line where REFUSED says so, and in no other case.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from runner.curvature import CurvatureOperator, ParameterOperator, trace_module
+
+B, K = 4, 3
+
+
+def x(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+# ------------------------------------------------------------------ modules: three calls, first, second and head
+
+
+class Core(nn.Module):
+    """logits (B, ..., K) and a hidden tensor from x."""
+
+    tokens = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, K)
+
+    def hidden(self, t: Tensor) -> Tensor:
+        return torch.tanh(self.second(F.silu(self.first(t))))
+
+    def run(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.hidden(t)
+        return self.head(h), h
+
+
+class Hard(Core):
+    """Piecewise linear, without a second derivative in torch."""
+
+    def hidden(self, t: Tensor) -> Tensor:
+        return F.hardsigmoid(self.second(torch.sin(self.first(t))))
+
+
+class Convolution(Core):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, 3, 2)
+
+    def hidden(self, t: Tensor) -> Tensor:
+        return torch.tanh(self.second(F.gelu(self.first(t.unsqueeze(1)).mean(2))))
+
+
+class Recurrent(Core):
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.GRU(3, 3, batch_first=True)
+
+    def hidden(self, t: Tensor) -> Tensor:
+        return self.second(self.first(t).unsqueeze(1).expand(-1, 2, -1))[0][:, -1]
+
+
+class Spectral(Core):
+    """A complex parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(2, dtype=torch.complex64))
+
+    def hidden(self, t: Tensor) -> Tensor:
+        return torch.fft.irfft(torch.fft.rfft(torch.tanh(self.second(self.first(t)))) * self.filter, n=3)
+
+
+class Language(Core):
+    """Tied embeddings with a row for padding, causal attention, logits of all tokens."""
+
+    tokens = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(K, 3, padding_idx=0), nn.Linear(3, 9)
+        self.head = nn.Linear(3, K, bias=False)
+        self.head.weight = self.first.weight
+
+    def hidden(self, t: Tensor) -> Tensor:
+        h = self.first(t)
+        q, k, v = self.second(h).chunk(3, -1)
+        return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+MODULES = {kind.__name__: kind for kind in (Core, Hard, Convolution, Recurrent, Spectral, Language)}
+
+
+# ------------------------------------------------------------------ kinds of output, and how a loss reads them
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    hidden: Tensor | None = None
+    loss: Tensor | None = None
+
+
+class Pair(NamedTuple):
+    logits: Tensor
+    hidden: Tensor
+
+
+class Ordered(OrderedDict):
+    """Fields by name and by key, as the outputs of language models."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
+        self.__dict__.update(fields)
+
+
+class Kind(NamedTuple):
+    """make: an output of (logits, hidden); tensors: those that the loss reads; join: what it makes of them."""
+
+    make: Callable[[Tensor, Tensor], Any]
+    tensors: Callable[[Any], Tensor | tuple[Tensor, ...]]
+    join: Callable[..., Tensor] = lambda f: f
+
+    def read(self, output: Any) -> Tensor:
+        found = self.tensors(output)
+        return self.join(*found) if isinstance(found, tuple) else self.join(found)
+
+
+OUTPUTS = {
+    "tensor": Kind(lambda f, h: f, lambda out: out),
+    "tuple": Kind(lambda f, h: (None, f, h), lambda out: out[1]),
+    "nested": Kind(lambda f, h: {"a": [h, {"f": f}], "b": "name"}, lambda out: out["a"][1]["f"]),
+    "named": Kind(Pair, lambda out: out.logits),
+    "dataclass": Kind(Output, lambda out: out.logits),
+    "ordered": Kind(lambda f, h: Ordered(logits=f, hidden=h), lambda out: (out.logits + out["logits"]) / 2),
+    "categorical": Kind(lambda f, h: torch.distributions.Categorical(logits=f), lambda out: out.logits),
+    "several": Kind(Pair, lambda out: (out.logits, out.hidden), lambda f, h: f + h.sin()),
+}
+
+
+# ------------------------------------------------------------------ losses of f (B, ..., K) and labels (B, ...)
+
+
+def rows(f: Tensor, t: Tensor, **options: Any) -> Tensor:
+    return F.cross_entropy(f.flatten(0, -2), t.flatten(), **options)
+
+
+WEIGHTS = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross entropy": rows,
+    "one each": lambda f, t: rows(f, t, reduction="none"),
+    "smoothed": lambda f, t: rows(f, t, label_smoothing=0.2),
+    "nll": lambda f, t: F.nll_loss(f.flatten(0, -2).log_softmax(1), t.flatten()),
+    "ignored": lambda f, t: rows(f, t.masked_fill(t == 2, -100)),
+    "weighted": lambda f, t: rows(f, t, weight=WEIGHTS),
+    "focal": lambda f, t: rows(f, t, reduction="none").square().mean(),
+    "squared": lambda f, t: F.mse_loss(f, F.one_hot(t, K).double()),
+    "binary": lambda f, t: F.binary_cross_entropy_with_logits(f, F.one_hot(t, K).double()),
+    "margin": lambda f, t: F.multi_margin_loss(f.flatten(0, -2), t.flatten(), p=2),
+}
+FISHER = {"cross entropy", "one each", "smoothed", "nll", "ignored", "squared", "binary"}
+
+
+# ------------------------------------------------------------------ kinds of input
+
+
+class Cache:
+    """What a language model keeps of the tokens it has seen: every call makes it longer."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+
+@dataclass
+class Batch:
+    t: Tensor
+    scale: float = 1.0
+
+
+def of_cache(net: Core, t: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
+    cache.seen.append(t)
+    f, h = net.run(t)
+    return f * len(cache.seen), h
+
+
+def in_place(net: Core, t: Tensor) -> tuple[Tensor, Tensor]:
+    return net.run(t.add_(1).sub_(0.5) if t.is_floating_point() else t.add_(1).remainder_(K))
+
+
+class Given(NamedTuple):
+    tree: Callable[[Tensor], Any]
+    run: Callable[..., tuple[Tensor, Tensor]]
+
+
+INPUTS = {
+    "tensor": Given(lambda t: t, lambda net, t: net.run(t)),
+    "keywords": Given(lambda t: {"t": t, "mask": None}, lambda net, t, mask: net.run(t)),
+    "both": Given(lambda t: ((t,), {"scale": 0.7}), lambda net, t, scale: tuple(scale * u for u in net.run(t))),
+    "dataclass": Given(lambda t: Batch(t, 0.5), lambda net, b: tuple(b.scale * u for u in net.run(b.t))),
+    "cache": Given(lambda t: (t, Cache()), of_cache),
+    "in place": Given(lambda t: t, in_place),
+}
+
+
+class Wrapped(nn.Module):
+    def __init__(self, core: Core, output: Kind, given: Given) -> None:
+        super().__init__()
+        self.core, self.output, self.given = core, output, given
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.output.make(*self.given.run(self.core, *args, **kwargs))
+
+
+# ------------------------------------------------------------------ the cases and their truth
+
+
+@dataclass
+class Case:
+    module: nn.Module
+    given: Any
+    target: Tensor
+    kind: Kind
+    of: Callable[[Tensor, Tensor], Tensor]
+
+    def loss(self, output: Any, target: Tensor) -> Tensor:
+        return self.of(self.kind.read(output), target)
+
+    def run(self, parameters: dict[str, Tensor]) -> Any:
+        given = copy.deepcopy(self.given)
+        args, kwargs = given if isinstance(given, tuple) and isinstance(given[-1], dict) else (given, {})
+        args, kwargs = ((), given) if isinstance(given, dict) else (args, kwargs)
+        args = args if isinstance(args, tuple) else (args,)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return functional_call(self.module, parameters, args, kwargs)
+
+
+def case(module: str, output: str, loss: str, given: str) -> Case:
+    torch.manual_seed(0)
+    core = MODULES[module]()
+    made = Wrapped(core, OUTPUTS[output], INPUTS[given]).eval()
+    for p in made.parameters():
+        p.data = p.data.to(torch.complex128 if p.is_complex() else torch.float64)
+    shape = (B, 2) if core.tokens else (B,)
+    target = torch.arange(B * len(shape)).view(shape).remainder(K)
+    t = target.flip(0) if core.tokens else x(B, 2)
+    return Case(made, INPUTS[given].tree(t), target, OUTPUTS[output], LOSSES[loss])
+
+
+def hardly(t: Tensor) -> Tensor:
+    return torch.clamp(t / 6 + 0.5, 0, 1)
+
+
+def margin(f: Tensor, t: Tensor) -> Tensor:
+    f, t = f.flatten(0, -2), t.flatten()
+    own = F.one_hot(t, K).bool()
+    return ((1 - f[own].unsqueeze(1) + f).clamp(min=0).square().masked_fill(own, 0).sum(1) / K).mean()
+
+
+class Truth:
+    """Products by torch.autograd alone; leaves: the parameters, complex ones as pairs of real numbers."""
+
+    def __init__(self, made: Case) -> None:
+        self.case, self.known = made, dict(made.module.named_parameters())
+        with torch.no_grad():
+            real = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in self.known.items()}
+            self.leaves = {k: p.detach().clone().requires_grad_() for k, p in real.items()}
+
+    def output(self) -> Any:
+        placed = {k: torch.view_as_complex(p) if self.known[k].is_complex() else p for k, p in self.leaves.items()}
+        return self.case.run(placed)
+
+    def hessian(self, v: list[Tensor]) -> list[Tensor]:
+        value = self.case.loss(self.output(), self.case.target).mean()
+        wrt = list(self.leaves.values())
+        g = torch.autograd.grad(value, wrt, create_graph=True)
+        return list(torch.autograd.grad(g, wrt, v))
+
+    def factored(self, part: str, v: list[Tensor]) -> list[Tensor]:
+        """J^T A J v, J v by two backward passes, A as a dense matrix."""
+        kind, wrt = self.case.kind, list(self.leaves.values())
+        read = kind.tensors(self.output()) if part == "gauss_newton" else kind.read(self.output())
+        several = read if isinstance(read, tuple) else (read,)
+        f = torch.cat([t.flatten() for t in several])
+        u = torch.zeros_like(f, requires_grad=True)
+        pulled = torch.autograd.grad(f, wrt, u, create_graph=True, allow_unused=True)
+        (tangent,) = torch.autograd.grad([p for p in pulled if p is not None], u, [
+            r for p, r in zip(pulled, v, strict=True) if p is not None
+        ])  # fmt: skip
+
+        def total(flat: Tensor) -> Tensor:
+            pieces = flat.split([t.numel() for t in several])
+            parts = [p.view_as(t) for p, t in zip(pieces, several, strict=True)]
+            return self.case.of(kind.join(*parts), self.case.target).mean()
+
+        at = f.detach()
+        gauss_newton = part == "gauss_newton"
+        a = torch.autograd.functional.hessian(total, at) if gauss_newton else self.expected(at.view_as(several[0]))
+        return list(torch.autograd.grad(f, wrt, a @ tangent))
+
+    def expected(self, at: Tensor) -> Tensor:
+        """E[g g^T] of the loss of each row, over targets of the model's distribution; means as the loss takes them."""
+        flat = at.flatten(0, -2)
+        labels = self.case.target.flatten()
+        name = next(name for name, of in LOSSES.items() if of is self.case.of)
+        counted = labels != 2 if name == "ignored" else torch.ones_like(labels, dtype=torch.bool)
+        blocks = []
+        for row, counts in zip(flat, counted, strict=True):
+            if name == "squared":
+                block = 2 / K * torch.eye(K, dtype=torch.float64)  # of a normal distribution with variance 1 / 2
+            elif name == "binary":
+                p = torch.sigmoid(row)
+                block = torch.diag(p * (1 - p) ** 2 + (1 - p) * p**2) / K
+            else:
+                p = row.softmax(0)
+                scores = p - torch.eye(K, dtype=torch.float64)
+                block = sum(p[y] * torch.outer(scores[y], scores[y]) for y in range(K))
+            blocks.append(block * counts / counted.sum())
+        return torch.block_diag(*blocks)
+
+
+PARTS = ("hessian", "gauss_newton", "fisher", "activations")
+REFUSED = {
+    "categorical": ("gauss_newton", "activations"),  # an object that torch cannot open
+}
+
+
+def refused(output: str, loss: str, part: str) -> bool:
+    kinked = (loss, part) == ("margin", "activations")  # a loss between layers is taken as torch differentiates it
+    return part in REFUSED.get(output, ()) or (part == "fisher" and loss not in FISHER) or kinked
+
+
+def cases() -> list[tuple[str, str, str, str, str]]:
+    found = []
+    modules, inputs = list(MODULES), list(INPUTS)
+    for i, (output, loss, part) in enumerate(product(OUTPUTS, LOSSES, PARTS)):
+        found.append((modules[i // 4 % 6], output, loss, inputs[(i // 4 + i // 24) % 6], part))
+    return found
+
+
+CASES = cases()
+
+
+def test_enough_cases_of_every_kind():
+    assert len(CASES) >= 300 and len({c[:1] + c[3:] for c in CASES}) >= 100
+
+
+@pytest.mark.parametrize(("module", "output", "loss", "given", "part"), CASES, ids=["-".join(c) for c in CASES])
+def test_products_are_right_or_refused(module, output, loss, given, part, monkeypatch):
+    made = case(module, output, loss, given)
+    before = copy.deepcopy(made.given)
+    measure = activations if part == "activations" else parameters
+    if refused(output, loss, part):
+        with pytest.raises(ValueError, match=r": |expected") as error:
+            measure(made, part, monkeypatch)
+        assert "\n" not in str(error.value)
+    else:
+        found, expected = measure(made, part, monkeypatch)
+        assert float((found - expected).norm()) <= 1e-8 * float(expected.norm()), "a wrong number"
+        assert float(expected.norm()) > 1e-8
+    assert same(made.given, before), "the user's batch has changed"
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, tuple):
+        return all(map(same, a, b))
+    return same(a.t, b.t) if isinstance(a, Batch) else len(a.seen) == len(b.seen) if isinstance(a, Cache) else True
+
+
+def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
+    operator = ParameterOperator(made.module, made.loss, [(made.given, made.target)], part=part)
+    truth = Truth(made)
+    v = {k: torch.randn(p.shape, dtype=torch.float64) for k, p in truth.leaves.items()}
+    found = operator @ torch.cat([v[k].flatten() for k in operator.layout.parameters])
+    monkeypatch.setattr(F, "hardsigmoid", hardly)
+    monkeypatch.setattr(F, "multi_margin_loss", lambda f, t, p: margin(f, t))
+    vectors = list(v.values())
+    images = truth.hessian(vectors) if part == "hessian" else truth.factored(part, vectors)
+    named = dict(zip(truth.leaves, images, strict=True))
+    return found, torch.cat([named[k].flatten() for k in operator.layout.parameters])
+
+
+def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
+    """Of e added to the outputs of `second` and `head` for every example."""
+    names = ["core.second", "core.head"]
+    picks = {"core.second": "0" if isinstance(made.module.core.second, nn.GRU) else None, "core.head": None}
+    dag = trace_module(made.module, made.loss, (made.given, made.target), picks)
+    operator = CurvatureOperator(dag, dag.x, dag.y, names)
+    z = {v: torch.randn(1, operator.sizes[v], dtype=torch.float64) for v in names}
+    found = operator.apply(z)
+    monkeypatch.setattr(F, "hardsigmoid", hardly)
+    monkeypatch.setattr(F, "multi_margin_loss", lambda f, t, p: margin(f, t))
+    shifts: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Callable[..., Any]:
+        def add(_: nn.Module, __: Any, out: Any) -> Any:
+            first = out[0] if isinstance(out, tuple) else out
+            shifts[name] = torch.zeros_like(first[:1], requires_grad=True)
+            return (first + shifts[name], *out[1:]) if isinstance(out, tuple) else first + shifts[name]
+
+        return add
+
+    handles = [made.module.get_submodule(v).register_forward_hook(hook(v)) for v in names]
+    value = made.loss(made.run({}), made.target).mean()
+    for handle in handles:
+        handle.remove()
+    g = torch.autograd.grad(value, list(shifts.values()), create_graph=True)
+    images = torch.autograd.grad(g, list(shifts.values()), [z[v].view_as(e) for v, e in shifts.items()])
+    expected = dict(zip(shifts, images, strict=True))
+    return torch.cat([found[v].flatten() for v in names]), torch.cat([expected[v].flatten() for v in names])
