@@ -138,7 +138,7 @@ def data_root(root: str | Path | None = None) -> Path:
 
 def remedy(name: str) -> str:
     """What to do about missing or broken files."""
-    return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with dataset=surrogate"
+    return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with profile=quick"
 
 
 def load(settings: CifarData, ctx: Context | None = None, root: str | Path | None = None) -> ImageData:

@@ -14,7 +14,7 @@ from runner.run.exit_status import FULL_ERROR, guarded, no_space, ran_full, say,
 from runner.run.listing import survey
 from runner.run.messages import short
 from runner.run.reports import read_jobs, report_jobs
-from runner.run.requirements import check_data
+from runner.run.requirements import missing_data
 from runner.store.job import Job
 from runner.store.outputs import claim_outputs
 
@@ -29,8 +29,9 @@ def run_command(call: Call) -> int:
     if arguments.shows:
         return launch.show(launch.shown_words(arguments))
     lines, open_jobs = survey(jobs)
-    for experiment in {id(job.experiment): job.experiment for job in open_jobs}.values():
-        check_data(experiment)
+    lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
+    if lacking and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells()):
+        raise SettingError(lacking)
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
     end_on_sigterm()
@@ -38,6 +39,10 @@ def run_command(call: Call) -> int:
     at_work = {id(job) for job in open_jobs}
     for job in (job for job in jobs if id(job) not in at_work):
         print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
+    if lacking:
+        status = report_status(jobs)
+        say(f"not every cell is stored, and the others cannot be measured: {lacking}")
+        return max(status, 1)
     if open_jobs:
         try:
             if arguments.multirun and launch.chosen(arguments):

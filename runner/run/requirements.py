@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from runner.contract import Experiment, SettingError, one_of
@@ -11,12 +12,13 @@ from runner.run.call import Call
 ARCHIVES = ("cifar10", "cifar100")
 
 
-def check_data(experiment: Experiment) -> None:
-    """Raise SettingError when the run needs a data set whose files are missing or of the wrong size."""
-    missing = getattr(getattr(experiment, "dataset", None), "missing", None)
-    reason = missing() if missing is not None else ""
-    if reason:
-        raise SettingError(reason)
+def missing_data(experiments: Iterable[Experiment]) -> str:
+    """What is missing of the first data set whose files are not there or have the wrong size; "" for nothing."""
+    for experiment in experiments:
+        missing = getattr(getattr(experiment, "dataset", None), "missing", None)
+        if missing is not None and (reason := missing()):
+            return str(reason)
+    return ""
 
 
 def data_command(call: Call) -> int:

@@ -81,4 +81,5 @@ def _check_content(root: Path) -> None:
 
 
 def _cells(root: Path) -> Iterator[Path]:
-    return root.glob("*/cells/*/cell.json")
+    yield from root.glob("*/cells/*/cell.json")
+    yield from root.glob(f"{published.NAME}/*/{published.CELLS}")  # outputs/ of a clone

@@ -180,7 +180,7 @@ def test_wrong_checksum_is_refused(tmp_path, official):
 
 
 def test_no_address_answers(tmp_path, official):
-    with pytest.raises(DataError, match=r"hess-run data fetch cifar10.*dataset=surrogate.*mirrors") as error:
+    with pytest.raises(DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors") as error:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=["ftp://127.0.0.1/x"])
     assert "http:, https: or file:" in str(error.value)
 

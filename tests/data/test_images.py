@@ -74,7 +74,7 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
         with pytest.raises(DataError) as error:
             load(settings)
         assert settings.missing() == str(error.value)
-        for part in ("expected", "found no such file", f"hess-run data fetch {name}", "dataset=surrogate"):
+        for part in ("expected", "found no such file", f"hess-run data fetch {name}", "profile=quick"):
             assert part in str(error.value)
 
 

@@ -15,8 +15,8 @@ from runner.run.config.files import load, merge
 from runner.run.config.types import load_class, takes
 from runner.run.messages import nearest, short
 
-FILE_KEYS = (*GROUPS, "experiment", "profiles", "defaults")
-"""What an experiment's file may hold."""
+FILE_KEYS = (*GROUPS, "experiment", "profiles", "defaults", "seed")
+"""What an experiment's file may hold. seed: where it is not that of conf/config.yaml."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""A fresh clone without data: published cells count, reports appear, and git sees no change whatever is run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = (
+    ["demo"],
+    ["list"],
+    ["plan", "experiment=exp1_resonance"],
+    ["results", "exp3_stochastic"],
+    ["experiment=exp3_stochastic"],
+    ["-m", "experiment=exp3_stochastic", "seed=42,43"],
+    ["experiment=hsr_stochastic", "profile=quick"],
+    ["report", "experiment=exp3_stochastic"],
+    ["report", "experiment=exp3_stochastic", "figure=tableN6_discrepancy"],
+    ["store", "check"],
+    ["publish", "exp3_stochastic", "show=true"],
+)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("clone") / "hess"
+    found = subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no git history here to clone: {found.stderr}")
+    return folder
+
+
+def hess_run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    outside = ("HESS_PUBLISHED", "HESS_CONF", "HESS_DATA", "HESS_MODULES")
+    environment = {key: value for key, value in os.environ.items() if key not in outside}
+    command = [sys.executable, "-m", "runner", *words]
+    environment["PYTHONPATH"] = str(clone)
+    return subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def test_every_command_works_without_data_and_leaves_nothing_for_git(clone):
+    for words in COMMANDS:
+        ended = hess_run(clone, *words)
+        assert ended.returncode == 0, (words, ended.stderr)
+        if words == ["experiment=exp3_stochastic"]:
+            assert "3 of 3 cells are stored (all published)" in ended.stderr
+            assert (clone / "outputs" / "exp3_stochastic" / "index.html").is_file()
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+        assert status.stdout == "", words
+
+
+def test_data_are_asked_for_when_a_cell_must_be_measured(clone):
+    for words, status in ((["seed=47"], 2), (["-m", "seed=42,47"], 1), (["force=true"], 1)):
+        ended = hess_run(clone, "experiment=exp3_stochastic", *words)
+        assert ended.returncode == status, (words, ended.stderr)
+        last = ended.stderr.strip().splitlines()[-1]
+        assert "hess-run data fetch cifar10" in last and "profile=quick" in last
