@@ -37,12 +37,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
             hollow(ax, list(rows["distance"]), rows, str(arch))
         if log:
             figures.log_axis(ax)
-        if not ax.has_data():
-            text = "0 here at every distance:\nan exact zero of the code;\nprinted: below $10^{-5}$"
-            ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
-            ax.set_xticks([])
-        else:
-            ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("distance $d$ between outputs")
     axes[0, 0].set_ylabel(LABELS.get(value, value))
     figures.note(figure, BARS)

@@ -38,6 +38,7 @@ class Exp6ResNet18(InterLayer):
     relative_error: float = c.free(0.02, above=0)
     calibration: int = c.free(512, above=0)
     folder: str = c.free("")
+    negligible: float = c.report_only(1e-11, above=0)
 
     def cells(self) -> list[c.Cell]:
         """An epoch of 50,000 images takes about 65 s of a core; a training stops at mid, and continues for final."""

@@ -234,6 +234,23 @@ def test_negligible_blocks_are_those_below_the_threshold(paper):
     assert verdict(paper, faint, "negligible blocks") == "refuted"
 
 
+def test_published_averages_of_d_leave_out_negligible_blocks(paper):
+    found = tables(full=True)
+    faint = found["pairs"].assign(R=0.9 * paper.negligible**0.5, D=50.0)
+    found["pairs"] = pd.concat([found["pairs"], faint])
+    d = analyse(paper, found).measured().query("metric == 'D'")["value"]
+    assert set(d) == {2.0}
+    found["pairs"] = found["pairs"].assign(R=1.1 * paper.negligible**0.5)
+    assert set(analyse(paper, found).measured().query("metric == 'D'")["value"]) == {26.0}
+
+
+def test_the_figure_of_table_8_shows_the_final_checkpoint_alone(paper):
+    assert "table8_gap" in analyse(paper, tables(relu_gap=0.0)).figures()
+    for found in (tables(relu_gap=0.0, gap=0.0), tables(relu_gap=0.0)):
+        init = {name: table[table["checkpoint"] == "init"] for name, table in found.items()}
+        assert "table8_gap" not in analyse(paper, init).figures()
+
+
 def test_reference_and_measured_values_meet(paper):
     scores = scorecard(analyse(paper, tables(full=True)).measured(), read_reference(reference_path("exp6_resnet18")))
     assert len(scores) == 168 and "not run" not in set(scores["verdict"])
