@@ -42,8 +42,9 @@ def hess_run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=root, env=env, text=True, capture_output=True, timeout=120)
 
 
-def test_the_guide_names_two_files():
-    assert list(files_of_the_guide()) == ["experiments/ratio.py", "conf/experiment/ratio.yaml"]
+def test_the_guide_names_two_files_for_each_experiment():
+    names = [f for name in ("ratio", "decay") for f in (f"experiments/{name}.py", f"conf/experiment/{name}.yaml")]
+    assert list(files_of_the_guide()) == names
 
 
 def test_the_experiment_of_the_guide_runs_and_reports(copy):
@@ -64,3 +65,20 @@ def test_its_mistakes_are_one_line(copy):
     wrong = hess_run(copy, "experiment=ratio", "hidden=-1", "outputs=none")
     assert wrong.returncode == 2 and "expected a value above zero, found -1" in wrong.stderr
     assert wrong.stderr.count("\n") == 1 and not (copy / "none").exists()
+
+
+def test_the_experiment_that_trains_measures_blocks_and_refuses_a_wrong_activation(copy):
+    wrong = hess_run(copy, "experiment=decay", "activation=tanhh", "outputs=none")
+    assert wrong.returncode == 2 and "experiment.activation: expected one of relu" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1 and not (copy / "none").exists()
+    done = hess_run(copy, "experiment=decay", "profile=quick", "outputs=out")
+    assert done.returncode == 0 and "2 measured" in done.stdout, done.stderr
+    (folder,) = [path.parent for path in (copy / "out" / "decay").rglob("manifest.json")]
+    pairs = pd.read_csv(folder / "pairs.csv")
+    assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
+    assert "Mean coupling of neighbours" in (folder / "findings.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \|", (ROOT / "docs" / "adding-metric.md").read_text(), flags=re.M)
+    for table in ("pairs", "distances", "networks"):
+        documented = {name for of, names in rows if of == table for name in re.findall(r"\w+", names)}
+        where = {"weight_decay", "seed", "checkpoint", "images", "distance", "status"}
+        assert documented - where == set(pd.read_csv(folder / f"{table}.csv").columns) - where
