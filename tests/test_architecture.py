@@ -15,15 +15,15 @@ HEAVY = {"pandas", "matplotlib"}
 ALLOWED = {
     "contract": set(),
     "curvature": set(),
-    "models": {"curvature", "contract"},
-    "data": {"curvature", "contract"},
-    "training": {"curvature", "contract", "models", "data"},
-    "metrics": {"curvature", "contract"},
+    "kinds": {"contract", "curvature", "models"},
+    "models": {"curvature", "contract", "kinds"},
+    "data": {"curvature", "contract", "kinds"},
+    "training": {"curvature", "contract", "models", "data", "kinds"},
     "stats": {"contract"},
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
     "run": {
-        *("contract", "curvature", "models", "data", "training", "metrics", "stats", "store", "report", "diagnose"),
+        *("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report", "diagnose"),
         "results",
     },
     "results": {"contract", "run", "store"},
@@ -43,7 +43,7 @@ THIRD_PARTY = {
 HYDRA = {"runner/run/config/compose.py", "runner/run/config/overrides.py", "runner/run/launch.py"}
 """The only files that know Hydra and OmegaConf."""
 
-NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "metrics")
+NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")
 """Rooms below stats and report: neither pandas nor matplotlib."""
 
 

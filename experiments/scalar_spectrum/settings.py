@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runner import contract as c
-from runner.metrics.closed_form import SpectrumMetric
-from runner.models.kinds.closed_form import ScalarModel
+from runner.kinds.metric import SpectrumMetric
+from runner.kinds.model import ScalarModel
 
 PARTS = ("scaling", "cells", "bias", "pairs", "wedge_scale", "edge")
 NETWORKS = ("linear", "relu")

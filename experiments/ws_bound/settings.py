@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runner import contract as c
-from runner.data.gaussian import GaussianData
-from runner.metrics.closed_form import WsBoundMetric
-from runner.models.kinds.closed_form import ThreeLayerModel
-from runner.training.kinds.descent import DescentTraining
+from runner.kinds.dataset import GaussianData
+from runner.kinds.metric import WsBoundMetric
+from runner.kinds.model import ThreeLayerModel
+from runner.kinds.training import DescentTraining
 
 PROTOCOLS = ("fitted", "printed")
 PARTS = ("search", "polish", "draws")

@@ -21,11 +21,11 @@ import itertools
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract import seeding
-from runner.contract.schema import SettingError, check
+from runner.contract.names import imported
+from runner.contract.schema import check
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,17 +155,9 @@ def named(experiment: Experiment, role: str) -> Callable[..., Any]:
     """What the class attribute `role` ("measure", "analysis") of an experiment names. Raises SettingError."""
     owner = type(experiment)
     value = getattr(owner, role)
-    if callable(value):
-        return value
     where = f"{owner.__module__}.{owner.__name__}.{role}"
-    module, colon, name = value.partition(":")
-    if not (module and colon and name):
-        raise SettingError(f"{where}: expected 'module:name', found {value!r}")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(f"{where}: {value} cannot be loaded: {error}") from error
-    return found  # type: ignore[no-any-return]
+    found: Callable[..., Any] = value if callable(value) else imported(value, where)
+    return found
 
 
 def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Table]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.contract import kind, setting, since
+from runner.kinds.dataset import RESPONSES, AttentionData
 
 if TYPE_CHECKING:
     import torch
@@ -14,34 +13,6 @@ if TYPE_CHECKING:
 
     from runner.contract import Context
     from runner.data.images import Split
-
-RESPONSES = ("tanh", "norm")
-"""What the targets are made of: a position-wise tanh teacher, or the norm of the input."""
-STREAMS = ("named", "published")
-
-
-@dataclass(frozen=True)
-class AttentionData:
-    """Token sequences X (S, d) with one target each (DAG, Exp. 5).
-
-    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response: "tanh", the
-    position-wise teacher that the paper describes, or "norm", y = ‖X‖_F/√(S d) + ε, the targets of its Table 7.
-    standardised: targets are standardised by the training split, then multiplied by `spread` and shifted by `offset`;
-    otherwise they stay as they are. streams: "named", or "published", the generator of the seed itself as in the paper.
-    """
-
-    kind: str = kind("attention")
-    train: int = setting(2048, above=0)
-    validation: int = setting(512, above=0)
-    tokens: int = setting(8, above=0)
-    width: int = setting(16, above=0)
-    noise: float = setting(0.1, at_least=0)
-    teacher_seed: int = 0
-    response: str = setting("tanh", choices=RESPONSES)
-    spread: float = setting(1.0, above=0)
-    offset: float = 0.0
-    standardised: bool = since(True)
-    streams: str = since("named", choices=STREAMS)
 
 
 class RegressionData(NamedTuple):

@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from runner.contract import SettingError, kind, report_only
-from runner.data.images import DataError, ImageData, ImageSettings, Split
+from runner.data.images import DataError, ImageData, Split
+from runner.kinds.dataset import CifarData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,38 +23,6 @@ if TYPE_CHECKING:
     from runner.contract import Context
 
 PIXELS = 3 * 32 * 32
-
-
-@dataclass(frozen=True)
-class CifarData(ImageSettings):
-    """CIFAR-10 or CIFAR-100 from the official binary archive; the first `train` and `test` records.
-
-    url, mirrors: addresses of the archive, tried in this order.
-    """
-
-    kind: str = kind("cifar10", choices=("cifar10", "cifar100"))
-    url: str = report_only("")
-    mirrors: list[str] = report_only([])
-    seeded: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        spec = ARCHIVES.get(self.kind)
-        if spec is None:  # refused with the other limits
-            return
-        for name, there in (("train", sum(spec.train.values())), ("test", sum(spec.test.values()))):
-            if getattr(self, name) > there:
-                raise SettingError(f"dataset.{name}: expected at most {there}, found {getattr(self, name)}")
-        if self.classes != spec.limits[-1]:
-            raise SettingError(f"dataset.classes: expected {spec.limits[-1]} for {self.kind}, found {self.classes}")
-
-    def missing(self) -> str:
-        """The first file that is missing or of the wrong size, and how to get it."""
-        spec = archive(self.kind)
-        try:
-            check_files(spec, data_root() / spec.folder)
-        except DataError as error:
-            return str(error)
-        return ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +102,16 @@ def archive(name: str) -> Archive:
 def data_root(root: str | Path | None = None) -> Path:
     """`root`, else $HESS_DATA, else data/ in the current folder."""
     return Path(root or os.environ.get("HESS_DATA") or "data")
+
+
+def missing(name: str) -> str:
+    """The first file of an archive that is missing or of the wrong size, and how to get it; "" where all are there."""
+    spec = archive(name)
+    try:
+        check_files(spec, data_root() / spec.folder)
+    except DataError as error:
+        return str(error)
+    return ""
 
 
 def remedy(name: str) -> str:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from runner.contract import kind
+from runner.kinds.dataset import DigitsData
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from runner.contract import Context
-
-
-@dataclass(frozen=True)
-class DigitsData:
-    """1,797 digits of 8 × 8 pixels in ten classes, in the order of the library."""
-
-    kind: str = kind("digits")
-    size: ClassVar[int] = 1797
-    inputs: ClassVar[int] = 64
-    classes: ClassVar[int] = 10
 
 
 def load(settings: DigitsData, ctx: Context | None = None) -> tuple[Tensor, Tensor]:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.contract import kind, setting
+from runner.kinds.dataset import GaussianData
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from runner.contract import Context
-
-
-@dataclass(frozen=True)
-class GaussianData:
-    """Two classes of normal vectors: class 0 around +`mean` in every coordinate, class 1 around -`mean`.
-
-    WS bound, Appendix C, and HSR, Section VI. inputs: M. variance: of every coordinate. train: I, half of them in each
-    class. test: sizes of the test sets.
-    """
-
-    kind: str = kind("gaussian")
-    inputs: int = setting(2, above=0)
-    mean: float = 1.0
-    variance: float = setting(2.0, above=0)
-    train: int = setting(50, above=0)
-    test: list[int] = setting([10, 1000], above=0, filled=True)
 
 
 class GaussianSplits(NamedTuple):

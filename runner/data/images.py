@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
-
-from runner.contract import kind, setting
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -27,27 +25,6 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 class DataError(ValueError):
     """Data that are missing or not what they should be; the text says expected, found, and what to do."""
-
-
-@dataclass(frozen=True)
-class ImageSettings:
-    """Settings that every data set of 32×32 colour images has; an experiment on images takes all of its kinds.
-
-    A kind is a subclass in a module with `load(settings, ctx) -> ImageData`. mean, std: per channel, of pixels in
-    [0, 1]. train, test: examples of each part that are used. seeded: whether the pixels depend on the run's seed.
-    """
-
-    kind: str = kind("images")
-    classes: int = setting(10, above=0)
-    mean: list[float] = setting([0.5, 0.5, 0.5])
-    std: list[float] = setting([0.5, 0.5, 0.5], above=0)
-    train: int = setting(50000, above=0)
-    test: int = setting(10000, above=0)
-    seeded: ClassVar[bool] = True
-
-    def missing(self) -> str:
-        """What must be brought before a run can start, and how; "" when nothing is missing."""
-        return ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from runner.data.images import DataError, ImageData, ImageSettings
+from runner.contract.names import imported
+from runner.data.images import DataError, ImageData
+from runner.kinds.dataset import ImageSettings
 
 if TYPE_CHECKING:
     from runner.contract import Context
@@ -15,15 +17,18 @@ _HELD: dict[str, ImageData] = {}
 
 
 def load(settings: Any, ctx: Context) -> Any:
-    """The data that `settings` describe, by the function `load(settings, ctx)` beside the settings' class.
+    """The data that `settings` describe, by the function that `load` of their class names.
 
-    A subclass without one of its own inherits its parent's. Raises DataError for settings that nobody can load.
+    A class that names none has it next to it, `load(settings, ctx)` in its module; a subclass inherits its parent's.
+    Raises DataError for settings that nobody can load.
     """
     for cls in type(settings).__mro__:
-        function = getattr(sys.modules[cls.__module__], "load", None)
-        if function is not None:
-            return function(settings, ctx)
-    raise DataError(f"{type(settings).__module__}: expected a function load(settings, ctx) beside the settings")
+        named = vars(cls).get("load") or getattr(sys.modules[cls.__module__], "load", None)
+        if isinstance(named, str):
+            named = imported(named, f"{cls.__module__}.{cls.__name__}.load")
+        if named is not None:
+            return named(settings, ctx)
+    raise DataError(f"{type(settings).__module__}: expected a function load(settings, ctx) next to the settings")
 
 
 def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> ImageData:

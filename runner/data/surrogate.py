@@ -8,11 +8,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.contract import kind, setting
-from runner.data.images import DataError, ImageData, ImageSettings, Split
+from runner.data.images import DataError, ImageData, Split
+from runner.kinds.dataset import SurrogateData
 
 if TYPE_CHECKING:
     import torch
@@ -28,15 +27,6 @@ CHROMA = 0.35
 SIGNAL = 0.02
 """Share of an image's variance that its class explains."""
 CHUNK = 2000
-
-
-@dataclass(frozen=True)
-class SurrogateData(ImageSettings):
-    """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the seed."""
-
-    kind: str = kind("surrogate")
-    train: int = setting(2000, above=0)
-    test: int = setting(500, above=0)
 
 
 def load(settings: SurrogateData, ctx: Context) -> ImageData:

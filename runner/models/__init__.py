@@ -1,6 +1,6 @@
 """Networks of the experiments, each stated as a graph of named stages (see `Network`).
 
-Loaded when asked for: the settings in runner.models.kinds and the names of activations must not cost torch.
+Loaded when asked for: the settings in runner.kinds.model and the names of activations must not cost torch.
 """
 
 from __future__ import annotations

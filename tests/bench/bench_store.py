@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run import listing
 from runner.run.execute import run
 from runner.store import tables

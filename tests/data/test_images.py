@@ -6,7 +6,8 @@ import torch
 
 from runner.contract import SettingError
 from runner.data import DataError, Split, data_root
-from runner.data.cifar import Archive, CifarData, archive, load, read
+from runner.data.cifar import Archive, archive, load, read
+from runner.kinds.dataset import CifarData
 
 SPEC = Archive(
     name="cifar100",

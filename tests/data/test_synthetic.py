@@ -6,10 +6,9 @@ import torch
 
 from runner.contract import Context
 from runner.data import DataError, gaussian_classes, load, load_images, token_regression
-from runner.data.attention import AttentionData
-from runner.data.gaussian import GaussianData
 from runner.data.scalar import linear, wedge
-from runner.data.surrogate import MEAN, STD, SurrogateData, surrogate_images
+from runner.data.surrogate import MEAN, STD, surrogate_images
+from runner.kinds.dataset import AttentionData, GaussianData, SurrogateData
 
 
 def generator(seed=0):

@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run.execute import NoSpace, run
 from runner.store.job import Job
 from runner.store.store import Store

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run.execute import run
 from runner.store import outputs as folders
 from runner.store import tables

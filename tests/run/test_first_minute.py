@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.contract import Cell, SettingError
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run import demo as demo_module
 from runner.run.config.overrides import Arguments
 from runner.run.demo import demo

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runner.contract import Analysis, Claim, Experiment, decide, grid, setting
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run.execute import run
 from runner.run.inspect import check_store, verify_jobs
 from runner.run.listing import plan, survey

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from runner.contract import SettingError, since
-from runner.data.gaussian import GaussianData
+from runner.kinds.dataset import GaussianData
 from runner.run.execute import NoSpace, run
 from runner.store import tables
 from runner.store.identity import Identity

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from experiments.printed import Judged
 from runner import contract as c
-from runner.data.attention import AttentionData
-from runner.models.kinds.attention import AttentionModel
-from runner.training.kinds.minibatch import MinibatchTraining
+from runner.kinds.dataset import AttentionData
+from runner.kinds.model import AttentionModel
+from runner.kinds.training import MinibatchTraining
 
 NEWTON = ("full", "line search", "truncated CG")
 KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")

@@ -12,7 +12,7 @@ from experiments.dag.protocol.measure import image_sets, measure_trained
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import exact_blocks
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS, WITHOUT_NORM, companions, without_norm
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
 from runner import contract as c
-from runner.models.kinds.chain import ARCHITECTURES, BlockChain
+from runner.kinds.model import ARCHITECTURES, BlockChain
 
 
 @dataclass(frozen=True, kw_only=True)

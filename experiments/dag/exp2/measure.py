@@ -25,7 +25,7 @@ from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
 from runner.curvature.metrics.low_rank import gauss_newton_factors
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 Pair = tuple[str, str]

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
-from runner.models.kinds.chain import MlpModel
-from runner.models.kinds.initial import initial_setting
+from runner.kinds.model import MlpModel, initial_setting
 
 PHASES = ("init", "trained")
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.companions import companions
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
 from runner import contract as c
-from runner.models.kinds.chain import BlockChain, MlpModel
+from runner.kinds.model import BlockChain, MlpModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, Dag
 from runner.curvature.matrix_free.estimators import rademacher
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 

@@ -27,7 +27,7 @@ from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
 from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.models import graph_distance
 
 RELATIONS = ("a", "b", "cross")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.companions import WITHOUT_NORM, without_norm
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
-from runner.models.kinds.diamond import DiamondModel
+from runner.kinds.model import DiamondModel
 
 MERGES = ("sum", "cat")
 

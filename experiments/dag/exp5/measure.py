@@ -20,7 +20,7 @@ from experiments.dag.protocol.training import Trained, train_regression
 from runner.contract import Cell, Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.metrics.inter_layer import gn_gap, resonance
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.models import Network
 from runner.training import CHECKPOINTS
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.companions import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
 from runner import contract as c
-from runner.data.attention import AttentionData
-from runner.metrics.inter_layer import InterLayerMetric
-from runner.models.kinds.attention import AttentionModel
-from runner.training.kinds.minibatch import MinibatchTraining
+from runner.kinds.dataset import AttentionData
+from runner.kinds.metric import InterLayerMetric
+from runner.kinds.model import AttentionModel
+from runner.kinds.training import MinibatchTraining
 
 NETWORKS = ("attention", "relu_mlp")
 PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1")}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
-from runner.models.kinds.initial import INITIAL, initial_setting
+from runner.kinds.model import INITIAL, initial_setting
 
 ARCHITECTURES = ("resnet18", "plain_resnet18")
 CHECKPOINTS = ("init", "mid", "final")

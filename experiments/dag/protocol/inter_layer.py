@@ -9,11 +9,11 @@ from typing import Any
 
 from experiments.printed import Judged
 from runner import contract as c
-from runner.data.images import ImageSettings
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.dataset import ImageSettings
+from runner.kinds.metric import InterLayerMetric
+from runner.kinds.model import BlockChain
+from runner.kinds.training import MinibatchTraining
 from runner.models import activations
-from runner.models.kinds.chain import BlockChain
-from runner.training.kinds.minibatch import MinibatchTraining
 
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 

@@ -39,7 +39,7 @@ from runner.curvature.metrics.jacobians import (
     spectral_radius,
 )
 from runner.data.images import Split
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.models import Block, Network
 from runner.training import CHECKPOINTS
 

@@ -14,7 +14,7 @@ from runner.contract import Context, Table
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.estimators import gn_gaps
 from runner.curvature.metrics.inter_layer import gn_gap_of_sums, resonance
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 

@@ -20,11 +20,12 @@ from experiments.dag.protocol.published import published_network, streams_of
 from runner.contract import Cell, Context, Table
 from runner.contract.seeding import torch_generator
 from runner.curvature.graph.losses import LossSpec
-from runner.data.attention import AttentionData, RegressionData
-from runner.data.images import ImageData, ImageSettings
+from runner.data.attention import RegressionData
+from runner.data.images import ImageData
 from runner.data.loading import load, load_images
+from runner.kinds.dataset import AttentionData, ImageSettings
+from runner.kinds.training import MinibatchTraining
 from runner.models import Network, builder
-from runner.training.kinds.minibatch import MinibatchTraining
 from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder
 

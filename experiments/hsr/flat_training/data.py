@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from runner.contract import Context
-from runner.data.digits import DigitsData
 from runner.data.loading import load as load_kind
 from runner.data.loading import load_images
+from runner.kinds.dataset import DigitsData
 
 if TYPE_CHECKING:
     from experiments.hsr.flat_training.settings import FlatTraining

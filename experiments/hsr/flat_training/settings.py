@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from experiments.hsr.flat_training.names import BUDGETS, ENTRIES, METHODS, RADII
 from runner import contract as c
-from runner.data.digits import DigitsData
-from runner.data.images import ImageSettings
+from runner.kinds.dataset import DigitsData, ImageSettings
 
 GRADIENT_SECONDS = 0.0009
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runner import contract as c
-from runner.data.gaussian import GaussianData
-from runner.metrics.closed_form import WsBoundMetric
-from runner.models.kinds.closed_form import ThreeLayerModel
-from runner.training.kinds.descent import DescentTraining
+from runner.kinds.dataset import GaussianData
+from runner.kinds.metric import WsBoundMetric
+from runner.kinds.model import ThreeLayerModel
+from runner.kinds.training import DescentTraining
 
 SECONDS = {"cost": 30.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
 

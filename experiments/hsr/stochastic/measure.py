@@ -17,7 +17,8 @@ from runner.contract.certificate import certificate_row
 from runner.curvature import ParameterOperator, verify
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.matrix_free.estimators import lanczos_extremes
-from runner.data.gaussian import GaussianData, gaussian_classes
+from runner.data.gaussian import gaussian_classes
+from runner.kinds.dataset import GaussianData
 from runner.training.flatness.stochastic import (
     ParameterHessian,
     combine,

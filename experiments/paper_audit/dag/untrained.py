@@ -20,8 +20,7 @@ from experiments.dag.protocol.companions import PUBLISHED_SEEDS
 from experiments.dag.protocol.training import build
 from experiments.paper_audit.dag.zeros import cross_entropy, squared, tensor_share
 from runner.contract import Claim
-from runner.models.kinds.attention import AttentionModel
-from runner.models.kinds.diamond import DiamondModel
+from runner.kinds.model import AttentionModel, DiamondModel
 
 DEPTHS, ACTIVATIONS, CLASSES = (1, 2, 3), ("relu", "silu"), 10
 PIXELS, TOKENS = (3072,), 8

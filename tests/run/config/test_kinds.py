@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from runner.contract import GROUPS, SettingError, kind
-from runner.data.surrogate import SurrogateData
+from runner.kinds.dataset import SurrogateData
 from runner.models import builder
 from runner.models.activations import ACTIVATIONS
 from runner.report.departures import not_comparable

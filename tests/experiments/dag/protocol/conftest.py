@@ -6,10 +6,10 @@ import torch
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, train_images
 from runner.contract import Context
-from runner.data.surrogate import SurrogateData
-from runner.metrics.inter_layer import InterLayerMetric
-from runner.models.kinds.chain import MlpModel
-from runner.training.kinds.minibatch import MinibatchTraining
+from runner.kinds.dataset import SurrogateData
+from runner.kinds.metric import InterLayerMetric
+from runner.kinds.model import MlpModel
+from runner.kinds.training import MinibatchTraining
 
 DATA = SurrogateData(train=120, test=40)
 TRAINING = MinibatchTraining(epochs=2, batch=32)

@@ -9,8 +9,8 @@ from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained, build
 from runner.contract import Context
 from runner.data.loading import load_images
+from runner.kinds.model import MlpModel
 from runner.models import diamond, resnet18
-from runner.models.kinds.chain import MlpModel
 from runner.training.backprop import gradient_function
 from runner.training.minibatch import Training, crop_and_flip, flatten_parameters
 from runner.training.order import LoaderAugment, LoaderOrder

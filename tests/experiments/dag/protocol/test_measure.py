@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from experiments.dag.protocol.measure import by_distance, image_sets, measure, second_derivative
 from experiments.dag.protocol.training import Trained
 from runner.contract import Context
-from runner.metrics.inter_layer import InterLayerMetric
+from runner.kinds.metric import InterLayerMetric
 from tests.experiments.dag.protocol.conftest import METRIC
 
 

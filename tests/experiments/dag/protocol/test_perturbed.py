@@ -9,8 +9,8 @@ from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.training import build_with_stream, train_images, training_key
 from runner.contract import Context, SettingError
 from runner.data.images import Split
+from runner.kinds.training import MinibatchTraining
 from runner.store.identity import settings as identity
-from runner.training.kinds.minibatch import MinibatchTraining
 from runner.training.order import LoaderOrder
 from tests.experiments.dag.protocol.conftest import DATA, TRAINING, settings
 

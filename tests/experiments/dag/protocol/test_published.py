@@ -13,8 +13,8 @@ from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.published import PUBLISHED_SEEDS, published_network, streams_of
 from experiments.dag.protocol.training import build, build_with_stream, train_images
 from runner.contract import Context
+from runner.kinds.model import MlpModel
 from runner.models import diamond, mlp
-from runner.models.kinds.chain import MlpModel
 from runner.training.order import LoaderOrder
 from tests.experiments.dag.protocol.conftest import DATA, TRAINING
 

@@ -6,10 +6,9 @@ import torch
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, build, train_images, training_arguments, training_key
 from runner.contract import Context
-from runner.data.cifar import CifarData
 from runner.data.loading import load_images
-from runner.data.surrogate import SurrogateData
-from runner.models.kinds.chain import MlpModel
+from runner.kinds.dataset import CifarData, SurrogateData
+from runner.kinds.model import MlpModel
 from tests.experiments.dag.protocol.conftest import DATA, TRAINING, settings
 
 

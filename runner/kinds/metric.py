@@ -1,4 +1,4 @@
-"""How inter-layer blocks are measured (DAG, Section 4), and the place where a metric of one's own hooks in."""
+"""Settings of what is measured, and the place where a metric of one's own adds its columns."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ class InterLayerMetric:
         `distances`. blocks: the batch-mean blocks `total`, `gauss_newton`, `tensor`, each by pair.
         """
         return {}
+
+
+@dataclass(frozen=True)
+class WsBoundMetric:
+    """λ_sup = tr H/D + √((D − 1)(tr H²/D − (tr H/D)²)) ≥ λ_max of the loss (WS bound, Theorem 1; HSR, Eq. 5)."""
+
+    kind: str = kind("ws_bound")
+
+
+@dataclass(frozen=True)
+class SpectrumMetric:
+    """Every eigenvalue of the Hessian of the loss (scalar spectrum, Sections 2 and 3)."""
+
+    kind: str = kind("spectrum")

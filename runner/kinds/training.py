@@ -1,4 +1,4 @@
-"""Settings of minibatch training."""
+"""Settings of the trainings."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ class MinibatchTraining:
     order: str = since("named", free=True, choices=("named", "published"))
     order_seed: int = since(-1, at_least=0, off=-1)
     perturbation: float = since(0.0, at_least=SMALLEST, below=1, off=0)
+
+
+@dataclass(frozen=True)
+class DescentTraining:
+    """Full-batch gradient descent from many starts (WS bound, Appendix C; HSR, Section VI)."""
+
+    kind: str = kind("descent")
+    starts: int = setting(500, above=0)
+    steps: int = setting(10000, above=0)
+    half_range: float = setting(10.0, above=0)
