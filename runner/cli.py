@@ -6,12 +6,14 @@ says which; nothing is written), 130 when interrupted.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from runner.run.exit_status import guarded, say
+from runner.run.streams import protect
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say("Windows is not supported (locks and renames of its file systems differ); run it inside WSL 2")
         sys.exit(2)
     if arguments is None:
+        protect()
         signal.signal(signal.SIGTERM, _interrupt)  # from the first moment, while settings are read too
     sys.exit(guarded(lambda: dispatch(argv)))
 
@@ -46,6 +49,9 @@ def dispatch(argv: list[str]) -> int:
     elif call.help:
         print(help_text(call))
     else:
+        if call.quiet:
+            protect(quiet=True)
+            os.environ["HESS_QUIET"] = "1"  # processes of launchers are quiet, too
         return VERBS[call.verb](call)
     return 0
 

@@ -14,6 +14,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 import zlib
@@ -24,12 +25,17 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from runner.data.cifar import Archive, archive, check_files, check_labels, data_root, remedy
+from runner.data.cifar import Archive, archive, check_files, check_labels, check_records, data_root, remedy
 from runner.data.images import DataError
 
 Progress = Callable[[int, int | None], None]
 
-CHUNK = 1 << 18
+CHUNK = 1 << 16
+SLOWEST = 4 << 10
+"""Bytes in a second, over PATIENCE seconds, below which an address counts as one that does not answer."""
+PATIENCE = 60.0
+LONGEST = 6 * 3600.0
+"""Seconds that one address may take in all."""
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
 NAMES_LIMIT = 1 << 16
@@ -82,7 +88,7 @@ def verify(name: str, root: str | Path | None = None) -> Path:
     """Folder of `name` after checking every file: size, labels, and the checksums noted when it was fetched.
 
     Raises DataError for the first file that is not as it should be. Files that came another way have no checksums
-    noted, and only their sizes and labels are checked.
+    noted; their sizes, their labels and the sum of their records are checked.
     """
     return verify_files(archive(name), data_root(root))
 
@@ -94,8 +100,13 @@ def verify_files(spec: Archive, root: Path) -> Path:
     for file in spec.sizes:
         records = np.memmap(folder / file, np.uint8, "r").reshape(-1, spec.record)
         check_labels(spec, folder / file, records[:, : len(spec.limits)])
+    digest = hashlib.sha256()
+    for part, files in enumerate((spec.train, spec.test)):
+        for file in files:
+            digest.update((folder / file).read_bytes())
+        check_records(spec, folder, part, digest.hexdigest())
     noted = folder / SUMS
-    for line in noted.read_text().splitlines() if noted.is_file() else []:
+    for line in noted.read_text(encoding="utf-8").splitlines() if noted.is_file() else []:
         expected, _, file = line.partition("  ")
         if PurePosixPath(file).name != file or not (folder / file).is_file():
             raise DataError(
@@ -137,7 +148,7 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
             records = np.fromfile(fresh / file, np.uint8).reshape(-1, spec.record)
             check_labels(spec, Path(spec.folder) / file, records[:, : len(spec.limits)])
             sums.append(f"{_digest(fresh / file, 'sha256')}  {file}\n")
-        (fresh / SUMS).write_text("".join(sums))
+        (fresh / SUMS).write_text("".join(sums), encoding="utf-8")
         folder = root / spec.folder
         if folder.exists():
             folder.rename(work / "old")
@@ -252,8 +263,11 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
 
 def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: Progress | None, limit: int) -> bool:
     """Raises ValueError, and keeps nothing, when more comes than the archive can hold."""
+    begin = since = time.monotonic()
+    before = done
+    read = getattr(reply, "read1", reply.read)  # what has come, not a whole chunk: progress from the first byte
     with part.open("ab" if done else "wb") as sink:
-        while chunk := reply.read(CHUNK):
+        while chunk := read(CHUNK):
             sink.write(chunk)
             done += len(chunk)
             if done > limit:
@@ -261,6 +275,11 @@ def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: 
                 raise ValueError(f"expected at most {limit} bytes, found more")
             if progress:
                 progress(done, total)
+            now = time.monotonic()
+            if now - since >= PATIENCE:
+                if done - before < SLOWEST * (now - since) or now - begin > LONGEST:
+                    raise TimeoutError(f"too slow: {done - before} bytes in {now - since:.0f} s")
+                since, before = now, done
         sink.flush()
         os.fsync(sink.fileno())
     return total is None or done == total

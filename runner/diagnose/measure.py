@@ -231,7 +231,7 @@ class Peak:
 
 
 def _status(name: str) -> float:
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
     return 1024 * float(found[1]) if found else float("nan")
 
 

@@ -52,6 +52,7 @@ class ReportSummary:
     missing: Sequence[str]
     failures: Sequence[str]
     left_out: Sequence[str] = ()
+    scored: bool = True
 
     def lines(self) -> list[str]:
         """Lines for printing."""
@@ -61,6 +62,7 @@ class ReportSummary:
         if any(self.extensions.values()):
             lines += [f"  extensions: {counts_line(self.extensions)}"]
         lines += [f"  published numbers: {counts_line(self.scorecard)}"]
+        lines = lines if self.scored else ["  profile=quick: nothing is scored"]
         lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
         if self.left_out:
             lines += [f"  not drawn, nothing of them is measured: {', '.join(self.left_out)}"]
@@ -115,6 +117,7 @@ def write_report(
         scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
+        scored=manifest.get("profile") != "quick",
         left_out=gallery.left_out,
     )
     record = {

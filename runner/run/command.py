@@ -35,7 +35,12 @@ def run_command(call: Call) -> int:
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
     end_on_sigterm()
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    if any(job.profile == "quick" for job in jobs):
+        lines.insert(0, quick_notice(jobs))
+    if call.quiet:
+        lines = []
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
     at_work = {id(job) for job in open_jobs}
     for job in (job for job in jobs if id(job) not in at_work):
         print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
@@ -54,6 +59,13 @@ def run_command(call: Call) -> int:
         except Exception as error:
             return _ended_early(error, jobs)
     return report_status(jobs)
+
+
+def quick_notice(jobs: Sequence[Job]) -> str:
+    """What the quick profile is, in one line."""
+    data = {getattr(getattr(job.experiment, "dataset", None), "kind", "") for job in jobs}
+    images = "images are random-field stand-in data, no real ones; " if "surrogate" in data else ""
+    return f"profile=quick: {images}the grid is small and trainings are short; nothing is scored"
 
 
 def _measure(jobs: Sequence[Job]) -> None:

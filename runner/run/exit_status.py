@@ -54,9 +54,6 @@ def guarded(action: Callable[[], int]) -> int:
         return 2
     except KeyboardInterrupt:
         return interrupted()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if was_interrupted(error):
             return interrupted()

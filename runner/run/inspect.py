@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import tempfile
@@ -28,10 +29,10 @@ def store_command(call: Call) -> int:
     one_of("store", call.words[0], ("check",))
     repair = call.keys.get("repair", "false")
     one_of("repair", repair, ("true", "false"))
-    return check_store(Path(call.keys.get("outputs", "outputs")), repair == "true")
+    return check_store(Path(call.keys.get("outputs", "outputs")), repair == "true", call.json)
 
 
-def check_store(root: Path, repair: bool = False) -> int:
+def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
     """Examine every stored cell; 1 when one is damaged. repair: move damaged ones to quarantine."""
     check_outputs(root)
     if not root.is_dir() and published_root() is None:
@@ -43,7 +44,8 @@ def check_store(root: Path, repair: bool = False) -> int:
         for name, reason in sorted(store.damaged.items()):
             lines.append(store.quarantine(name) if repair else f"{experiment}: damaged cell {name} ({reason})")
         lines += store.published_damage()
-    print("\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"]))
+    text = "\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"])
+    print(json.dumps({"whole": total, "damaged": lines}, indent=1) if as_json else text)
     return 1 if lines else 0
 
 
@@ -63,23 +65,31 @@ def verify_command(call: Call) -> int:
         raise SettingError(f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})") from error
     if sample < 0 or not tolerance >= 0:
         raise SettingError(f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}")
-    return verify_jobs(read_jobs(call)[1], sample, tolerance)
+    return verify_jobs(read_jobs(call)[1], sample, tolerance, call.json)
 
 
-def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:
+def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE, as_json: bool = False) -> int:
     """Measure a sample of the stored cells of `jobs` again and compare; 0 when all agree."""
     stored = [(job, cell_id, cell) for job in jobs for cell_id, cell in job.cells() if job.store.has(cell_id)]
     if not stored:
         raise SettingError("verify: expected stored cells of these settings, found none; run the experiment first")
     chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
-    wrong = 0
+    wrong, records = 0, []
     for job, cell_id, cell in chosen:
-        wrong += not _verify(job, cell_id, cell, tolerance)
+        agrees, line = _verify(job, cell_id, cell, tolerance)
+        wrong += not agrees
+        records.append({"experiment": job.name, "seed": job.seed, "cell": cell_id, "agrees": agrees, "found": line})
+        if not as_json:
+            print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
+    if as_json:
+        print(json.dumps({"stored": len(stored), "cells": records}, indent=1))
+        return 1 if wrong else 0
     print(f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ")
     return 1 if wrong else 0
 
 
-def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> bool:
+def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool, str]:
+    """Whether a cell that is measured again agrees with the stored one, and how."""
     kept = job.store.get(cell_id)
     with tempfile.TemporaryDirectory() as folder:
         again = Store(Path(folder), job.name)
@@ -96,5 +106,4 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> bool:
     changed = [key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]]
     other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
     note = f" [{'; '.join(other)}]" if other and not found.identical else ""
-    print(f"{job.name} seed={job.seed} {cell.label}: {found.line()}{note}", flush=True)
-    return found.agrees
+    return found.agrees, f"{found.line()}{note}"

@@ -21,6 +21,7 @@ from runner.run.config.types import may_import
 from runner.run.execute import run_job
 from runner.run.exit_status import FULL_ERROR, ran_full, say, was_interrupted
 from runner.run.messages import short
+from runner.run.streams import protect
 from runner.store.job import Job
 
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
@@ -171,6 +172,7 @@ def hydra_job(cfg: Any) -> None:
     """One job, in a process that a launcher made."""
     from hydra.core.hydra_config import HydraConfig
 
+    protect(quiet=os.environ.get("HESS_QUIET") == "1")
     for source in HydraConfig.get().runtime.config_sources:
         if source.provider == "command-line":
             files.add(source.path)

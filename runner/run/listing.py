@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,19 +75,21 @@ def _params_key(params: object) -> str:
 
 def list_command(call: Call) -> int:
     """One line for every experiment."""
-    print("\n".join(listing(Path(call.keys.get("outputs", "outputs")), *call.words)))
+    records = experiments(Path(call.keys.get("outputs", "outputs")), *call.words)
+    print(json.dumps(records, indent=1) if call.json else "\n".join(listing(records)))
     return 0
 
 
 def plan_command(call: Call) -> int:
     """What a run would do."""
-    print("\n".join(plan(read_jobs(call)[1])))
+    jobs = read_jobs(call)[1]
+    print(json.dumps(cells_of(jobs), indent=1) if call.json else "\n".join(plan(jobs)))
     return 0
 
 
-def listing(outputs: Path, pattern: str = "") -> list[str]:
-    """Lines of `hess-run list`."""
-    rows = [("experiment", "paper", "cells a seed", "stored", "cost a seed", "reproduces")]
+def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
+    """What `hess-run list` says of each experiment. pattern: a part of the name."""
+    records: list[dict[str, Any]] = []
     names = [name for name in experiment_names() if pattern in name]
     if not names:
         hint = nearest(pattern, experiment_names())
@@ -95,7 +98,7 @@ def listing(outputs: Path, pattern: str = "") -> list[str]:
         try:
             experiment = preview(name)
         except SettingError as error:
-            rows.append((name, "", "", "", "", f"cannot be read: {error}"))
+            records.append({"experiment": name, "error": str(error)})
             continue
         key = Identity.of(name, experiment).key
         stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
@@ -103,8 +106,21 @@ def listing(outputs: Path, pattern: str = "") -> list[str]:
         costs = Costs(stored)
         cells = list(experiment.cells())
         seconds = sum(costs(cell)[0] for cell in cells)
-        where = f"{len(stored)} (seeds {_ranges(seeds)})" if stored else "0"
-        rows.append((name, experiment.paper, str(len(cells)), where, duration(seconds), experiment.reproduces))
+        record = {"experiment": name, "paper": experiment.paper, "cells": len(cells), "stored": len(stored)}
+        records.append({**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces})
+    return records
+
+
+def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of `hess-run list`."""
+    rows = [("experiment", "paper", "cells a seed", "stored", "cost a seed", "reproduces")]
+    for record in records:
+        if "error" in record:
+            rows.append((record["experiment"], "", "", "", "", f"cannot be read: {record['error']}"))
+            continue
+        stored = f"{record['stored']} (seeds {_ranges(record['seeds'])})" if record["stored"] else "0"
+        cells, cost = str(record["cells"]), duration(record["seconds"])
+        rows.append((record["experiment"], record["paper"], cells, stored, cost, record["reproduces"]))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(part.ljust(w) for part, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -142,35 +158,44 @@ class _Shelf:
         return self._costs.setdefault(key, Costs([]))
 
 
-def plan(jobs: Sequence[Job]) -> list[str]:
-    """Lines of `hess-run plan`."""
-    lines: list[str] = []
+def cells_of(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """What `hess-run plan` says of each cell."""
+    records: list[dict[str, Any]] = []
     shelves: dict[tuple[Path, str], _Shelf] = {}
     grids: dict[int, list[Cell]] = {}
-    total, peak, count, known = 0.0, 0.0, 0, 0
     for job in jobs:
         place = (job.outputs, job.name)
         if place not in shelves:
             shelves[place] = _Shelf(list(job.store.all()), job.store.failed())
         shelf, identity = shelves[place], job.identity
         costs = shelf.costs(identity.key)
-        lines.append(f"{job.name} seed={job.seed} profile={job.profile} outputs={job.outputs}")
+        of = {"experiment": job.name, "seed": job.seed, "profile": job.profile, "outputs": str(job.outputs)}
         for cell in grids.setdefault(id(job.experiment), list(job.experiment.cells())):
             cell_id = identity.cell_id(cell, job.seed)
             seconds, memory = costs(cell)
             stored = cell_id in shelf.ids and not job.force
             state = "stored" if stored else "to run, failed last time" if cell_id in shelf.failed else "to run"
-            lines.append(f"  {cell_id}  {duration(seconds):>7}  {memory:5.1f} GiB  {state:7}  {cell.label}")
-            count += 1
-            known += stored
-            if not stored:
-                total += seconds
-                peak = max(peak, memory * job.jobs)
-    run = count - known
-    lines.append(
-        f"{count} cells: {known} stored, {run} to run"
-        + (f"; about {duration(total)} of one core, up to {peak:.1f} GiB at a time" if run else "; nothing to do")
-    )
+            cost = {"seconds": seconds, "gib": memory, "processes": job.jobs}
+            records.append({**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)})
+    return records
+
+
+def plan(jobs: Sequence[Job]) -> list[str]:
+    """Lines of `hess-run plan`."""
+    lines: list[str] = []
+    records, last = cells_of(jobs), ""
+    for record in records:
+        head = "{experiment} seed={seed} profile={profile} outputs={outputs}".format(**record)
+        lines += [head] if head != last else []
+        last = head
+        label = " ".join(f"{key}={value}" for key, value in record["params"].items())
+        cost = f"{duration(record['seconds']):>7}  {record['gib']:5.1f} GiB"
+        lines.append(f"  {record['cell']}  {cost}  {record['state']:7}  {label}")
+    open_ = [record for record in records if record["state"] != "stored"]
+    peak = max((record["gib"] * record["processes"] for record in open_), default=0.0)
+    about = f"about {duration(sum(record['seconds'] for record in open_))} of one core, up to {peak:.1f} GiB at a time"
+    stored = len(records) - len(open_)
+    lines.append(f"{len(records)} cells: {stored} stored, {len(open_)} to run; {about if open_ else 'nothing to do'}")
     return lines
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from runner.run.loop import NoSpace, Outcome, close_log, loop, open_log, was_terminated
 from runner.run.progress import Progress, open_progress
+from runner.run.streams import protect
 from runner.store.job import Job
 from runner.store.store import Store
 
@@ -42,6 +43,7 @@ def _end_with(parent: int) -> None:
 
 def _serve(pipe: Any, parent: int) -> None:
     """A worker process: the loop of every job that comes through the pipe, until None or an interruption."""
+    protect()
     _end_with(parent)
     with suppress(KeyboardInterrupt):
         import torch  # noqa: F401  while the command still composes its first job

@@ -6,6 +6,7 @@ to be measured, scaled by how the measured ones compared with their own predicti
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -108,4 +109,6 @@ class Lines(_Counting):
 
 def open_progress(title: str, cells: Sequence[Cell]) -> Progress:
     """A bar when standard error is a terminal, else lines."""
+    if os.environ.get("HESS_QUIET") == "1":
+        return Progress()
     return Bar(title, cells) if sys.stderr.isatty() else Lines(title, cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,9 +24,16 @@ def missing_data(experiments: Iterable[Experiment]) -> str:
 
 def data_command(call: Call) -> int:
     """`hess-run data fetch|verify NAME`. Returns the exit status."""
-    verb, name = call.words
-    one_of("data", verb, ("fetch", "verify"))
-    one_of(f"data {verb}", name, ARCHIVES)
+    verb, *names = call.words
+    one_of("data", verb, ("list", "fetch", "verify"))
+    if verb != "list" and not names:
+        raise SettingError(f"data {verb}: expected one of {', '.join(ARCHIVES)}, found nothing")
+    for name in names:
+        one_of(f"data {verb}", name, ARCHIVES)
+    if verb == "list":
+        print("\n".join(line for name in names or ARCHIVES for line in _listed(name)))
+        return 0
+    (name,) = names
     from runner.data.images import DataError
 
     try:
@@ -35,6 +43,28 @@ def data_command(call: Call) -> int:
     except OSError as error:
         print(f"hess-run: {name}: {error}; run the same command again to go on", file=sys.stderr)
         return 1
+
+
+def _listed(name: str) -> list[str]:
+    """What is known of a data set: where it is looked for, whether it is there, its files and addresses."""
+    from runner.data.cifar import archive, check_files, data_root
+    from runner.data.fetch import SUMS
+    from runner.data.images import DataError
+    from runner.run.config import mirrors
+
+    spec, root = archive(name), data_root()
+    folder = (root / spec.folder).absolute()
+    try:
+        check_files(spec, folder)
+        size = sum(spec.sizes.values()) / 2**20
+        state = f"{len(spec.sizes)} files, {size:.0f} MiB; hess-run data verify {name} compares their sums"
+    except DataError:
+        state = f"not there; hess-run data fetch {name}"
+    origin = "$HESS_DATA" if os.environ.get("HESS_DATA") else "data/ in the current folder; set HESS_DATA for another"
+    sums = folder / SUMS
+    noted = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
+    lines = [f"{name}: {state}", f"  folder   {folder} ({origin})", f"  archive  {spec.file}, MD5 {spec.md5}"]
+    return [*lines, *(f"  address  {url}" for url in mirrors(name)), *(f"  SHA-256  {line}" for line in noted)]
 
 
 def _fetch(name: str) -> int:

@@ -39,7 +39,11 @@ def _experiment_lines(name: str) -> list[str]:
     lines = [f"{name}: {experiment.title}"]
     if experiment.paper:
         lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
-    head = [line.removeprefix("#").strip() for line in file.path.read_text().splitlines()[1:] if line.startswith("#")]
+    head = [
+        line.removeprefix("#").strip()
+        for line in file.path.read_text(encoding="utf-8").splitlines()[1:]
+        if line.startswith("#")
+    ]
     lines += ["", *head] if head else []
     meaning = comments(file.path)
     own = reading.experiment_fields(name)
@@ -65,7 +69,9 @@ def _experiment_lines(name: str) -> list[str]:
 def _kind_lines(group: str, name: str) -> list[str]:
     path = files.find(group, name)
     cls: Any = reading.kind_class(group, name)
-    head = [line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#")]
+    head = [
+        line.removeprefix("#").strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
+    ]
     node, meaning = files.load(path), comments(path)
     rows = []
     for f in dataclasses.fields(cls):

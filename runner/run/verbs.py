@@ -55,7 +55,8 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
   hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
-  hess-run data fetch|verify NAME                download an official archive (resumes, checks), or check it
+  hess-run open [NAME]                           the page of an experiment, or all of them, in a browser
+  hess-run data list|fetch|verify [NAME]         what is there; download an official archive; check it
   hess-run store check                           is everything that is stored whole
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
   hess-run audit PLACE                           one formula of a paper: printed, right, reference
@@ -67,8 +68,10 @@ keys of every run (= default)
 keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, protocol=printed, 'depth=[8,10]'),
   and of its groups by path (training.steps=5000, dataset.train=100); another kind: dataset=surrogate
 
-Hydra's options: -m, --cfg job|hydra|all, --info, --config-dir DIR (experiments and kinds of your own),
-  --shell-completion, --hydra-help; 'experiment=glob(hsr_*)' sweeps over names.
+Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hydra-help, --info plugins;
+  with experiment=NAME: --cfg job|hydra|all, --info; 'experiment=glob(hsr_*)' sweeps over names.
+completion in this shell: eval "$(hess-run --shell-completion install=bash)"
+of this program: -q (no output but errors), --json (list, plan, why, store, verify, results)
 scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 
@@ -88,10 +91,11 @@ outputs/demo) and prints what the paper says beside what came out. A second call
     "list": Verb(
         "runner.run.listing:list_command",
         """\
-hess-run list [outputs=PATH]
+hess-run list [PATTERN] [outputs=PATH] [--json]
 
 One line for every experiment: paper, cells of one seed, cells stored below PATH (default outputs), predicted processor
-time of one seed, and what of the paper it reproduces. Imports only what --config-dir and HESS_MODULES allow.
+time of one seed, and what of the paper it reproduces. PATTERN: a part of the name. Imports only what --config-dir and
+HESS_MODULES allow.
 
   hess-run list --config-dir my/conf             with experiments of your own""",
         words="[PATTERN]",
@@ -101,7 +105,7 @@ time of one seed, and what of the paper it reproduces. Imports only what --confi
     "plan": Verb(
         "runner.run.listing:plan_command",
         """\
-hess-run [-m] plan experiment=NAME [key=value ...]
+hess-run [-m] plan experiment=NAME [key=value ...] [--json]
 
 Every cell that the same command without `plan` would measure: its id, predicted time and memory, and whether it is
 stored. Checks everything that a run checks before its first cell, the files of the data set apart; writes nothing.
@@ -139,7 +143,7 @@ figure: draw that one alone; figures: draw them as PDF or SVG, too.
     "why": Verb(
         "runner.run.why:why_command",
         """\
-hess-run why FILE[:LINE] | ANCHOR [outputs=PATH]
+hess-run why FILE[:LINE] | ANCHOR [outputs=PATH] [--json]
 
 Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came from: cells with their
 parameters and seeds, commits, processors, times, and the commands that measure and draw it again. A figure that was
@@ -147,7 +151,8 @@ copied elsewhere is looked up below PATH (default outputs) by what it says of it
 
   hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
   hess-run why outputs/ws_bound/scorecard.csv:4
-  hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)""",
+  hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)
+  hess-run why dag.T5                                 (its rows)""",
         words="FILE|ANCHOR",
         keys=("outputs",),
         json=True,
@@ -155,11 +160,12 @@ copied elsewhere is looked up below PATH (default outputs) by what it says of it
     "data": Verb(
         "runner.run.requirements:data_command",
         """\
+hess-run data list         what is there, where it is looked for, sizes and orders of records
 hess-run data fetch NAME  download an official archive: resumes, checks its published sum, unpacks expected files only
 hess-run data verify NAME check the files and labels that are there
 
 NAME: cifar10 or cifar100. The folder is $HESS_DATA, else data/ in the current folder.""",
-        words="fetch|verify NAME",
+        words="list|fetch|verify [NAME]",
     ),
     "store": Verb(
         "runner.run.inspect:store_command",
@@ -200,6 +206,15 @@ reference it was held against. PLACE is the id of a clause or of a root cause; a
   hess-run audit attention.d.1
   hess-run audit hsr""",
         words="PLACE",
+    ),
+    "open": Verb(
+        "runner.run.pages:open_command",
+        """\
+hess-run open [NAME] [outputs=PATH]
+
+Opens the page of an experiment in a browser, or the start page; prints where it is.""",
+        words="[NAME]",
+        keys=("outputs",),
     ),
     "results": Verb(
         "runner.run.results:results_command",

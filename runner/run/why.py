@@ -32,8 +32,18 @@ Record = Mapping[str, Any]
 
 def why_command(call: Call) -> int:
     """Print where an artifact came from."""
-    print("\n".join(why(call.words[0], Path(call.keys.get("outputs", "outputs")))))
+    lines = why(call.words[0], Path(call.keys.get("outputs", "outputs")))
+    print(json.dumps(as_record(lines), indent=1) if call.json else "\n".join(lines))
     return 0
+
+
+def as_record(lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines by the word that each begins with; the first one is the title."""
+    record, key = {"title": [lines[0]]}, "title"
+    for line in lines[1:]:
+        key = line[:12].strip() or key
+        record.setdefault(key, []).append(line[12:].strip())
+    return record
 
 
 def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
@@ -101,7 +111,11 @@ def _json(path: Path) -> dict[str, Any] | None:
 
 def _row(path: Path, line: int) -> dict[str, str]:
     """Row of a table by its line in the file, the head being line 1."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, newline="", encoding="utf-8") as stream:
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else open(path, newline="", encoding="utf-8") as stream
+    ):
         for row in csv.DictReader(stream):
             line -= 1
             if line == 1:
@@ -134,6 +148,7 @@ def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list
 def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
     """The evidence of one row: what is printed, what was measured, the verdict, and the cells behind it."""
     known: list[str] = []
+    parts: list[str] = []
     for folder in report_folders(outputs):
         page = Page.read(folder)
         if page is None or PAPERS.get(page.paper, "") not in ("", anchor.partition(".")[0]):
@@ -142,6 +157,10 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
             if row["id"] == anchor:
                 return [f"{anchor}: {page.name}, {page.title}", *_row_lines(row), *_behind(folder, page, row)]
             known.append(row["id"])
+            if row["id"].startswith(f"{anchor}."):
+                parts.append(f"  {row['id']}  {row.get('verdict')}")
+    if parts:
+        return [f"{anchor}: {len(parts)} rows; hess-run why ROW says more of each", *parts]
     if not known:
         raise SettingError(
             f"why: no report below {short(outputs)} has rows of this paper; make them with hess-run report"

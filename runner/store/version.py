@@ -37,7 +37,7 @@ def git_commit() -> str:
 def cpu_model() -> str:
     """Name of the processor as the system gives it, '' where it does not."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
