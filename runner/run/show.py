@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from runner.contract import GROUPS, SettingError
@@ -64,6 +65,12 @@ def _experiment_lines(name: str) -> list[str]:
         f"devices: {', '.join(experiment.devices)}",
     ]
     return [line.rstrip() for line in lines]
+
+
+def _head(path: Path) -> list[str]:
+    """The comment lines at the margin of a file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
 
 
 def _kind_lines(group: str, name: str) -> list[str]:
