@@ -47,12 +47,12 @@ def _check_loss(problem: Problem) -> None:
     """Of the first batch. A mean of the parts of a batch is asked for later, where it matters."""
     from runner.curvature.graph.tracing.calls import unwrapped
     from runner.curvature.parameters.batches import Rows
-    from runner.curvature.parameters.checks import check_loss, scalar_loss
-    from runner.curvature.parameters.model import Model
+    from runner.curvature.parameters.checks import check_loss
+    from runner.curvature.parameters.model import Model, scalar_loss
 
     options, batch = problem.options, problem.batches[0]
     model = Model(unwrapped(problem.module), problem.loss, options.output or None)
     with torch.no_grad():
-        scalar_loss(model.value(problem.parameters, batch))
+        scalar_loss(problem.loss(model.call(problem.parameters, batch[0]), batch[1]))
     rows = Rows(options.batch_dim, options.shared)
     check_loss(model, dict(problem.parameters), rows, batch, None, "", False)

@@ -121,5 +121,5 @@ def scalar_loss(value: Any) -> Tensor:
         return value
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     raise MeasurementError(
-        f"the loss returned {shape}: expected a scalar tensor, the mean over the batch, or one value for each example"
+        f"the loss returned {shape}: expected a scalar tensor, the mean of the batch, or one value for each example"
     )
