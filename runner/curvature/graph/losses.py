@@ -68,7 +68,8 @@ class Loss:
                 "(no .item(), no float())"
             )
         rows = output.shape[0]
-        if value.dim() and value.shape != (rows,) and rows and value.shape[0] % rows == 0:
+        each = value.dim() and rows and value.shape[0] % rows == 0 and value.shape not in ((rows,), output.shape)
+        if each:
             return value.reshape(rows, -1).mean(1)  # one value for each position of each example
         if value.shape not in ((), (rows,)):
             raise ValueError(

@@ -102,7 +102,8 @@ class Model:
         found = self._targets.call(lambda t: self.loss(output, t), target)
         if isinstance(found, Tensor) and found.dim() and found.is_floating_point():
             first = next((t for t in tree_leaves(output) if isinstance(t, Tensor) and t.dim()), None)
-            if first is None or found.shape[0] % len(first) == 0:
+            whole = first is not None and found.dim() > 1 and found.shape == first.shape  # the output itself?
+            if first is None or (found.shape[0] % len(first) == 0 and not whole):
                 return found.mean()
         return scalar_loss(found)
 
