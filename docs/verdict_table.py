@@ -45,7 +45,7 @@ def row(name: str) -> str:
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
-    return f"{head} [{held or 'measured'}](outputs/published/{name}/findings.md) | {duration(cost)}{more} |"
+    return f"{head} [{held or 'measured'}](outputs/published/{name}/report.md) | {duration(cost)}{more} |"
 
 
 def main() -> None:

@@ -43,6 +43,13 @@ class Failures:
         return [f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})" for r in self.records]
 
 
+def appendix(notes: Sequence[str]) -> pd.DataFrame:
+    """The notes of an analysis as a table: details that report.md leaves out where it has a summary."""
+    import pandas as pd
+
+    return pd.DataFrame({"note": list(notes)})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its code raised."""
@@ -61,7 +68,7 @@ class Findings:
     def tables(self) -> dict[str, pd.DataFrame]:
         """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
         tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
-        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard)}
+        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard), "appendix": appendix(self.notes)}
         always = ("stats", "claims", "scorecard")
         return {name: table for name, table in tables.items() if name in always or len(table)}
 

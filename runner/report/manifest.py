@@ -12,7 +12,7 @@ from runner.report.fingerprint import sha256
 from runner.store.tables import read_json
 
 NAME = "manifest.json"
-ANSWERS = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured")
+ANSWERS = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured", "appendix")
 """Tables that the analysis gives; every other table of a report is merged from the cells."""
 TYPES: Mapping[str, tuple[type, type | None]] = {
     "experiment": (str, None),

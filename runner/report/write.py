@@ -22,11 +22,12 @@ from runner.report.departures import said_of
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
 from runner.report.fingerprint import not_run_files, start_fingerprint
-from runner.report.formatting import findings_text
+from runner.report.formatting import report_text
 from runner.report.manifest import ANSWERS, NAME, checksums, read_manifest
 from runner.report.provenance import plain, warnings_of
 from runner.report.site import build_experiment, build_start
 from runner.report.site.model import Page
+from runner.report.summary import summary, summary_path
 from runner.store import tables
 from runner.store.outputs import MARKER
 
@@ -99,8 +100,9 @@ def write_report(
     directory.mkdir(parents=True, exist_ok=True)
     earlier = read_manifest(directory)
     trust = _certificates(experiment, manifest, tables_by_name)
-    written = _write_answers(directory, f"{name}: {experiment.title}", tables_by_name, found, trust)
     warnings = warnings_of(manifest, missing)
+    text = _report_text(name, experiment, found, failures, warnings, trust)
+    written = _write_answers(directory, tables_by_name, found, text)
     gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
     gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
     files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
@@ -151,17 +153,33 @@ def _certificates(experiment: Experiment, manifest: Mapping[str, Any], merged: M
     return certificate_lines(carried, rows, experiment.uncertified) if carried else []  # type: ignore[arg-type]
 
 
-def _write_answers(
-    directory: Path, title: str, merged: Mapping[str, pd.DataFrame], found: Findings, trust: Sequence[str] = ()
-) -> list[str]:
-    """Write tables and texts; returns their file names. findings.md is made from the verdicts where it is not given."""
+def _report_text(
+    name: str,
+    experiment: Experiment,
+    found: Findings,
+    failures: Failures,
+    warnings: Sequence[str],
+    trust: Sequence[str],
+) -> str:
+    """report.md; without the summary where the results are partial, since its sentences speak of all of them."""
+    path = None if warnings else summary_path(name, experiment)
+    text = ""
+    if path is not None:
+        content = path.read_text(encoding="utf-8")
+        text = failures.guard("summary", lambda: summary(content, found.claims, found.scorecard), "")
+    sentences = [line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings]
+    return report_text(experiment.title or name, text, found.claims, found.scorecard, found.notes, sentences, trust)
+
+
+def _write_answers(directory: Path, merged: Mapping[str, pd.DataFrame], found: Findings, text: str) -> list[str]:
+    """Write tables and texts; returns their file names."""
     for table, frame in merged.items():
         tables.write(frame, directory / f"{table}.csv")
     for table, frame in found.tables.items():
-        text = frame.to_csv(index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n")
-        tables.write_bytes(directory / f"{table}.csv", text.encode())
+        content = frame.to_csv(index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n")
+        tables.write_bytes(directory / f"{table}.csv", content.encode())
     texts = {Path(document).name: text for document, text in found.documents.items()}
-    texts.setdefault("findings.md", findings_text(title, found.claims, found.scorecard, found.notes, trust))
+    texts.setdefault("report.md", text)
     for document, text in texts.items():
         tables.write_bytes(directory / document, text.encode())
     return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 import math
 import re
 from collections import defaultdict
@@ -18,6 +16,7 @@ from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
 from runner.contract import Statement, is_extension
 from runner.report.compare import VALUE_COLUMNS
+from runner.report.manifest import read_manifest, read_table
 from runner.report.printed import BIBLIOGRAPHIC
 from runner.run.config import experiment_names
 
@@ -48,10 +47,7 @@ def contradict(verdicts: Iterable[str]) -> bool:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    return read_table(path)
 
 
 def number(text: str) -> float:
@@ -176,33 +172,20 @@ def printed(experiment: str) -> dict[str, Statement]:
 
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
-    """(experiment, line, what is wrong) where findings.md lists a statement under another verdict than claims.csv."""
-    heading = {
-        "What held": "confirmed",
-        "What did not": "refuted",
-        "What is off in print, and nothing rests on it": "minor error",
-        "What is open": "inconclusive",
-        "What cannot be compared, for something that the paper does not print": "not comparable",
-        "Extensions: what held": "confirmed",
-        "Extensions: what did not": "refuted",
-        "Extensions: what is open": "inconclusive",
-        "Extensions: what cannot be compared": "not comparable",
-    }
-    for path in sorted(outputs.glob("*/findings.md")):
-        said_of = {f"{r['statement']} ({r['where']})": r["verdict"] for r in rows(path.parent / "claims.csv")}
-        under = ""
+    """(experiment, line, what is wrong) where report.md lists a statement under another verdict than claims.csv."""
+    for path in sorted(outputs.glob("*/report.md")):
+        said_of = {(r["statement"], r["where"]): r["verdict"] for r in rows(path.parent / "claims.csv")}
         for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith("## "):
-                under = heading.get(line.removeprefix("## "), "")
-            for text in [t for t in said_of if under and line.startswith(f"- {t}")]:
-                if said_of[text] != under:
-                    yield path.parent.name, line, said_of[text]
+            cells = line.strip("| ").split(" | ")
+            verdict = said_of.get((cells[0], cells[1])) if len(cells) == 5 else None
+            if verdict and not cells[4].startswith(verdict):
+                yield path.parent.name, line, verdict
 
 
 def counted(outputs: Path) -> Iterator[tuple[str, str]]:
     """(experiment, what) where the manifest does not count what the tables hold."""
     for path in sorted(outputs.glob("*/manifest.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_manifest(path.parent) or {}
         for key, name in (("scorecard", "scorecard"), ("claims", "claims")):
             own = [r["verdict"] for r in rows(path.parent / f"{name}.csv")]
             counts = {v: n for v, n in record.get(key, {}).items() if n}

@@ -71,12 +71,12 @@ def test_a_report_reads_them_and_is_made_anew_when_one_appears(outputs):
     SEEN.clear()
     report([job(outputs, 1), job(outputs, 2)], protocol)
     assert SEEN[-1].tables["t"]["x"].max() < 3
-    text = (outputs / "shifted" / "findings.md").read_text()
+    text = (outputs / "shifted" / "report.md").read_text()
     assert "shifted: [101.1, 101.2]" in text and "later: [5.1, 5.2, 6.1, 6.2]" in text
     assert "unchanged" in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
     run(job(outputs, 2, 100.0))
     assert "unchanged" not in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
-    assert "102.2" in (outputs / "shifted" / "findings.md").read_text()
+    assert "102.2" in (outputs / "shifted" / "report.md").read_text()
 
 
 def test_a_run_of_a_companions_seeds_is_complete_once_they_are_stored(outputs, monkeypatch):

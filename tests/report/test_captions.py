@@ -52,7 +52,9 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     text = finding("Fig. 12", ROWS)
     assert text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays") and "0.2" in text
     text = finding("Table N.4", ROWS)
-    assert text.startswith("2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; not reproduced: R 9: 4,")
+    assert text.startswith(
+        "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; not reproduced: R, depth 9: 4,"
+    )
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
 
 

@@ -159,7 +159,8 @@ def test_a_complete_report(tmp_path, reference):
         "scorecard.csv",
         "scorecard_sharpness.csv",
         "measured.csv",
-        "findings.md",
+        "appendix.csv",
+        "report.md",
         "stats.js",
         "index.html",
         "manifest.json",
@@ -176,8 +177,8 @@ def test_a_complete_report(tmp_path, reference):
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
     assert "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
-    found = (out / "findings.md").read_text()
-    assert "1 reproduced, 1 not run" in found and "- the bound is tight (Fig. 2): 1.1, criterion: < 2" in found
+    found = (out / "report.md").read_text()
+    assert "1 reproduced, 1 not run" in found and "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
     assert summary.lines() == [
         "  statements: 1 confirmed, 1 inconclusive",
         "  extensions: 1 refuted",
@@ -195,8 +196,8 @@ def test_extensions_are_counted_apart(tmp_path):
     html = check_html(out / "index.html")
     assert 'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>' in html
     assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"extension":true' in html
-    text = (out / "findings.md").read_text()
-    assert text.index("## What held") < text.index("## Extensions: what did not") < text.index("too (extension")
+    text = (out / "report.md").read_text()
+    assert text.index("## Statements of the paper") < text.index("## Extensions") < text.index("| extension |")
 
 
 def test_a_figure_without_panels_is_left_out(tmp_path):

@@ -22,7 +22,7 @@ FLAGS = (
     "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
     "disable-component-update disable-sync window-size=1280,900"
 )
-FILES = ("scorecard.csv", "claims.csv", "measured.csv", "stats.csv", "findings.md", "figures/gap.png")
+FILES = ("scorecard.csv", "claims.csv", "measured.csv", "stats.csv", "report.md", "figures/gap.png")
 KEYS = ("metric", "activation", "checkpoint", "distance")
 
 
@@ -53,7 +53,7 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
     claim = {"name": "falls", "statement": "R falls with d", "where": "Section 5", "verdict": "confirmed"}
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     written(folder / "stats.csv", [{"name": "t", "p": 0.0625, "empty": ""}])
-    (folder / "findings.md").write_text("# Findings\n\nThe *gap* holds.\n\n- one\n")
+    (folder / "report.md").write_text("# Findings\n\nThe *gap* holds.\n\n- one\n")
     manifest = {
         "experiment": name,
         "title": "Gap",

@@ -69,12 +69,12 @@ CHANGES = {
     "lost": lambda path: path.unlink(),
 }
 
-FILES = ("claims.csv", "findings.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html")
+FILES = ("claims.csv", "report.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html")
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
-    "file", ["claims.csv", "findings.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html"]
+    "file", ["claims.csv", "report.md", "figures/fig01.png", "manifest.json", "t.csv", "index.html"]
 )
 def test_a_changed_file_is_made_again(job, file, change):
     folder = job.store.root

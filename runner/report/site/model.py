@@ -187,8 +187,8 @@ class Page:
 
     @property
     def findings(self) -> str:
-        """findings.md, '' where there is none."""
-        path = self.folder / "findings.md"
+        """report.md, '' where there is none."""
+        path = self.folder / "report.md"
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     @property
