@@ -7,7 +7,7 @@ import torch
 
 from experiments.dag.protocol.perturbed import perturbed
 from experiments.dag.protocol.training import build_with_stream, train_images, training_key
-from runner.contract import Context, SettingError
+from runner.contract import Context, SettingError, check
 from runner.data.images import Split
 from runner.kinds.training import MinibatchTraining
 from runner.store.identity import settings as identity
@@ -93,4 +93,4 @@ def test_settings_that_are_off_leave_identities_and_checkpoints_alone():
 @pytest.mark.parametrize(("setting", "value"), [("perturbation", 1e-9), ("perturbation", 2.0), ("order_seed", -2)])
 def test_settings_that_cannot_be_meant(setting, value):
     with pytest.raises(SettingError, match=f"training.{setting}: expected"):
-        MinibatchTraining(**{setting: value})
+        check(MinibatchTraining(**{setting: value}), "training")
