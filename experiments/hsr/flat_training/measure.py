@@ -1,12 +1,11 @@
 """Trainings of one method with some of its settings, and what they came to at each budget.
 
 At equal steps a training ends after the same number of epochs as every other method's, at equal cost when it has spent
-the gradients that `price` allows. A training asked for both is looked at on its way.
+the gradients that `price` allows. A training asked for both is measured at each.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -26,14 +25,14 @@ from runner.curvature.spectra.traces import upper_bound_estimate
 from runner.training.flatness.stochastic import ParameterHessian
 
 if TYPE_CHECKING:
-    from experiments.hsr.flat_training.settings import FlatContest, FlatTraining, FlatTuning
+    from experiments.hsr.flat_training.settings import FlatContest
 
 Row = dict[str, Any]
 CURVATURE = ("lambda_max", "lambda_residual", "lambda_sup", "lambda_sup_low", "lambda_sup_high")
 MEASURED = ("train_loss", "validation_accuracy", "test_accuracy", *CURVATURE)
 
 
-def marks(experiment: FlatTraining, settings: Settings, budgets: Sequence[str] = BUDGETS) -> dict[str, int]:
+def marks(experiment: FlatContest, settings: Settings, budgets: Sequence[str] = BUDGETS) -> dict[str, int]:
     """Budget -> epochs. Equal steps: the same for all. Equal cost: what `experiment.price` gradients a step buy.
 
     A method whose schedule spans the whole training has equal cost alone.
@@ -44,19 +43,8 @@ def marks(experiment: FlatTraining, settings: Settings, budgets: Sequence[str] =
     return {budget: found[budget] for budget in budgets if budget in kept}
 
 
-def run_all(experiment: FlatTraining, method: str, ctx: Context, trials: int) -> list[Row]:
-    """Rows of `ends` of settings 0 … trials − 1, at both budgets; those of one schedule train together."""
-    numbered = sorted(((trial(method, k), k) for k in range(trials)), key=lambda pair: (pair[0].schedule, pair[1]))
-    found = []
-    for _, group in itertools.groupby(numbered, key=lambda pair: pair[0].schedule):
-        together = list(group)
-        ends, _ = run(experiment, [s for s, _ in together], BUDGETS, ctx)
-        found += [{"trial": together[row.pop("place")][1], **row} for row in ends]
-    return sorted(found, key=lambda row: (row["trial"], row["budget"]))
-
-
 def run(
-    experiment: FlatTraining, settings: Sequence[Settings], budgets: Sequence[str], ctx: Context
+    experiment: FlatContest, settings: Sequence[Settings], budgets: Sequence[str], ctx: Context
 ) -> tuple[list[Row], list[Row]]:
     """Rows of `ends`, one for each of the settings and budgets, and of `curves`; `place`: which of the settings."""
     data = load(experiment, ctx)
@@ -74,7 +62,7 @@ def run(
     return record.ends, record.curve
 
 
-def _epoch(experiment: FlatTraining, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> None:
+def _epoch(experiment: FlatContest, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> None:
     """One pass over the training part."""
     x, y = data
     for rows in torch.randperm(len(y), generator=batches).split(experiment.batch):
@@ -92,7 +80,7 @@ class _Record:
 
     def __init__(
         self,
-        experiment: FlatTraining,
+        experiment: FlatContest,
         settings: Sequence[Settings],
         budgets: Sequence[str],
         parameters: Sequence[Tensor],
@@ -153,11 +141,6 @@ class _Record:
         measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
         status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
-
-
-def measure_tuning(experiment: FlatTuning, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Every numbered setting of a method."""
-    return {"ends": run_all(experiment, str(cell.params["method"]), ctx, experiment.trials)}
 
 
 def measure_contest(experiment: FlatContest, cell: Cell, ctx: Context) -> dict[str, Table]:

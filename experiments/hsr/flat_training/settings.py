@@ -1,8 +1,8 @@
-"""Flat training as an honest contest: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation.
+"""Flat training compared: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation, each tuned.
 
-`hsr_flat_tuning` runs the same number of settings of every method and names, by validation data alone, the most
-accurate and the flattest that is still accurate, at equal steps and at equal cost. `hsr_flat_training` is the contest
-of these choices at seeds that the search never saw. Both take the digits or, averaged to 8 × 8 pixels, images.
+A search (archived: docs/archive/hsr_flat_tuning.md) ran 16 settings of every method and named, by validation data
+alone, the most accurate and the flattest that is still accurate, at equal steps and at equal cost. This experiment
+compares these choices at seeds that the search never saw, on the digits or, averaged to 8 × 8 pixels, on images.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ GRADIENT_SECONDS = 0.0009
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlatTraining(c.Experiment):
-    """What both experiments set; each setting is explained in conf/experiment/hsr_flat_tuning.yaml."""
+class FlatContest(c.Experiment):
+    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each of `ENTRIES`.
 
+    Each setting is explained in conf/experiment/hsr_flat_training.yaml.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
-    uncertified: ClassVar[str] = "λ₁ comes from Hessian products that the tests hold against dense Hessians"
+    uncertified: ClassVar[str] = "λ₁ comes from Hessian products that the tests compare with dense Hessians"
+    measure = "experiments.hsr.flat_training.measure:measure_contest"
+    analysis = "experiments.hsr.flat_training.contest:ContestAnalysis"
 
     dataset: DigitsData | ImageSettings
     method: list[str] = c.grid(choices=METHODS)
@@ -42,6 +49,8 @@ class FlatTraining(c.Experiment):
     looks: int = c.setting(at_least=0)
     look_steps: int = c.setting(above=0)
     last_epochs: int = c.setting(above=0)
+    chosen: dict[str, list[int]] = c.report_only()  # which cells there are, not what one means
+    accuracy_margin: float = c.report_only(0.005, above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,45 +61,6 @@ class FlatTraining(c.Experiment):
                 f"experiment.train + validation + test: expected at most the {there} examples of "
                 f"dataset={self.dataset.kind}, found {asked}"
             )
-
-    def _seconds(self, method: str, budget: str) -> float:
-        """Of one training."""
-        steps = self.epochs * self.train / self.batch
-        price = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0) if budget == "steps" else self.price
-        return round(1 + GRADIENT_SECONDS * steps * price, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlatTuning(FlatTraining):
-    """The search: settings number 0 … trials − 1 of every method."""
-
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = "Tuning of nine ways to train flat: the same number of settings for each"
-    measure = "experiments.hsr.flat_training.measure:measure_tuning"
-    analysis = "experiments.hsr.flat_training.tuning:TuningAnalysis"
-
-    trials: int = c.setting(above=0)
-
-    def cells(self) -> Iterable[c.Cell]:
-        return [
-            c.Cell({"method": method}, self.trials * self._seconds(method, "cost") / 2, 0.6) for method in self.method
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlatContest(FlatTraining):
-    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each of `ENTRIES`."""
-
-    version: ClassVar[int] = 1
-    title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
-    measure = "experiments.hsr.flat_training.measure:measure_contest"
-    analysis = "experiments.hsr.flat_training.contest:ContestAnalysis"
-
-    chosen: dict[str, list[int]] = c.report_only()  # which cells there are, not what one means
-    accuracy_margin: float = c.report_only(0.005, above=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         for method in self.method:
             found = self.chosen.get(method, [])
             if len(found) != len(ENTRIES):
@@ -107,3 +77,9 @@ class FlatContest(FlatTraining):
             for number in sorted({k for k, (own, _) in zip(self.chosen[method], ENTRIES, strict=True) if own == budget})
             if number >= 0
         ]
+
+    def _seconds(self, method: str, budget: str) -> float:
+        """Of one training."""
+        steps = self.epochs * self.train / self.batch
+        price = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0) if budget == "steps" else self.price
+        return round(1 + GRADIENT_SECONDS * steps * price, 1)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,33 +9,30 @@ import torch
 
 from experiments.hsr.flat_training.comparison import at_loss
 from experiments.hsr.flat_training.data import accuracies, load, losses, network
-from experiments.hsr.flat_training.measure import look_epochs, marks, run, run_all
+from experiments.hsr.flat_training.measure import look_epochs, marks, run
 from experiments.hsr.flat_training.methods import Settings, trial
 from experiments.hsr.flat_training.names import METHODS, WIDE
 from experiments.hsr.flat_training.stepper import Stepper
 from runner import stats
 from runner.contract import Context, SettingError, analyse
-from runner.report.collect import collect
-from runner.run.config import build_job, protocol
-from runner.store.store import merge
+from runner.run.config import build_job
 from runner.training.flatness.stochastic import combine, hessian_vector_product, sharpness_aware_gradients, signs
 
-ROOT = Path(__file__).resolve().parents[3]
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
 
 
 @pytest.fixture(scope="module")
-def tuning():
+def experiment():
     torch.set_num_threads(1)
-    return build_job(["experiment=hsr_flat_tuning", *WORDS]).experiment
+    return build_job(["experiment=hsr_flat_training", *WORDS]).experiment
 
 
 @pytest.fixture(scope="module")
-def start(tuning):
+def start(experiment):
     """Data and, in double precision, one network."""
-    data = load(tuning, Context(1))
+    data = load(experiment, Context(1))
     x, y = data.train
-    return (x.double(), y), [p.detach().double().requires_grad_() for p in network(tuning, 64, Context(1))]
+    return (x.double(), y), [p.detach().double().requires_grad_() for p in network(experiment, 64, Context(1))]
 
 
 def gradients(settings, start, number=1, progress=0.0):
@@ -135,8 +131,8 @@ def test_all_methods_try_the_same_rates_each_once():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_equal_cost_costs_the_same(tuning, method):
-    experiment = replace(tuning, epochs=20, price=6.0, widths=[32] * 5)
+def test_equal_cost_costs_the_same(experiment, method):
+    experiment = replace(experiment, epochs=20, price=6.0, widths=[32] * 5)
     for k in range(16):
         settings = trial(method, k)
         found = marks(experiment, settings)
@@ -146,30 +142,19 @@ def test_equal_cost_costs_the_same(tuning, method):
     assert marks(experiment, trial("sgd", 0), ["steps"]) == {"steps": 20}
 
 
-def test_a_trial_is_the_same_alone_and_beside_others(tuning):
-    rows = run_all(tuning, "hsr", Context(5), 4)
-    assert [(r["trial"], r["budget"]) for r in rows] == [(k, b) for k in range(4) for b in ("cost", "steps")]
-    alone, _ = run(tuning, [trial("hsr", 2)], ["cost"], Context(5))
-    beside = next(r for r in rows if r["trial"] == 2 and r["budget"] == "cost")
-    for name in ("train_loss", "lambda_max", "lambda_sup"):
-        assert alone[0][name] == pytest.approx(beside[name], rel=1e-3)
-    assert alone[0]["gradients"] == beside["gradients"] and alone[0]["status"] == "ok"
-    assert alone[0]["lambda_residual"] <= tuning.tolerance * alone[0]["lambda_max"] < alone[0]["lambda_sup"]
-
-
-def test_one_that_diverges_leaves_the_others_alone(tuning):
-    fine = run(tuning, [Settings("sgd", 0.1)], ["cost"], Context(1))[0][0]
-    both = run(tuning, [Settings("sgd", 1e300), Settings("sgd", 0.1)], ["cost"], Context(1))[0]
+def test_one_that_diverges_leaves_the_others_alone(experiment):
+    fine = run(experiment, [Settings("sgd", 0.1)], ["cost"], Context(1))[0][0]
+    both = run(experiment, [Settings("sgd", 1e300), Settings("sgd", 0.1)], ["cost"], Context(1))[0]
     assert both[0]["status"] == "diverged" and both[0]["train_loss"] != both[0]["train_loss"]
     assert both[1]["train_loss"] == pytest.approx(fine["train_loss"], rel=1e-5)
 
 
-def test_parts_are_disjoint_and_images_are_averaged(tuning):
-    data = load(tuning, Context(1))
+def test_parts_are_disjoint_and_images_are_averaged(experiment):
+    data = load(experiment, Context(1))
     rows = [tuple(r) for part in (data.train, data.validation, data.test) for r in part[0].tolist()]
     assert len(rows) == 60 + 350 + 447 and len(set(rows)) >= len(rows) - 2
     words = ["dataset=surrogate", "dataset.train=90", "experiment.validation=20", "experiment.test=10"]
-    images = build_job(["experiment=hsr_flat_tuning", *WORDS, *words]).experiment
+    images = build_job(["experiment=hsr_flat_training", *WORDS, *words]).experiment
     x, y = load(images, Context(1)).train
     assert x.shape == (60, 192) and int(y.max()) <= 9
     assert accuracies(network(images, 192, Context(1), 3), (x, y)).shape == (3,)
@@ -179,43 +164,16 @@ def test_looks_are_even_in_logarithms():
     assert look_epochs(100, 2) == {0, 1, 10, 100} and look_epochs(7, 0) == set()
 
 
-def test_what_cannot_be_used_is_refused(tuning):
+def test_what_cannot_be_used_is_refused(experiment):
     with pytest.raises(SettingError, match="at most the 1797"):
-        replace(tuning, train=1001)
+        replace(experiment, train=1001)
     with pytest.raises(SettingError, match="at least 4"):
-        replace(tuning, bound_probes=3)
+        replace(experiment, bound_probes=3)
     with pytest.raises(SettingError, match="memory"):
-        replace(tuning, memory=1.0)
+        replace(experiment, memory=1.0)
 
 
 # -- choice and contest, from constructed tables -----------------------------------------------------------------------
-
-
-def tuned():
-    """Ends of four trials of two methods at two seeds; test accuracies say the opposite of validation's."""
-    rows = []
-    for method in ("sgd", "hsr"):
-        for trial_number, (accuracy, largest) in enumerate(((0.96, 3.0), (0.97, 2.0), (0.9665, 1.0), (0.90, 0.1))):
-            for seed in (1, 2):
-                row = {"rate": 0.1, "radius": 0.0, "weight": 0.0, "probes": 0, "interval": 1, "cpu_seconds": 1.0}
-                row |= {"gradients": 10.0, "train_loss": 0.1, "lambda_sup": 2 * largest, "status": "ok"}
-                row |= {"validation_accuracy": accuracy, "test_accuracy": 1 - accuracy, "lambda_max": largest}
-                rows += [
-                    {**row, "method": method, "budget": budget, "trial": trial_number, "seed": seed}
-                    for budget in ("steps", "cost")
-                ]
-    return pd.DataFrame(rows)
-
-
-def test_choice_is_by_validation_accuracy_and_flatness_within_its_error(tuning):
-    ends = tuned()
-    analysis = replace(tuning, validation=350).analyse({"ends": ends})
-    assert analysis.chosen == {"sgd": [1, 2, 1, 2], "hsr": [1, 2, 1, 2]}
-    assert analysis.error(0.97) == pytest.approx((0.97 * 0.03 / 700) ** 0.5)
-    ends.loc[(ends["trial"] == 2) & (ends["seed"] == 2), "status"] = "diverged"
-    assert replace(tuning).analyse({"ends": ends}).chosen["hsr"] == [1, 1, 1, 1]
-    ends = ends[(ends["method"] == "sgd") | (ends["budget"] == "cost")]
-    assert replace(tuning).analyse({"ends": ends}).chosen["hsr"] == [-1, -1, 1, 1]
 
 
 @pytest.fixture(scope="module")
@@ -317,31 +275,6 @@ def test_the_contest_measures_what_was_chosen(contest):
     assert tables["curves"][0]["epoch"] == 0
     with pytest.raises(SettingError, match=r"chosen\.sgd: expected 4"):
         replace(contest, chosen={})
-
-
-def test_the_contest_takes_what_the_stored_search_chose_and_trains_as_it_did():
-    """By the rules in the YAML file, from three seeds that the contest does not use."""
-    search = build_job(["experiment=hsr_flat_tuning", f"outputs={ROOT / 'outputs'}"])
-    stored = collect([search], protocol)
-    ends = merge(stored.cells)["ends"]
-    assert set(ends["seed"]) == {142, 143, 144} and set(ends["method"]) == set(METHODS)
-    contest = build_job(["experiment=hsr_flat_training"]).experiment
-    assert set(contest.chosen) == set(contest.method) == set(METHODS)
-    found = analyse(search.experiment, {"ends": ends})
-    assert {m: numbers for m, numbers in contest.chosen.items() if m != WIDE} == found.chosen
-    assert contest.chosen[WIDE] == [*found.choices[WIDE][:2], -1, -1]
-    shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
-    assert {n: getattr(contest, n) for n in shared} == {n: getattr(search.experiment, n) for n in shared}
-
-
-def test_the_contest_on_images_takes_what_its_own_search_chose():
-    words = [f"experiment.{n}" for n in ("train=2000", "validation=2000", "test=4000", "widths=[32,32]", "epochs=10")]
-    search = build_job(["experiment=hsr_flat_tuning", "dataset=cifar10", *words, f"outputs={ROOT / 'outputs'}"])
-    ends = merge(collect([search], protocol).cells)["ends"]
-    contest = build_job(["experiment=hsr_flat_cifar10"]).experiment
-    assert contest.chosen == analyse(search.experiment, {"ends": ends}).chosen
-    shared = ("train", "validation", "test", "pool", "widths", "batch", "epochs", "price", "memory", "dataset")
-    assert {n: getattr(contest, n) for n in shared} == {n: getattr(search.experiment, n) for n in shared}
 
 
 def test_the_wide_search_has_the_weights_and_probes_that_were_asked_for():
