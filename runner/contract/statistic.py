@@ -15,9 +15,11 @@ class Statistic:
     """One row of stats.csv.
 
     name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or summary; figure:
-    the family of Holm's correction; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
+    where it is drawn; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
+    family: figure, kind and number of the tests that Holm's correction takes together; "" for a test that cannot reach
+    0.05 and is left out.
     label_a, label_b, n_a, n_b: the samples, and how many values of each entered.
-    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the figure,
+    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the family,
     smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
     its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
     median: summaries, of `a`.
@@ -36,6 +38,7 @@ class Statistic:
     p: float = NAN
     p_holm: float = NAN
     p_min: float = NAN
+    family: str = ""
     effect: float = NAN
     shift: float = NAN
     shift_low: float = NAN

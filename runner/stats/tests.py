@@ -226,22 +226,28 @@ def holm(p_values: Iterable[float]) -> list[float]:
 def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
     """The same rows with p_holm filled in.
 
-    A family is a figure: all tests (see `TESTS`) drawn in it, over every group, since a reader sees them together.
-    Tests that name no figure form one family of their own. Fits and summaries are left as they are.
+    A family is all tests of one kind (see `TESTS`) in one figure, over every group, since a reader sees them together.
+    A test that cannot reach 0.05 at its n is left out of the family, and its note says so. Tests that name no figure
+    form one family of each kind. Fits and summaries are left as they are.
     """
-    families: dict[str, list[int]] = {}
-    for i, s in enumerate(statistics):
-        if s.kind in TESTS:
-            families.setdefault(s.figure, []).append(i)
+    families: dict[tuple[str, str], list[int]] = {}
     corrected = list(statistics)
-    for members in families.values():
+    for i, s in enumerate(statistics):
+        if s.kind not in TESTS or math.isnan(s.p):
+            continue
+        if s.has_power:
+            families.setdefault((s.figure, s.kind), []).append(i)
+        else:
+            corrected[i] = replace(s, note=join([s.note], "left out of the family"))
+    for (figure, kind), members in families.items():
+        family = f"{figure or 'no figure'}, {kind}: {len(members)} tests"
         for i, p in zip(members, holm(statistics[i].p for i in members), strict=True):
-            corrected[i] = replace(statistics[i], p_holm=p)
+            corrected[i] = replace(statistics[i], p_holm=p, family=family)
     return corrected
 
 
 def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]) -> Shift:
-    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; the whole line for k = 0."""
+    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; no interval (NaN) for k = 0."""
     from runner.stats import ranks
 
     low, high = ranks.middle_ranks(pairs)
@@ -249,5 +255,5 @@ def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int,
     values = order(wanted)
     if k == 0:
         notes.append("too few values for a confidence interval")
-    bounds = values[2:] if k > 0 else [-math.inf, math.inf]
+    bounds = values[2:] if k > 0 else [NAN, NAN]
     return {"shift": (values[0] + values[1]) / 2, "shift_low": bounds[0], "shift_high": bounds[1]}

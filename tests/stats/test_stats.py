@@ -63,9 +63,9 @@ def test_mann_whitney_large_is_scipys_approximation():
 
 
 def test_mann_whitney_signs_and_swap():
-    a, b = [3.0, 4, 5, 9], [1.0, 2, 3.5]
+    a, b = [3.0, 4, 5, 9, 10], [1.0, 2, 3.5, 4.5]
     one, two = stats.mann_whitney(a, b, name="t"), stats.mann_whitney(b, a, name="t")
-    assert one.effect == pytest.approx(2 * 11 / 12 - 1)
+    assert one.effect == pytest.approx(2 * 17 / 20 - 1)
     assert (one.effect, one.shift, one.shift_low) == pytest.approx((-two.effect, -two.shift, -two.shift_high))
     assert one.p == two.p
     assert one.shift == np.median(np.subtract.outer(a, b))
@@ -167,7 +167,7 @@ def test_five_pairs_cannot_reach_significance():
     assert s.p == s.p_min == 0.0625
     assert "cannot reach 0.05 with n=5" in s.note
     assert not s.has_power
-    assert s.shift_low == -math.inf
+    assert math.isnan(s.shift_low) and "too few values for a confidence interval" in s.note
 
 
 def test_spearman():
@@ -236,14 +236,17 @@ def test_holm_by_hand():
     assert stats.holm([]) == []
 
 
-def test_correction_is_within_a_figure_over_all_groups():
-    def test(p, figure, group="", kind="wilcoxon"):
-        return stats.Statistic(name="t", kind=kind, figure=figure, group=group, p=p)
+def test_correction_is_within_a_figure_and_kind_over_all_groups():
+    def test(p, figure, group="", kind="wilcoxon", p_min=0.01):
+        return stats.Statistic(name="t", kind=kind, figure=figure, group=group, p=p, p_min=p_min)
 
-    rows = [test(0.01, "7", "a"), test(0.04, "7", "b"), test(0.04, "11"), test(0.03, "7", kind="log_linear")]
+    rows = [test(0.01, "7", "a"), test(0.04, "7", "b"), test(0.04, "11"), test(0.03, "7", kind="mann_whitney")]
+    rows += [test(0.0625, "7", "c", p_min=0.0625), test(0.03, "7", kind="log_linear")]
     corrected = stats.correct(rows)
-    assert [r.p_holm for r in corrected[:3]] == pytest.approx([0.02, 0.04, 0.04])
-    assert math.isnan(corrected[3].p_holm)
+    assert [r.p_holm for r in corrected[:4]] == pytest.approx([0.02, 0.04, 0.04, 0.03])
+    assert corrected[0].family == "7, wilcoxon: 2 tests"
+    assert all(math.isnan(r.p_holm) and not r.family for r in corrected[4:])
+    assert "left out of the family" in corrected[4].note and not corrected[5].note
     assert [r.p for r in corrected] == [r.p for r in rows]
 
 

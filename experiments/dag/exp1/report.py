@@ -123,6 +123,8 @@ class ResonanceAnalysis(SpreadAnalysis):
         for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
             rows += comparisons.decay_fits(distances, value, keys=where, figure=figure)
             compared = distances[distances["checkpoint"] != "mid"]
+            if value == "C":  # C(0) = 1 by definition
+                compared = compared[compared["distance"] > 0]
             keys = ["depth", "checkpoint", "distance"]
             rows += comparisons.between(compared, value, keys=keys, figure=figure, **against)
             rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)

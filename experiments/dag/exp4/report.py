@@ -56,20 +56,10 @@ class DiamondAnalysis(Analysis):
         return rows
 
     def _between(self) -> list[Statistic]:
-        """The gap of concatenation between activations, and R at the merge between merges."""
+        """R at the merge between merges; the gap of concatenation with ReLU is an exact zero and not tested."""
         merge = self.tables["merge"]
-        gap = comparisons.between(
-            merge[merge["merge"] == "cat"],
-            "gap",
-            column="activation",
-            a="silu",
-            b="relu",
-            keys=["branch_depth", "checkpoint"],
-            figure="fig6_merge_gap",
-        )
         keys = ["branch_depth", "activation", "checkpoint"]
-        norm = comparisons.between(merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge")
-        return gap + norm
+        return comparisons.between(merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge")
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables, self.experiment.says, self._without_norm)

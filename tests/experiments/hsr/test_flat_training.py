@@ -14,7 +14,7 @@ from experiments.hsr.flat_training.methods import Settings, trial
 from experiments.hsr.flat_training.names import METHODS, WIDE
 from experiments.hsr.flat_training.stepper import Stepper
 from runner import stats
-from runner.contract import Context, SettingError, analyse
+from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
 from runner.training.flatness.stochastic import combine, hessian_vector_product, sharpness_aware_gradients, signs
 
@@ -269,7 +269,7 @@ def test_matched_loss_is_read_at_the_same_loss():
 def test_the_contest_measures_what_was_chosen(contest):
     cells = {cell.label: cell for cell in contest.cells()}
     cell = next(c for c in cells.values() if c.params["method"] == "sgd" and c.params["budget"] == "cost")
-    tables = contest.measure(cell, Context(1))
+    tables = measure(contest, cell, Context(1))
     assert [row["budget"] for row in tables["ends"]] == ["cost"]
     assert tables["ends"][0]["rate"] == trial("sgd", cell.params["trial"]).rate
     assert tables["curves"][0]["epoch"] == 0
