@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INEQUALITIES = ("Theorem 1", "lower bound", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 8, left", "Prop. 8, right")
+OF_ANY_MATRIX = ("Theorem 1", "lower bound", "Prop. 8, left", "Prop. 8, right")
+"""Inequalities that hold for every symmetric or positive semi-definite matrix, whatever network it comes from."""
 VANISHED = 1e-6
 """Share of their first value below which the errors of a path count as vanished."""
 INFINITE = 1.0
@@ -48,8 +50,11 @@ def inequalities(theorems: pd.DataFrame, variant: Variant, says: Says) -> Iterat
         if name == "Prop. 8, right":
             total = int(rows.loc[rows["inequality"] == "Prop. 8, left", "points"].sum())
             detail += f"; only {points} of {total} points where the search stops are positive semi-definite"
-        verdict = decide(holding == points)
-        yield judge.claim(says[name], verdict, float(own["slack_min"].min()), detail, threshold=threshold)
+        slack = float(own["slack_min"].min())
+        if name in OF_ANY_MATRIX and holding == points:
+            yield judge.constructed(says[name], f"true of every such matrix; {detail}", slack)
+        else:
+            yield judge.claim(says[name], decide(holding == points), slack, detail, threshold=threshold)
 
 
 def _constants(activation: str) -> str:

@@ -184,6 +184,8 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     start = estimates[estimates["distance"] == 0]
     end = estimates[estimates["distance"] == estimates["depth"] - 1]
     parts.append(long_format(start, VARIANT, {"R_d0": "R"}))
+    # The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
+    end = end.assign(C=end["C"].clip(upper=1.0))
     parts.append(long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"}))
     found = pd.concat(parts, ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))

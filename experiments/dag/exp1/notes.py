@@ -52,6 +52,27 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
     return [text + "; ".join(said) + "."] if said else []
 
 
+SMALL = 1e-12
+"""Norm of a diagonal block below which the authors' Exp. 1b counts a coupling as 0."""
+
+
+def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
+    """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
+    keys = ["depth", "arch", "seed", "checkpoint"]
+    own = pairs[pairs["v"] == pairs["w"]].set_index([*keys, "v"])["R"]
+    index = [pairs.set_index([*keys, side]).index for side in ("v", "w")]
+    small = (own.reindex(index[0]).to_numpy() < SMALL) | (own.reindex(index[1]).to_numpy() < SMALL)
+    if not small.any():
+        return []
+    where = pairs[small].groupby(["depth", "checkpoint"]).size()
+    listed = "; ".join(f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items())
+    return [
+        f"The authors count C = 0 where ‖H_vv‖ < 1e-12. Here this concerns {int(small.sum())} of {len(pairs)} pairs "
+        f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these measured values; no "
+        "printed number depends on the convention."
+    ]
+
+
 def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs, if any."""
     said = []

@@ -159,7 +159,8 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
     def notes(self) -> list[str]:
         deeper = self.beside.get(DEEPER, {}).get("distances")
-        return [*notes.norms_note(self.tables["distances"], deeper), *super().notes()]
+        small = notes.small_blocks_note(self.tables["pairs"])
+        return [*notes.norms_note(self.tables["distances"], deeper), *small, *super().notes()]
 
 
 class DeepAnalysis(ResonanceAnalysis):

@@ -199,11 +199,17 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates."""
+    """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates.
+
+    The authors cut the estimated coupling of each pair at 1; cells measured before this was stored have it uncut.
+    """
     import pandas as pd
 
     networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
-    far = long_format(first(tables["far"]), KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
+    rows = first(tables["far"])
+    if "C_cut_estimate" in rows:
+        rows = rows.assign(C_estimate=rows["C_cut_estimate"].fillna(rows["C_estimate"]))
+    far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
     accuracy = paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2])
     found = pd.concat([far, accuracy], ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes

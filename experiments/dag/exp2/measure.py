@@ -61,7 +61,8 @@ def measure_trained(
         here = {"checkpoint": at.checkpoint}
         estimates = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}"))
         far = set(far_pairs(nodes))
-        own = means([e for e in estimates if (e["v"], e["w"]) in far])
+        kept = [e for e in estimates if (e["v"], e["w"]) in far]
+        own = means(kept) | {"C_cut": math.fsum(min(e["C"], 1.0) for e in kept) / len(kept)}
         ranks = rank_rows(at.dag, nodes, at.x, at.y, rank_examples, budget)
         return {
             "networks": [{**here, **scores(trained, at.checkpoint), "status": "ok"}],

@@ -20,13 +20,14 @@ from experiments.dag.protocol.measure import (
     certificate_rows,
     first_pairs,
     network_row,
+    spectral_norms_of,
 )
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.split import BlockSplit
 from runner.curvature.metrics.inter_layer import Columns
-from runner.curvature.metrics.jacobians import block_jacobians, spectral_radius
+from runner.curvature.metrics.jacobians import block_jacobians
 from runner.kinds.metric import InterLayerMetric
 from runner.models import graph_distance
 
@@ -67,7 +68,7 @@ def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
 
 def branch_dynamics(at: Point) -> dict[str, float]:
     """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined on chains."""
-    row = network_row(at) | {"rho": spectral_radius(block_jacobians(at.dag, at.x, at.network.measured))}
+    row = network_row(at) | spectral_norms_of(block_jacobians(at.dag, at.x, at.network.measured))
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
 

@@ -36,6 +36,7 @@ from runner.curvature.metrics.jacobians import (
     block_jacobians,
     lyapunov_exponents,
     lyapunov_log_norm,
+    mean_spectral_norms,
     spectral_radius,
 )
 from runner.data.images import Split
@@ -243,6 +244,15 @@ def network_row(at: Point) -> dict[str, float]:
     }
 
 
+def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, float]:
+    """rho and rho_mean: the largest and the mean over the blocks of the batch mean of σ_max(J).
+
+    The authors store both. Cells measured before this column existed lack rho_mean.
+    """
+    norms = mean_spectral_norms(jacobians)
+    return {"rho": spectral_radius(jacobians), "rho_mean": math.fsum(norms.values()) / len(norms)}
+
+
 def epoch_of(checkpoint: str, history: Mapping[str, Sequence[Any]]) -> int:
     """Row of the history that a checkpoint belongs to: init, half of the epochs, the last."""
     return {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
@@ -252,11 +262,11 @@ def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, flo
     """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no chain."""
     chain = [dag.nodes[name].parents for name in nodes]
     if any(len(parents) != 1 for parents in chain) or any(p[0] != v for p, v in zip(chain[1:], nodes, strict=False)):
-        return {"rho": math.nan, "lyapunov_1": math.nan, "lyapunov_log_norm": math.nan}
+        return {"rho": math.nan, "rho_mean": math.nan, "lyapunov_1": math.nan, "lyapunov_log_norm": math.nan}
     found = block_jacobians(dag, x, nodes)
     steps = [found[name, parents[0]] for name, parents in zip(nodes, chain, strict=True)]
     return {
-        "rho": spectral_radius(found),
+        **spectral_norms_of(found),
         "lyapunov_1": float(lyapunov_exponents(steps)[0]),
         "lyapunov_log_norm": lyapunov_log_norm(steps),
     }

@@ -32,6 +32,10 @@ REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8
 """Pairs with which a two-sided signed-rank test can reach p = 0.01: 2 / 2^8."""
 OPERATOR = "A-SAM's normalisation and η are not printed, and the operator here is that of its authors"
+SEARCH = (
+    "the differences are small and depend on the points that the search finds; its rate is not printed, and its stop "
+    "ratio was chosen by the published counts"
+)
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
 
 
@@ -57,7 +61,12 @@ def open_protocol(claim: Claim) -> Claim:
     """A statement about A-SAM that the printed radius alone speaks against, or for: its operator and η are not printed.
 
     At the printed radius our A-SAM does little: easy to be better than, hard to hold the paper's praise of it.
+    A statement on flat seeds or on F1 is not comparable either way: the differences are as small as those between
+    searches, and the search is calibrated.
     """
+    if ("flat seeds" in claim.name or "F1" in claim.name) and claim.verdict in ("confirmed", "refuted", "inconclusive"):
+        detail = f"{claim.detail}; {SEARCH}, under which it is {claim.verdict}"
+        return replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     by = {part: verdict for verdict, parts in variants_of(claim.variants).items() for part in parts}
     wide = by.get("fitted draws with wide radius", by.get("fitted with wide radius"))
     if claim.verdict == "confirmed" and wide in ("refuted", "inconclusive"):
@@ -117,15 +126,15 @@ def _search(c: Case) -> Made:
     yield c.mark(), _critical(c, points)
 
 
-ISOLATED = ("minimum", "saddle")
-"""Kinds of points that are critical points by themselves."""
+CRITICAL = ("minimum", "saddle", "degenerate")
+"""Kinds of points where the gradient is zero."""
 
 
 def _critical(c: Case, points: pd.DataFrame) -> Claim:
     """Whether the ends are critical points: those of the search and of the methods."""
     near = c.rows("nearest")
     keys = ["seed", "method", "start"]
-    share = by_seed(near, lambda r: float((r["kind"].isin(ISOLATED) | r["nearest_kind"].isin(ISOLATED)).mean()))
+    share = by_seed(near, lambda r: float((r["kind"].isin(CRITICAL) | r["nearest_kind"].isin(CRITICAL)).mean()))
     says = replace(c.says["critical points"], low=c.experiment.share)
     found = c.evidence.compared(says, share, f"share of the methods' ends >= {c.experiment.share:g}")
     listed = {
@@ -138,7 +147,8 @@ def _critical(c: Case, points: pd.DataFrame) -> Claim:
     )
     text += f"; gradient left at the points of the search {points['gradient'].median():.2g} in the median, "
     text += f"{points['gradient_ratio'].median():.2g} of the first; {len(near[keys].drop_duplicates())} ends"
-    return replace(found, detail=f"{found.detail}; {text}")
+    text += "; the stop ratio of this search is ours, five times the printed one: ws_bound judges the printed ratio"
+    return replace(found, verdict="not comparable", detail=f"{found.detail}; {text}")
 
 
 def _sharpness(c: Case) -> Made:
