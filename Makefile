@@ -81,6 +81,7 @@ figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EX
 
 errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
+	$(BIN)/python -m experiments.paper_audit.sharpness
 	cp outputs/paper_audit/errata.md docs/errata.md
 	mkdir -p docs/errata
 	cp outputs/paper_audit/errata.json docs/errata/errata.json

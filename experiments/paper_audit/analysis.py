@@ -1,4 +1,4 @@
-"""What the report says of the rows of all papers, and of the errors that were injected."""
+"""What the report says of the rows of all papers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AuditAnalysis(Analysis):
-    """Readings of the rows of all papers, and of the errors that were injected."""
+    """Claims, figure and pages from the rows of all papers."""
 
     experiment: PaperAudit
 

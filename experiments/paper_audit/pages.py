@@ -11,7 +11,7 @@ from experiments.paper_audit.formula import CLASSES, Paper
 from experiments.paper_audit.rows import Row, entries
 
 MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
-HEADLINES = ("dag.eq2", "attention.j.1", "attention.d.1", "dag.thm34b", "ws.theorem7")
+HEADLINES = ("dag.lambda1", "dag.eq2", "attention.j.1", "attention.d.1", "ws.theorem7")
 """Root causes of the most important errors, the most important first."""
 
 
@@ -81,10 +81,11 @@ def _by_class(by_class: dict[str, list[Row]], kinds: str = "ABCDE") -> str:
 def _major(label: str, entry: Row) -> list[str]:
     """A major error in full."""
     parts = {"Printed": code(entry["printed"]), "Corrected": f"${entry['corrected']}$"}
-    parts |= {"Consequence": entry["consequence"], "Worked check": _worked(entry), "Authors' view": _view(entry)}
+    parts |= {"Consequence": entry["consequence"], "Authors' view": entry["authors_view"]}
     lines = [f"### {label}. {entry['place']}", "", *(f"- *{name}:* {text}" for name, text in parts.items()), ""]
-    further = {"The paper's experiments": entry["experiments"], "Also affects": _affects(entry)}
-    return lines + folded("Its effects", [f"- *{name}:* {text}" for name, text in further.items() if text])
+    further = {"Worked check": _worked(entry), "Right elsewhere in the paper": entry["elsewhere"]}
+    further |= {"Experiments": entry["experiments"], "Also affects": _affects(entry)}
+    return lines + folded("Worked check and effects", [f"- *{name}:* {text}" for name, text in further.items() if text])
 
 
 def _worked(entry: Row) -> str:
@@ -135,10 +136,10 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
     lines += ["", "## All papers", "", *_totals(papers), ""]
     lines += [
         "A to D count root causes, E also places without a check; clauses are rows of the audit. **A**, major error:",
-        "a theorem, definition, formula or conclusion is false as printed, and no other line of the paper gives it",
-        "right. **B**, minor error: false as printed, but another line of the paper gives it right, or it stands in a",
-        "display, remark or step of a proof that nothing uses. **C**, notation. **D**, an error of our text only.",
-        "**E**, open or not checked. Only A counts as refuted; D and E never count against the authors.",
+        "a theorem, definition, formula or conclusion is false as printed, and the paper rests on it or nowhere has",
+        "it right. **B**, minor error: false as printed, but the paper has it right elsewhere and nothing rests on the",
+        "printed form, or it stands in a display, remark or step of a proof. **C**, notation and wording. **D**, an",
+        "error of our text only. **E**, open or not checked. Only A counts as refuted; D and E do not count.",
         "",
         "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
         "to 1e-9 relative, or, for an inequality, when neither random instances nor a search exceed it. Each entry has",

@@ -21,7 +21,6 @@ CLAIMS: dict[str, Any] = {
     "open": "inconclusive",
     "not counted": "true by construction",
     "not checked": "not run",
-    **{"wrong": "refuted", "minor error": "minor error"},  # rows of version 4
 }
 """Verdict of a clause -> verdict of a claim."""
 
@@ -41,7 +40,7 @@ def _claim(row: Row, names: dict[str, str]) -> Claim:
         verdict=CLAIMS[row["verdict"]],
         statistic=row["printed_error"],
         threshold=f"{row['tolerance']:g}",
-        detail="; ".join(part for part in (row["verdict"], kind, row.get("uncounted", "")) if part),
+        detail="; ".join(part for part in (row["verdict"], kind, row["uncounted"]) if part),
         group=names[row["source"]],
     )
 

@@ -18,7 +18,6 @@ OUTPUTS = ROOT / "outputs" / "published"
 MAXIMUM = "the statement bounds the largest discrepancy, the row with that value is one activation's mean"
 J1 = "another clause of the theorem"
 APART = {
-    ("exp1_resonance", "negative exponent at init", "dag.remark27.necessary"): "a sign measured; an equivalence",
     ("exp1_resonance", "negative exponent at init", "dag.remark30"): "a sign measured; sufficiency of s ρ < 1",
     ("exp1_resonance", "decay after training", "dag.remark38"): "a decay measured; the display of a mean",
     ("exp1_resonance", "cancellation", "dag.remark38"): "the explanation, measured; the display of a mean",
@@ -35,7 +34,7 @@ APART = {
     ("ws_bound", "tighter than Chebyshev's", "ws.discussion.trace"): "a comparison; a direction",
     **{
         ("attention_newton", "time of an iteration", f"attention.theorem_j.1.{clause}"): J1
-        for clause in ("loss", "convexity", "minimiser", "convergence", "recovery")
+        for clause in ("loss", "convexity", "convergence", "recovery")
     },
 }
 """(experiment, statement, row) -> why the two do not speak of one print, although place or number are the same."""

@@ -198,7 +198,8 @@ def _blocks_bound_matrix() -> Outcome:
 
 
 def _term_bound() -> Outcome:
-    """Proofs of Lemmas I.1 and H.9: |B_1| = |2 s f^2 w w^T| <= R^6; corrected: 2 R^6, attacked with the climb."""
+    """Proofs of Lemmas I.1 and H.9: |B_i| <= R^6; corrected: 4 R^6, for B_1 = 2 s f² w wᵀ and for
+    B_2 = 2 f s (w zᵀ + z wᵀ), whose norm is 2 |f s| (|w·z| + |w| |z|)."""
     printed = corrected = -math.inf
     for n, d in SIZES:
         for radius in RADII:
@@ -208,12 +209,25 @@ def _term_bound() -> Outcome:
             f = att.attention(x, w)
             s = f @ x.mT @ v  # (..., i0, j0)
             own = f.diagonal(dim1=-2, dim2=-1)
-            rows = (w @ x).square().sum(-2)  # |w(X)_{i0,*}|^2
-            largest = (2 * s.abs().amax(-1) * own**2 * rows).amax(-1)
-            printed = max(printed, float(largest.max()) / radius**6 - 1)
-            corrected = max(corrected, float(largest.max()) / (2 * radius**6) - 1)
-    witness = Witness("n = d = 1, X = W = V = R = 2: |B_1|", "at most R⁶ = 64", "at most 2 R⁶ = 128", "128")
+            left, right = w @ x, w.mT @ x @ f.mT  # columns w(X)_{i0,*} and z(X)_{i0,*}
+            first = own * left.square().sum(-2)
+            second = (left * right).sum(-2).abs() + left.norm(dim=-2) * right.norm(dim=-2)
+            largest = float((2 * s.abs().amax(-1) * own * torch.maximum(first, second)).max())
+            printed = max(printed, largest / radius**6 - 1)
+            corrected = max(corrected, largest / (4 * radius**6) - 1)
+    witness = Witness("n = d = 1, X = W = V = R = 2: |B_2|", "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
     return Outcome(printed, corrected, len(SIZES) * len(RADII) * DRAWS, witness)
+
+
+def _moduli() -> Outcome:
+    """Proof of Lemma H.10: a a' − b b' in two moduli, the second |a · b| |b'| as printed; corrected: |a − b| |b'|."""
+    printed = corrected = 0.0
+    for a, b in torch.randn(50, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64):
+        exact = float((a[0] * b[1] - b[0] * b[1]).abs())
+        printed = max(printed, abs(float((a[0] * b[0]).abs() * b[1].abs()) - exact))
+        corrected = max(corrected, abs(float((a[0] - b[0]).abs() * b[1].abs()) - exact))
+    witness = Witness("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
+    return Outcome(printed, corrected, 50, witness)
 
 
 def _constants() -> Outcome:
@@ -245,6 +259,7 @@ CHECKS: dict[str, Entry] = {
     "attention.fact_h.1": _mean_value_fact,
     "attention.fact_h.2": _product_fact,
     "attention.h.3.proof": _columns_as_norm,
+    "attention.h.10.display": _moduli,
     "attention.h.8-h.10.constants": _constants,
     "attention.i.1.proof": _term_bound,
     "attention.i.1.order": _block_symmetry,

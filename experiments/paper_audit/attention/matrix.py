@@ -18,6 +18,7 @@ from experiments.paper_audit.attention.terms import (
     Expression,
     Terms,
     all_same,
+    both_other,
     compare,
     points,
     second_derivative,
@@ -154,7 +155,18 @@ def _block_sum(printed: bool) -> Expression:
     return matrix
 
 
+def _selected(t: Terms) -> Tensor:
+    """B_1 + B_3 + B_5 + B_15 with f_{i0,i1} f_{i0,i2} for f² and h_{j0,i1}, h_{j0,i2} for h; at i1 = i2 also
+    B_6 + B_16 + B_18."""
+    both_f = t.f01 * t.f02
+    total = both_f * ((2 * t.s - t.h1 - t.h2) * t.w1 * t.w2 - t.w1 * t.v2 - t.v1 * t.w2)
+    if t.k.i1 == t.k.i2:
+        total = total + t.f01 * ((t.h1 - t.s) * t.w1 * t.w2 + t.w1 * t.v2 + t.v1 * t.w2)
+    return total
+
+
 CHECKS: dict[str, Entry] = {
+    "attention.definition_e.5.others": lambda: compare(points(both_other), second_derivative, _selected),
     "attention.e.4.z": _z_definition,
     **{f"attention.e.4.d_{i}": partial(_form_check, "E.4", i) for i in range(1, 22)},
     **{f"attention.definition_e.5.b_{i}": partial(_form_check, "E.5", i) for i in range(1, 22)},

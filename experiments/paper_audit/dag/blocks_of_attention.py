@@ -228,6 +228,26 @@ def reparametrised() -> Outcome:
     return Outcome(relative_error(parts, whole), instances=5)
 
 
+def at_zero_residual() -> Outcome:
+    """Example 37: attention of two tokens, loss |O − Y|²/2: H^T[Q, K] at Y = O; corrected: linear in O − Y."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, y = torch.randn(4, 2, 1, generator=generator, dtype=torch.float64).unbind(0)
+
+    def output(a: Tensor, b: Tensor) -> Tensor:
+        return torch.softmax(a @ b.T, 1) @ v
+
+    def tensor_part(residual: Tensor) -> Tensor:
+        def projected(a: Tensor, b: Tensor) -> Tensor:
+            return (residual * output(a, b)).sum()
+
+        return torch.func.jacfwd(torch.func.grad(projected), argnums=1)(q, k)
+
+    sizes = [float(tensor_part(s * (output(q, k) - y)).norm()) for s in (0.0, 1.0, 2.0)]
+    where = "attention of two tokens, width 1, |O − Y|²/2 at Y = O: ‖H^T[Q, K]‖"
+    witness = Witness(where, "not 0", "linear in O − Y", f"{sizes[0]:g}; {sizes[1]:.3g} for a random Y")
+    return Outcome(1.0 if sizes[0] == 0 < sizes[1] else 0.0, abs(sizes[2] / sizes[1] - 2), 3, witness)
+
+
 CHECKS: dict[str, Entry] = {
     "dag.m1": softmax_first,
     "dag.m2": lambda: equality(logits(), torch.func.hessian(soft), softmax_second),
@@ -235,6 +255,7 @@ CHECKS: dict[str, Entry] = {
     "dag.prop102.1": lambda: dense(("q", "v")),
     "dag.prop102.2": lambda: dense(("q", "k")),
     "dag.prop102.3": lambda: dense(("k", "v")),
+    "dag.example37": at_zero_residual,
     "dag.prop102.form": products,
     "dag.prop102.source": main_source,
     "dag.heads": two_heads,

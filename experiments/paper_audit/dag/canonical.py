@@ -115,19 +115,19 @@ def curved() -> Outcome:
     return blocks_agree(smooth(), true_blocks, true_gauss_newton)
 
 
-def vanishing_tensor() -> Outcome:
-    """Share of H^T that is left, read 'H^T ≠ 0 everywhere' for smooth activations: 1 if some block is zero."""
-    case = chain(0)
-    e = examples(case)[0]
-    last = case.dag.order[-2]
-    block = float(e.tensor(case.dag.output)[last, last].norm())
-    size = float(e.blocks[last, last].norm())
+def zero_gap() -> Outcome:
+    """Corollary 12: f = a b x at a = b = 0, x = 1, loss = f: gap 0 in activations, ‖H_θ − GGN‖; corrected: the
+    activations' own blocks have no tensor part."""
+    theta = torch.zeros(2, dtype=torch.float64)
+    whole = torch.func.hessian(lambda p: p[0] * p[1])(theta)
+    gradient = torch.func.grad(lambda p: p[0] * p[1])(theta)
+    left = float((whole - 0 * torch.outer(gradient, gradient)).norm())
+    case = chain(0, nn.Identity, widths=(2, 3, 2))
+    gaps = [float((e.blocks[p] - e.gauss_newton(case.dag.output)[p]).norm()) for e in examples(case) for p in e.blocks]
     witness = Witness(
-        f"{case}, SiLU, block of the last hidden node", "H^T ≠ 0", "", f"|H^T| / |H| = {block / size:.1e}"
+        "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖", "≈ 0", "0 for activations only", f"{left:.4g}"
     )
-    first = case.dag.order[0]
-    elsewhere = float(e.tensor(case.dag.output)[first, first].norm() / e.blocks[first, first].norm())
-    return Outcome(1.0 if block < 1e-12 * size else 0.0, 0.0 if elsewhere > 1e-3 else 1.0, 2, witness)
+    return Outcome(left, max(gaps), 1, witness)
 
 
 def linear_head() -> Outcome:
@@ -229,7 +229,7 @@ CHECKS: dict[str, Entry] = {
     "dag.remark9.fisher": ggn_is_fisher,
     "dag.prop10": needs(kinks, ("piecewise linear", curved)),
     "dag.cor12.sign": tensor_norm_is_unsigned,
-    "dag.cor12.everywhere": vanishing_tensor,
+    "dag.cor12.kfac": zero_gap,
     "dag.remark39": linear_head,
     "dag.symmetry": symmetric,
     "dag.remark42": tensors_symmetric,

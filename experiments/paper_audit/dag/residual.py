@@ -54,10 +54,10 @@ def skip_upper() -> Outcome:
     wrong = max(_search(depth, k, 0.8, 1, 0.8**k) for depth, k in SHAPES)
     right = max(_search(depth, k, 0.8, 1, (1 + 0.8**k) ** (depth // k)) for depth, k in SHAPES)
     witness = Witness(
-        "f(h) = h + h/2 twice, loss = out²/2, k = 1, L = 2: R(v0,v2)",
-        "at most C rho = 0.5",
-        "at most C (1 + rho)² = 2.25",
-        "2.25",
+        "f(h) = h + h/2, 20 times (k = 1, rho = 1/2), C = ‖∇²ℓ‖_F: R(v0,v20)",
+        "at most C rho = 0.5 C",
+        "at most C (1 + rho)^20 = 3325 C",
+        f"{1.5**20:.0f} C",
     )
     return Outcome(wrong, right, 120 * len(SHAPES), witness)
 
@@ -145,18 +145,25 @@ def stability_criterion() -> Outcome:
 
 
 def skip_placement() -> Outcome:
-    """Proposition 75: min R >= C rho^(L/B) with uniform skips: four scalar layers, skips over 1-2 and 3-4."""
+    """Proposition 75: min R >= C rho^(L/B) with B uniform skips: scalar layers with every |D| = rho = 1/2."""
 
-    def smallest(d: tuple[float, ...]) -> float:
-        reach = [0.0, 0.0, d[3] * d[2] + 1, d[3], 1.0]
-        reach[1] = d[1] * reach[2]
-        reach[0] = (d[1] * d[0] + 1) * reach[2]
-        return min(abs(reach[v] * reach[w]) for v in range(5) for w in range(5))
+    def smallest(depth: int, skips: int, rho: float) -> float:
+        span = depth // skips
+        inner = [rho ** (span - 1 - k) * (1 + rho**span) ** s for s in range(skips) for k in range(span - 1)]
+        return min(inner) ** 2
 
-    found = smallest((0.8, 0.0, 0.8, 0.8))
-    where = "four scalar layers with |D| <= rho = 0.8, D_2 = 0, skips over 1-2 and 3-4: min R(v,w), at (v0, v1)"
-    witness = Witness(where, "at least C rho² = 0.64", "no lower bound follows from one above", f"{found:g}")
-    return Outcome(0.64 - found, None, 1, witness)
+    rows = [(depth, smallest(depth, 2, 0.5), 0.5 ** (depth / 2)) for depth in (8, 16)]
+    where = (
+        "8 scalar layers with |D| = rho = 1/2, B = 2 identity skips over 4 each: min R(v,w), at the first inner node"
+    )
+    (_, found, bound), (_, later, further) = rows
+    witness = Witness(
+        where,
+        f"at least C rho⁴ = {bound:g}",
+        "no lower bound follows",
+        f"{found:.4g}; at L = 16 {later:.1e} for {further:.1e}",
+    )
+    return Outcome(1 - max(f / b for _, f, b in rows), None, len(rows), witness)
 
 
 def identity_skip(z: Tensor, count: int) -> tuple[Tensor, Tensor]:

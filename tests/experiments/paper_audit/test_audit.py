@@ -121,7 +121,7 @@ def test_committed_errata_are_those_of_the_code(of: Paper, published: Path) -> N
         for key in ("id", "class", "printed", "corrected", "elsewhere", "consequence", "authors_view", "also_affects"):
             assert new[key] == old[key], f"{new['id']}: run make errata"
         assert _words(new["experiments"]) == _words(old["experiments"]), f"{new['id']}: run make errata"
-        assert "nan" not in old["experiments"], f"{new['id']}: a number that is not stored"
+        assert not re.search(r"\bnan\b", old["experiments"]), f"{new['id']}: a number that is not stored"
         assert new["class"] == "E" or new["printed"].replace("|", "\\|") in page or new["printed"] in page
         for mine, theirs in zip(new["worked_checks"], old["worked_checks"], strict=False):
             if mine["instance"] and any(f.root == new["id"] and f in quick for f in of.formulas):
@@ -147,7 +147,7 @@ def test_pages_are_short() -> None:
     for of in PAPERS:
         text = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
         open_text = unfolded(text)
-        assert len(open_text.split()) < 1850, of.key
+        assert len(open_text.split()) <= 1500, of.key
         assert text.index("What survives") < text.index("\n## "), "a page begins with what survives"
 
 
