@@ -31,7 +31,7 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## one cell measured now, its figure, and what the paper says
+demo: $(READY) ## one published formula checked now: claim, published and our values, verdict, figure
 	$(BIN)/hess-run demo
 
 run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=1: half the memory of 1.2 GiB)

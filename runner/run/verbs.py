@@ -47,7 +47,7 @@ def help_text(call: Call) -> str:
 HELP = """\
 hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
 
-  hess-run demo                                  one cell measured now, its figure, and what the paper says
+  hess-run demo                                  one published formula checked now: both values, verdict, figure
   hess-run experiment=NAME [key=value ...]       measure what is not stored yet, then report
   hess-run -m experiment=NAME seed=42,43,44      sweep over seeds or any key (also seed=range(42,47), a=1,2 b=3,4)
   hess-run list                                  experiments, paper, cells, stored cells, predicted cost
@@ -84,8 +84,9 @@ VERBS: Mapping[str, Verb] = {
         """\
 hess-run demo [outputs=PATH]
 
-Measures one cell of ws_bound at the paper's protocol (a few seconds, no data set), draws its figure into PATH (default
-outputs/demo) and prints what the paper says beside what came out. A second call only draws.""",
+Measures one cell of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of a ReLU network by the
+paper's formula and by automatic differentiation. Prints the claim, the published and our values and the verdict, and
+draws the figure into PATH (default outputs/demo). A second call only draws.""",
         keys=("outputs",),
     ),
     "list": Verb(

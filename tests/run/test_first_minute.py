@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from experiments.scalar_spectrum import spectra
+from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
 from runner.run import demo as demo_module
@@ -24,28 +27,36 @@ from tests.run.toy import Toy
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """Output folder of a demo with fewer starts."""
+    """Output folder of a demo."""
     folder = tmp_path_factory.mktemp("demo")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
-        assert demo(folder) == 0
+    assert demo(folder) == 0
     return folder
 
 
 def test_the_demo_measures_one_cell_and_draws_one_figure(shown):
-    assert len(list(shown.glob("ws_bound/cells/*/cell.json"))) == 1
+    assert len(list(shown.glob("scalar_spectrum/cells/*/cell.json"))) == 1
     figures = [path.stem for path in shown.rglob("figures/*.png")]
     assert figures == [demo_module.FIGURE]
     assert (shown / "index.html").is_file()
 
 
-def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, monkeypatch, capsys):
-    monkeypatch.setattr(demo_module, "CELL", (*demo_module.CELL, "training.starts=40", "training.steps=2000"))
+def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, capsys):
     before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
     assert demo(shown) == 0
-    text = capsys.readouterr().out
-    assert "Theorem 1" in text and "confirmed" in text and "460" in text and "stored; drawing" in text
+    lines = capsys.readouterr().out.splitlines()
+    sides = {line.split()[0]: line for line in lines if line.strip()}
+    assert "stored" in lines[1] and "Theorem 4" in sides["claim"]
+    published, ours = ([float(n) for n in re.findall(r"-?\d+\.\d{14}", sides[side])] for side in ("published", "ours"))
+    assert len(published) == 2 and published == pytest.approx(ours, rel=1e-10)
+    assert sides["verdict"].startswith("verdict    confirmed: ") and "<= 1e-10" in sides["verdict"]
+    assert all(Path(sides[place].split()[1]).is_file() for place in ("figure", "page"))
     assert {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")} == before
+
+
+def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about))
+    assert demo(tmp_path) == 0
+    assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out
 
 
 def test_why_names_cells_commit_processor_and_command(shown):
@@ -53,7 +64,7 @@ def test_why_names_cells_commit_processor_and_command(shown):
     text = "\n".join(why(str(figure)))
     assert "cells     1\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
     assert f"figure={demo_module.FIGURE}" in text and "hess-run" in text
-    assert figure_record(figure)["experiment"] == "ws_bound"
+    assert figure_record(figure)["experiment"] == "scalar_spectrum"
 
 
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
@@ -63,23 +74,22 @@ def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
     assert "its cells are not here" in "\n".join(why(str(copy), tmp_path))
 
 
-def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, capsys):
-    table = next(shown.rglob("scorecard.csv"))
-    lines = table.read_text().splitlines()
-    of_narrow = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,3"))
-    of_wide = next(i for i, line in enumerate(lines, 1) if line.startswith("converged,fitted,10"))
-    assert "cells     1" in "\n".join(why(f"{table}:{of_narrow}"))
-    assert "cells     0" in "\n".join(why(f"{table}:{of_wide}"))
+def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, tmp_path):
+    folder = shutil.copytree(shown, tmp_path / "copy") / "scalar_spectrum"
+    table = folder / "relu_cells.csv"
+    table.write_text(table.read_text().replace("cells,42,1,", "cells,43,1,"))
+    assert "cells     1" in "\n".join(why(f"{table}:2"))
+    assert "cells     0" in "\n".join(why(f"{table}:3"))
     with pytest.raises(SettingError, match="line"):
         why(f"{table}:99999")
 
 
 def test_why_of_a_cell_says_whether_it_is_whole(shown, tmp_path):
     cell = next(shown.rglob("cell.json")).parent
-    assert ", whole" in why(str(cell / "search.csv.gz"))[0]
+    assert ", whole" in why(str(cell / "relu_cells.csv.gz"))[0]
     damaged = tmp_path / cell.name
     shutil.copytree(cell, damaged)
-    (damaged / "search.csv.gz").write_bytes(b"")
+    (damaged / "relu_cells.csv.gz").write_bytes(b"")
     assert "damaged" in why(str(damaged))[0]
 
 
