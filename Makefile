@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: readme pictures docs help setup demo run test test-slow lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: site readme pictures docs help setup demo run test test-slow lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -73,6 +73,9 @@ ifeq ($(EXPERIMENT),)
 else
 	$(call each,$(BIN)/hess-run report experiment=$$e)
 endif
+
+site: $(READY) ## all pages as one folder and one zip file, site/ and site.zip
+	$(BIN)/hess-run site
 
 figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
 	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \

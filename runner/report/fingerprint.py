@@ -55,7 +55,7 @@ def start_fingerprint(root: Path) -> str:
     """Hash of everything that decides the start page of an output folder, and the rates over all reports."""
     files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
     content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
-    content += [[path.name, sha256(path)] for path in not_run_files(root)]
+    content += [[path.name, sha256(path)] for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))]
     below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
     return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
 

@@ -199,7 +199,7 @@ def write_overview(root: Path) -> Path:
     It says what it was made from, and is left alone while that is the same.
     """
     origin, page = start_fingerprint(root), root / "index.html"
-    if page.is_file() and origin.encode() in page.read_bytes():
+    if page.is_file() and (root / "rows.js").is_file() and origin.encode() in page.read_bytes():
         return page
     compare.write_rates(root)
     try:

@@ -56,6 +56,7 @@ hess-run: experiments on the Hessian of neural networks, from five papers, with 
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
   hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
   hess-run open [NAME]                           the page of an experiment, or all of them, in a browser
+  hess-run site                                  all pages as one folder and one zip file
   hess-run data list|fetch|verify [NAME]         what is there; download an official archive; check it
   hess-run store check                           is everything that is stored whole
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
@@ -216,6 +217,15 @@ hess-run open [NAME] [outputs=PATH]
 Opens the page of an experiment in a browser, or the start page; prints where it is.""",
         words="[NAME]",
         keys=("outputs",),
+    ),
+    "site": Verb(
+        "runner.run.pages:site_command",
+        """\
+hess-run site [to=DIR] [outputs=PATH]
+
+Builds the complete static site (reports, pages, start page) into DIR (default: site) and into DIR.zip: the reports
+below PATH, and the published ones of every other experiment. It needs no server and loads nothing from outside.""",
+        keys=("to", "outputs"),
     ),
     "results": Verb(
         "runner.run.results:results_command",

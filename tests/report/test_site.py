@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import time
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 from runner.report.manifest import checksums
 from runner.report.score import Score
 from runner.report.site import build_experiment, build_start
-from runner.report.site.build import island, markdown
+from runner.report.site.build import island, markdown, place_index, start_rows
+from runner.report.site.export import export_site
 from runner.report.site.model import SCORE_COLUMNS, Page
 
 FLAGS = (
@@ -53,7 +55,7 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
     claim = {"name": "falls", "statement": "R falls with d", "where": "Section 5", "verdict": "confirmed"}
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     written(folder / "stats.csv", [{"name": "t", "p": 0.0625, "empty": ""}])
-    (folder / "report.md").write_text("# Findings\n\nThe *gap* holds.\n\n- one\n")
+    (folder / "report.md").write_text("# Gap\n\nThe *gap* holds.\n\n## Statements\n\n- one\n")
     manifest = {
         "experiment": name,
         "title": "Gap",
@@ -217,11 +219,33 @@ def test_every_link_of_the_site_leads_somewhere(tmp_path):
         ids = set(re.findall(r'\bid="([^"]+)"', html))
         for link in re.findall(r'(?:href|src)="([^"]+)"', html):
             target, _, fragment = link.partition("#")
-            if target.startswith("data:"):
+            if target.startswith(("data:", "${")):
                 continue
             assert not target or (path.parent / target).exists(), f"{path.name}: {link}"
             if not target and "?" not in fragment:
                 assert fragment in ids, f"{path.name}: #{fragment}"
+
+
+def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
+    folders = [report(tmp_path / "outputs", name) for name in ("exp3", "exp4")]
+    (folders[1] / "claims.csv").write_text("changed")
+    assert export_site(folders, tmp_path / "site") == ["exp4"]
+    with zipfile.ZipFile(tmp_path / "site.zip") as archive:
+        names = set(archive.namelist())
+    assert {"site/index.html", "site/rows.js", "site/exp3/index.html", "site/exp3/figures/gap.png"} <= names
+    assert not any("exp4" in name for name in names)
+    before = (tmp_path / "site.zip").read_bytes()
+    export_site(folders, tmp_path / "site")
+    assert (tmp_path / "site.zip").read_bytes() == before
+
+
+def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
+    page = Page.read(report(tmp_path))
+    assert page is not None
+    rows = start_rows([page])
+    assert rows[0] == ["exp3", "dag.T5.relu.final.0.gap", "DAG", page.scores[0]["label"], *rows[0][4:]]
+    assert rows[0][4:] == ["DAG paper, Table 5", "reproduced", 1.0, 1.0] and len(rows) == 13
+    assert place_index([page]) == {"DAG": {"Table 5": ["exp3"]}}
 
 
 def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_figures(tmp_path):
@@ -236,4 +260,13 @@ def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_
         *(("6", "not reproduced"), ("6", "inconclusive")),
     ]
     html = build_experiment(page, []).read_text()
-    assert html.index('<ul class="tiles">') < html.index('id="figures"') < html.index('id="findings"')
+    order = (
+        "The <em>gap</em> holds",
+        '<div class="bar"',
+        '<ul class="tiles">',
+        'id="figures"',
+        'id="rows"',
+        'id="findings"',
+    )
+    places = [html.index(text) for text in order]
+    assert places == sorted(places)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -48,7 +50,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.globals.update(tone=tone, signs=SIGNS, questions=QUESTIONS, seeds_line=seeds_line, order=ORDER)
-    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"))
+    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"), start_script=_asset("start.js"))
     environment.filters["island"] = island
     return environment
 
@@ -102,15 +104,76 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
             page=page,
             data=data,
             warnings=list(warnings),
-            findings=markdown(page.findings) if page.findings else "",
+            lead=markdown(page.lead),
+            findings=markdown(page.tables) if page.tables else "",
             statistics=len(rows),
-            files=[a for a in page.manifest["files"] if str(a).endswith((".csv", ".md"))],
+            files=[
+                a
+                for a in page.manifest["files"]
+                if str(a).endswith((".csv", ".md")) and (page.folder / str(a)).is_file()
+            ],
             up=up,
         )
     )
     path = page.folder / "index.html"
     write_bytes(path, html.encode())
     return path
+
+
+PAPERS_FILE = Path(__file__).resolve().parents[3] / "experiments" / "papers.toml"
+"""Title, main finding and figure of each paper."""
+
+
+def _cards(papers: Mapping[str, Sequence[Page]], root: Path) -> list[dict[str, str]]:
+    """A card for each paper that has a report and a finding; its figure where that is drawn."""
+    known = tomllib.loads(PAPERS_FILE.read_text(encoding="utf-8")) if PAPERS_FILE.is_file() else {}
+    found = []
+    for paper, about in known.items():
+        if paper in papers:
+            name, _, figure = str(about["figure"]).partition("/")
+            file = f"{name}/figures/{figure}.png"
+            drawn = (
+                {"figure": file, "page": f"{name}/index.html#figure.{figure}"}
+                if (root / file).is_file()
+                else {"figure": ""}
+            )
+            found.append({"paper": paper, "title": about["title"], "finding": about["finding"], **drawn})
+    return found
+
+
+def start_rows(pages: Sequence[Page]) -> list[list[Any]]:
+    """Every published number and statement: [page, anchor, paper, text, place, verdict, published, measured]."""
+
+    def head(page: Page, row: Mapping[str, Any]) -> tuple[str, str, str]:
+        return page.name, str(row["id"]), page.paper
+
+    rows: list[list[Any]] = []
+    for page in pages:
+        for row in page.scores:
+            printed, ours = row.get("paper_mean"), row.get("measured_mean")
+            rows.append(
+                [page.name, row["id"], page.paper, row["label"], row.get("source", ""), row["verdict"], printed, ours]
+            )
+        for row in page.claims:
+            rows.append(
+                [page.name, row["id"], page.paper, row["statement"], row.get("where", ""), row["verdict"], None, None]
+            )
+    return rows
+
+
+def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[str]]]:
+    """Paper -> figure or table of it -> experiments with rows on it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for page in pages:
+        for row in (*page.scores, *page.claims):
+            for place in row["places"] if page.paper != ALL else ():
+                names = found.setdefault(page.paper, {}).setdefault(place, [])
+                names += [] if page.name in names else [page.name]
+    return {paper: dict(sorted(by.items(), key=lambda item: _natural(item[0]))) for paper, by in found.items()}
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)]
 
 
 def build_start(
@@ -135,12 +198,15 @@ def build_start(
         counts = classes.setdefault(str(entry["paper"]), {})
         counts[str(entry["class"])] = counts.get(str(entry["class"]), 0) + 1
     below = [p.parent.relative_to(root) for p in root.glob("*/*/manifest.json")]
+    write_bytes(root / "rows.js", f"window.hessRows={island(start_rows(pages))};\n".encode())
     others = sorted(p.as_posix() for p in below if p.parts[0] != published.NAME)
     html = (
         _environment()
         .get_template("start.html")
         .render(
             papers=papers,
+            cards=_cards(papers, root),
+            places=place_index(pages),
             totals=totals,
             not_run=not_run,
             classes=classes,

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import is_extension
+from runner.report.captions import places
+from runner.report.labels import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 
 GOOD = ("exact match", "reproduced", "confirmed")
@@ -139,7 +141,8 @@ class Page:
             numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
             words = {k: row[k] for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95") if row.get(k)}
             words |= {k: row[k] for k in ("in_their_prediction", "sign_kept", "margin_reason") if row.get(k)}
-            found.append({"id": self._anchor(row, keys), "keys": keys, **numbers, **words, "values": seeds})
+            about = {"label": row_label(keys), "places": sorted(places(row.get("source", "")))}
+            found.append({"id": self._anchor(row, keys), "keys": keys, **about, **numbers, **words, "values": seeds})
         return _unique(found)
 
     @cached_property
@@ -150,7 +153,8 @@ class Page:
         found = []
         for row in self.table("claims"):
             content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
-            ours = {"extension": True} if is_extension(row["where"]) else {}
+            ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
+            ours["places"] = sorted(places(row["where"]))
             found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours})
         return _unique(found)
 
@@ -190,6 +194,17 @@ class Page:
         """report.md, '' where there is none."""
         path = self.folder / "report.md"
         return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    @property
+    def lead(self) -> str:
+        """The summary of report.md: what stands between its title and its first table."""
+        return self.findings.partition("\n## ")[0].partition("\n")[2].strip()
+
+    @property
+    def tables(self) -> str:
+        """report.md from its first table on."""
+        _, mark, rest = self.findings.partition("\n## ")
+        return mark + rest
 
     @property
     def commits(self) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@
 
   const rows = [
     ...data.scores.map(r => ({ ...r, kind: "number", place: r.source || "",
-      what: Object.entries(r.keys).map(([k, v]) => k === "metric" ? v : `${k}=${v}`).join(" "),
+      what: r.label,
       paper: known(r.paper_mean) ? r.paper_mean : r.upper_bound, ours: r.measured_mean })),
     ...data.claims.map(r => ({ ...r, kind: r.extension ? "extension" : "statement", what: r.statement, place: r.where || "",
       paper: r.threshold, ours: r.statistic === undefined ? undefined : Number(r.statistic) })),
@@ -37,9 +37,9 @@
   }
   function line(row) {
     const t = tone(row.verdict), open = opened.has(row.id);
-    return `<tr id="${esc(row.id)}"><td class="${t}">${sign[t]} ${esc(row.verdict)}${row.shifted === "yes" ? ", shifted" : ""}</td>` +
+    return `<tr id="${esc(row.id)}"><td data-name="verdict" class="${t}">${sign[t]} ${esc(row.verdict)}${row.shifted === "yes" ? ", shifted" : ""}</td>` +
       `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${esc(row.id)}">${esc(row.what)}</button></td>` +
-      `<td>${printed(row)}</td><td>${measured(row)}</td><td>${num(row.ratio)}</td><td>${esc(row.place)}</td></tr>` + (open ? detail(row) : "");
+      `<td data-name="published">${printed(row)}</td><td data-name="measured">${measured(row)}</td><td data-name="ratio">${num(row.ratio)}</td><td data-name="place">${esc(row.place)}</td></tr>` + (open ? detail(row) : "");
   }
   function dots(row) {
     if (!row.values || !row.values.length || !known(row.paper_mean)) return "";
@@ -55,7 +55,7 @@
       `<line x1="${x(mean)}" x2="${x(mean)}" y1="4" y2="56" stroke="currentColor" stroke-dasharray="3 2"/>` + interval +
       row.values.map(v => `<circle cx="${x(v[1])}" cy="26" r="4" fill="none" stroke="currentColor" stroke-width="1.5"><title>seed ${v[0]}: ${num(v[1])}</title></circle>`).join("") +
       `<text x="10" y="70">${num(lo)}</text><text x="470" y="70" text-anchor="end">${num(hi)}</text><text x="${x(mean)}" y="70" text-anchor="middle">paper ${num(mean)}</text></svg>` +
-      `<p class="small">Circles: our seeds. Band: the margin around the printed value. Bar: 90 % interval of the difference, laid on the printed value.</p>`;
+      `<p class="small">Circles: our seeds. Band: the margin around the printed value. Bar: 90 % confidence interval of the difference.</p>`;
   }
   function behind(row) {
     const keys = row.keys || {};
@@ -65,28 +65,30 @@
     const parts = [];
     const add = (name, value) => { if (value !== undefined && value !== null && value !== "") parts.push(`<dt>${name}</dt><dd>${esc(value)}</dd>`); };
     if (row.kind === "number") {
-      add("printed", printed(row) + (row.place ? ", " + row.place : "")); add("why", row.reason);
+      add("identifier", Object.entries(row.keys).map(([k, v]) => `${k}=${v}`).join(" ")); add("published", printed(row) + (row.place ? ", " + row.place : "")); add("reason", row.reason);
       add("margin", num(row.margin) + (row.margin_reason ? ": " + row.margin_reason : ""));
       add("difference", known(row.difference) ? num(row.difference) + (known(row.low) ? `, 90 % interval ${num(row.low)} to ${num(row.high)}` : "") : "");
       add("equivalence test", row.equivalence); add("seeds that would decide", num(row.seeds_needed));
-      add("printed value in our 95 % interval", row.in_our_95); add("ours in the prediction interval of theirs", row.in_their_prediction);
-      add("sign kept", row.sign_kept); add("order kept", num(row.order_kept)); add("note", row.note);
+      add("published value in our 95 % interval", row.in_our_95); add("our mean in the prediction interval of the paper", row.in_their_prediction);
+      add("sign preserved", row.sign_kept); add("ordering preserved", num(row.order_kept)); add("note", row.note);
       const cells = behind(row), params = {};
       for (const c of cells) for (const [k, v] of Object.entries(c.params)) if (row.keys[k] !== undefined) params[k] = v;
       const seeds = [...new Set(cells.map(c => c.seed))].sort((a, b) => a - b);
       if (cells.length) {
         add("cells", cells.slice(0, 12).map(c => c.id).join(" ") + (cells.length > 12 ? ` and ${cells.length - 12} more` : ""));
-        add("again", `hess-run ${seeds.length > 1 ? "-m " : ""}experiment=${data.name} ${Object.entries(params).map(([k, v]) => `${k}=${v}`).join(" ")} seed=${seeds.join(",")} force=true`);
+        add("reproduce", `hess-run ${seeds.length > 1 ? "-m " : ""}experiment=${data.name} ${Object.entries(params).map(([k, v]) => `${k}=${v}`).join(" ")} seed=${seeds.join(",")} force=true`);
       }
     } else {
-      add("statement", row.name); add("held against", row.threshold); add("measured", row.statistic); add("variants", row.variants);
+      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", row.variants);
       add("details", row.detail); add("speaks of", row.group); add("seeds that would decide", row.seeds_needed);
     }
     return `<tr class="detail"><td colspan="6">${dots(row)}<dl>${parts.join("")}<dt>link</dt><dd><a href="#${esc(row.id)}">#${esc(row.id)}</a></dd></dl></td></tr>`;
   }
   function chosen() {
-    const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "extensions")) && words.every(w => r.text.includes(w)));
+    const place = /\b(?:table|fig\.?|figure)\s+[a-z]?\.?\d[\d.]*/gi;
+    const asked = (state.q.match(place) || []).map(p => p.toLowerCase().replace(/^fig(?:ure|\.)?\s+/, "fig. ").replace(/\s+/g, " "));
+    const words = state.q.replace(place, " ").toLowerCase().split(/\s+/).filter(Boolean);
+    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "extension")) && asked.every(p => r.places.some(q => q.toLowerCase() === p)) && words.every(w => r.text.includes(w)));
     if (state.sort) {
       const down = state.sort.startsWith("-"), key = state.sort.replace(/^-/, "");
       const value = r => r[key] === undefined || r[key] === null ? "" : r[key];
@@ -151,5 +153,12 @@
     };
     document.head.append(script);
   });
+  const box = document.getElementById("large");
+  for (const a of document.querySelectorAll("figure > a")) a.addEventListener("click", e => {
+    if (e.ctrlKey || e.metaKey || !box.showModal) return;
+    e.preventDefault();
+    box.querySelector("img").src = a.href; box.querySelector("img").alt = a.querySelector("img").alt; box.showModal();
+  });
+  if (box) box.addEventListener("click", () => box.close());
   draw(); follow();
 })();
