@@ -1,9 +1,10 @@
-"""`hess-run demo`: measure one cell at the paper's settings and compare it with the paper's formula."""
+"""`hess-run demo`: measure some small cells at the paper's settings and compare it with the paper's formula."""
 
 from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from runner.store.job import Job
 from runner.store.outputs import check_outputs, claim_outputs
 
 EXPERIMENT = "scalar_spectrum"
-CELL = "part=[cells]"
+CELLS = ("part=[cells,bias]", "seed=42,43,44,45,46")
 FIGURE = "fig2_relu_cells"
 CLAIM = "relu_closed_form"
 PLAIN = "every Hessian eigenvalue of a ReLU network with one hidden layer and scalar input has a closed form"
@@ -30,36 +31,38 @@ def demo_command(call: Call) -> int:
 
 
 def demo(outputs: Path) -> int:
-    """Measure the cell unless it is stored, report it, and print both sides. 0, or 1 when the cell failed."""
-    arguments = config.arguments([f"experiment={EXPERIMENT}", CELL, f"outputs='{outputs}'"])
-    job = replace(config.build_jobs(arguments)[0], published=False)  # measured now, that is the point
-    check_outputs(job.outputs)
-    claim_outputs(job.outputs)
+    """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell failed."""
+    words = [f"experiment={EXPERIMENT}", *CELLS, f"outputs='{outputs}'"]
+    # measured now, that is the point
+    jobs = [replace(job, published=False) for job in config.build_jobs(config.arguments(words, multirun=True))]
+    check_outputs(outputs)
+    claim_outputs(outputs)
     begin = time.monotonic()
-    stored = all(job.store.has(cell_id) for cell_id, _ in job.cells())
-    print(f"{job.experiment.title} (paper: {job.experiment.paper})")
-    print("  stored; drawing the figure" if stored else "  measuring one cell on one core", flush=True)
-    outcome = run(job)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    if outcome.failed:
-        print(f"  the cell failed: {job.store.failed()[outcome.failed[0]]['error']}")
-        return 1
-    for line in [*_report(job), f"{time.monotonic() - begin:.0f} s. Next: hess-run list, hess-run experiment=NAME"]:
+    missing = sum(not job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
+    print(f"{jobs[0].experiment.title} (paper: {jobs[0].experiment.paper})")
+    print(f"  measuring {missing} small cells" if missing else "  stored; drawing the figure", flush=True)
+    for job in jobs:
+        outcome = run(job)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        if outcome.failed:
+            print(f"  a cell failed: {job.store.failed()[outcome.failed[0]]['error']}")
+            return 1
+    for line in [*_report(jobs), f"{time.monotonic() - begin:.0f} s. Next: hess-run list, hess-run experiment=NAME"]:
         print(line)
     return 0
 
 
-def _report(job: Job) -> list[str]:
-    """Report the cell with its one figure, compared with the grid of this cell alone; lines that say what is in it."""
+def _report(jobs: Sequence[Job]) -> list[str]:
+    """Report the cells with one figure, compared with the grid of these cells alone; lines that say what is in it."""
     from runner.report.update import report
     from runner.report.write import write_overview
 
     def narrowed(name: str, profile: str) -> Experiment:
-        return job.experiment
+        return jobs[0].experiment
 
-    collection, _ = report([job], narrowed, only_figure=FIGURE)
-    write_overview(job.outputs)
+    collection, _ = report(jobs, narrowed, only_figure=FIGURE)
+    write_overview(jobs[0].outputs)
     folder = collection.scope.folder
     claim = next(row for row in _rows(folder / "claims.csv") if row["name"] == CLAIM)
     rows = _rows(folder / f"{TABLE}.csv")
@@ -71,7 +74,7 @@ def _report(job: Job) -> list[str]:
     return [
         "",
         f"claim      {PLAIN} ({claim['where']})",
-        f"published  {extremes(FORMULA)}: the paper's formula, {len(rows)} eigenvalues",
+        f"published  {extremes(FORMULA)}: the paper's formula, {len(rows)} eigenvalues of {len(jobs)} networks",
         f"ours       {extremes(OURS)}: the Hessian by automatic differentiation, an eigensolver",
         f"verdict    {claim['verdict']}: largest relative difference {float(claim['statistic']):.1e}, "
         f"criterion {claim['threshold']}",

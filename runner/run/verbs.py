@@ -85,7 +85,7 @@ VERBS: Mapping[str, Verb] = {
         """\
 hess-run demo [outputs=PATH]
 
-Measures one cell of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of a ReLU network by the
+Measures ten cells of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of a ReLU network by the
 paper's formula and by automatic differentiation. Prints the claim, the published and our values and the verdict, and
 draws the figure into PATH (default outputs/demo). A second call only draws.""",
         keys=("outputs",),

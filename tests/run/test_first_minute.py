@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from experiments.scalar_spectrum import spectra
@@ -33,8 +34,11 @@ def shown(tmp_path_factory):
     return folder
 
 
-def test_the_demo_measures_one_cell_and_draws_one_figure(shown):
-    assert len(list(shown.glob("scalar_spectrum/cells/*/cell.json"))) == 1
+def test_the_demo_measures_its_cells_draws_one_figure_and_leaves_nothing_inconclusive(shown):
+    assert len(list(shown.glob("scalar_spectrum/cells/*/cell.json"))) == 10
+    for table in ("claims", "scorecard"):
+        verdicts = set(pd.read_csv(shown / "scalar_spectrum" / f"{table}.csv")["verdict"])
+        assert not verdicts & {"inconclusive", "not run"}
     figures = [path.stem for path in shown.rglob("figures/*.png")]
     assert figures == [demo_module.FIGURE]
     assert (shown / "index.html").is_file()
@@ -62,7 +66,7 @@ def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
 def test_why_names_cells_commit_processor_and_command(shown):
     figure = next(shown.rglob("figures/*.png"))
     text = "\n".join(why(str(figure)))
-    assert "cells     1\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
+    assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
     assert f"figure={demo_module.FIGURE}" in text and "hess-run" in text
     assert figure_record(figure)["experiment"] == "scalar_spectrum"
 
@@ -70,14 +74,14 @@ def test_why_names_cells_commit_processor_and_command(shown):
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
     copy = tmp_path / "slide.png"
     shutil.copy(next(shown.rglob("figures/*.png")), copy)
-    assert "cells     1\n" in "\n".join(why(str(copy), shown))
+    assert "cells     10\n" in "\n".join(why(str(copy), shown))
     assert "its cells are not here" in "\n".join(why(str(copy), tmp_path))
 
 
 def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, tmp_path):
     folder = shutil.copytree(shown, tmp_path / "copy") / "scalar_spectrum"
     table = folder / "relu_cells.csv"
-    table.write_text(table.read_text().replace("cells,42,1,", "cells,43,1,"))
+    table.write_text(table.read_text().replace("cells,42,1,", "cells,41,1,"))
     assert "cells     1" in "\n".join(why(f"{table}:2"))
     assert "cells     0" in "\n".join(why(f"{table}:3"))
     with pytest.raises(SettingError, match="line"):
@@ -85,7 +89,7 @@ def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, tmp_path):
 
 
 def test_why_of_a_cell_says_whether_it_is_whole(shown, tmp_path):
-    cell = next(shown.rglob("cell.json")).parent
+    cell = next(shown.rglob("relu_cells.csv.gz")).parent
     assert ", whole" in why(str(cell / "relu_cells.csv.gz"))[0]
     damaged = tmp_path / cell.name
     shutil.copytree(cell, damaged)
