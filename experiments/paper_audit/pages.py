@@ -65,9 +65,9 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
 
 
 def counts(rows: list[Row]) -> str:
-    """'53 clauses were checked: 48 hold, 2 are minor errors, ...'."""
+    """'55 clauses were checked: 45 hold, 1 with a major error, ...'."""
     found = Counter(row["verdict"] for row in rows)
-    words = {"holds": "hold", "major error": "major errors", "minor error": "minor errors", "open": "open"}
+    words = {"holds": "hold", "major error": "with a major error", "minor error": "with a minor error", "open": "open"}
     words |= {"not counted": "true by construction or by definition, not counted", "not checked": "not checked"}
     parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict]]
     return f"{len(rows)} clauses were checked: {', '.join(parts)}."
