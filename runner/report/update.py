@@ -21,6 +21,7 @@ from runner.report.write import remove_stale, write_manifest, write_page, write_
 from runner.store import tables
 from runner.store.job import Job
 from runner.store.outputs import claim_outputs
+from runner.store.published import published_folder
 from runner.store.store import Stored, merge
 from runner.store.version import software
 
@@ -157,6 +158,9 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
+    known = _figures_of_reports(jobs[0]) if figure else set()
+    if known and figure not in known:
+        raise SettingError(f"figure: expected one of {', '.join(sorted(known))} (of the last report), found {figure}")
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
@@ -175,3 +179,13 @@ def draw(
         known = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
         write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, known)}})
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
+
+
+def _figures_of_reports(job: Job) -> set[str]:
+    """Names of the figures in the reports of a job's settings, published or made here; empty where one failed."""
+    places = filter(None, (published_folder(job.name), job.store.root))
+    records = [record for record in map(read_manifest, places) if record is not None]
+    records = [record for record in records if record["settings_key"] == job.identity.key]
+    if any(record["report_failures"] or record["missing"] for record in records):
+        return set()
+    return {name for record in records for name in record["captions"]}
