@@ -25,7 +25,7 @@ LONGEST_ALT = 420
 
 @dataclass(frozen=True)
 class Caption:
-    """text: below the figure. alt: for those who do not see it, the finding first."""
+    """text: below the figure. alt: without the figure: finding, axes, ends of the lines."""
 
     text: str
     alt: str
@@ -49,14 +49,12 @@ def caption(
     said = re.search(r"±|\b(std|band|bars?|quartiles?|interval|range)\b", what) is not None
     parts = [
         what or name.replace("_", " "),
-        drawing.axes,
         f"Bars and bands: {bars}" if bars and drawing.has_bars and not said else "",
         drawing.note,
-        drawing.reading,
         found,
         _provenance(manifest),
     ]
-    alt = _joined([found, drawing.reading, what or name.replace("_", " ")])
+    alt = _joined([found, drawing.axes, drawing.reading, what or name.replace("_", " ")])
     return Caption(_joined(parts), alt if len(alt) <= LONGEST_ALT else f"{alt[: LONGEST_ALT - 1].rstrip()}…")
 
 

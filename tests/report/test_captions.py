@@ -88,9 +88,10 @@ def test_points_and_empty_panels_can_be_read_too():
 def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_begins_with_the_finding():
     drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True, "a point a seed")
     made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, bars="± std over seeds")
-    for text in ("Resonance. R against d.", "± std over seeds", "1 refuted", "Seeds 42–44 (n = 3)", "A point a seed."):
+    for text in ("Resonance. Bars and bands: ± std over seeds", "1 refuted", "Seeds 42–44 (n = 3)", "A point a seed."):
         assert text in made.text
-    assert "2 cells of commits abc, def+changes" in made.text
+    assert "2 cells of commits abc, def+changes" in made.text and "init: 4 at 0" not in made.text
+    assert "R against d. Init: 4 at 0, 1 at 2." in made.alt
     assert made.alt.startswith("2 statements on Fig. 12") and len(made.alt) <= LONGEST_ALT
     said = caption("fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds")
     assert "± std" not in said.text
