@@ -222,7 +222,7 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, ta
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
     alone = {c.name: c for c in analyse(experiment, one).claims()}
     exact = ["Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Theorem 7"]
-    assert {every[name].verdict for name in ("Theorem 1", "lower bound", "Prop. 8, left")} == {"by construction"}
+    assert {every[name].verdict for name in ("Theorem 1", "lower bound", "Prop. 8, left")} == {"true by construction"}
     for name in [*exact, "Hessian agrees with differences", "traces agree"]:
         assert every[name].verdict == alone[name].verdict == "confirmed", name
         searched = {k: v for k, v in marks(every[name]).items() if not k.endswith("polished")}
