@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.report.plot_style import DEFAULT_STYLES, PlotStyles
+from runner.report.labels import name as named
+from runner.report.plot_style import COLOURS, DEFAULT_STYLES, PlotStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,10 +71,13 @@ def new_figure(
     if not (rows and cols):
         raise NothingToDraw(f"expected at least one panel, found {rows} rows of {cols}")
     import matplotlib
+    from cycler import cycler
     from matplotlib.figure import Figure
 
     parameters: Any = matplotlib.rcParams
-    parameters.update(STYLE)  # read when artists are made, so a context around this call would be too short
+    parameters.update(
+        STYLE | {"axes.prop_cycle": cycler(color=COLOURS)}
+    )  # read when artists are made, so a context around this call would be too short
     size = (width or 0.4 + 3.4 * cols, height or 0.3 + 2.7 * rows)
     figure = Figure(figsize=size, layout="constrained")
     keywords = {"projection": projection} if projection else {}
@@ -105,13 +109,14 @@ def _alphabet(i: int) -> str:
 
 def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -> None:
     """A legend of `ax`, inside where it hides least, or to the right of the panel (by default above four entries)."""
-    entries = len(ax.get_legend_handles_labels()[1])
-    if entries == 0:
+    handles, labels = ax.get_legend_handles_labels()
+    if not labels:
         return
-    if outside or (outside is None and entries > 4):
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, title=title)
+    labels = [named(label) for label in labels]
+    if outside or (outside is None and len(labels) > 4):
+        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, title=title)
     else:
-        ax.legend(loc="best", title=title)
+        ax.legend(handles, labels, loc="best", title=title)
 
 
 def note(figure: Figure, text: str) -> None:
@@ -130,7 +135,9 @@ def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
     if entries:
         rows = -(-len(entries) // 5)
         even = columns or -(-len(entries) // rows)
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
+        figure.legend(
+            list(entries.values()), [named(label) for label in entries], loc="outside lower center", ncols=even
+        )
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:

@@ -80,6 +80,20 @@ def label(text: Any) -> str:
     return LABELS.get(word, LABELS.get(word.lower(), word.replace("_", " ")))
 
 
+NAMES = ("relu", "leaky_relu", "gelu", "silu", "sgd", "sam", "asam", "hsr", "l-bfgs", "levenberg-marquardt", "resnet18")
+"""Identifiers of activations, methods and networks, for legends."""
+
+
+def name(text: str) -> str:
+    """A legend entry with its activation, method or network spelt as in print.
+
+    >>> name("gelu"), name("l-bfgs, continued"), name("mean")
+    ('GELU', 'L-BFGS, continued', 'mean')
+    """
+    first, comma, rest = text.partition(",")
+    return f"{LABELS[first]}{comma}{rest}" if first in NAMES else text
+
+
 def row_label(keys: Mapping[str, Any]) -> str:
     """The human name of a published number, from its key columns.
 

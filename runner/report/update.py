@@ -176,8 +176,8 @@ def draw(
     files = [file for file in drawn if file is not None]
     earlier = read_manifest(folder)
     if earlier is not None:  # the figures that it lists are the report's still
-        known = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
-        write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, known)}})
+        redrawn = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
+        write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}})
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
 
 

@@ -76,7 +76,7 @@ def test_the_experiment_that_trains_measures_blocks_and_refuses_a_wrong_activati
     (folder,) = [path.parent for path in (copy / "out" / "decay").rglob("manifest.json")]
     pairs = pd.read_csv(folder / "pairs.csv")
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
-    assert "Mean coupling of neighbours" in (folder / "findings.md").read_text()
+    assert "Mean coupling of neighbours" in (folder / "report.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \|", (ROOT / "docs" / "adding-metric.md").read_text(), flags=re.M)
     for table in ("pairs", "distances", "networks"):
         documented = {name for of, names in rows if of == table for name in re.findall(r"\w+", names)}
