@@ -18,7 +18,7 @@ CLAIMS: dict[str, Any] = {
     "holds": "confirmed",
     "minor error": "minor error",
     "major error": "refuted",
-    "open": "inconclusive",
+    "open": "not comparable",
     "not counted": "true by construction",
     "not checked": "not run",
 }
