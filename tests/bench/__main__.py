@@ -54,9 +54,9 @@ REASONS = {
         "without the optimiser's own calls saves 1 to 2 % (fifteen turns)."
     ),
     "step of ResNet": (
-        "Convolutions of one to four output positions are matrix products of the window inside the image, and memory "
-        "has channels last; the convolutions alone are torch's, channels first. The ratio was 1.28 on an AMD EPYC and "
-        "1.32 to 1.33 on an Intel Xeon when the step used torch's kernels, too."
+        "With torch's convolutions alone. Those of one to four output positions have since become matrix products of "
+        "the window inside the image, in channels-last memory: from 1.28 to 0.88 on an AMD EPYC. An Intel Xeon has not "
+        "been measured again."
     ),
 }
 """What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""
