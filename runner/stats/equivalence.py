@@ -71,7 +71,7 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
 def below(ours: Sample, bound: float) -> tuple[str, float]:
     """(outcome, seeds needed) of a printed upper bound on a mean: one-sided at 5 % each way."""
     if ours.n < 2:
-        return "inconclusive", NAN
+        return "inconclusive", float(FEWEST_SEEDS)
     low, high = ours.interval(EQUIVALENCE)
     if high <= bound:
         return "reproduced", NAN

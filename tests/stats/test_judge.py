@@ -112,6 +112,7 @@ def test_seeds_for_a_limit():
 
 def test_a_printed_bound_has_its_own_rule():
     assert judge.below(Sample(0.5, 0.1, 5), 1.0)[0] == "reproduced"
+    assert judge.below(Sample(0.5, float("nan"), 1), 1.0) == ("inconclusive", 3.0)
     assert judge.below(Sample(1.5, 0.1, 5), 1.0)[0] == "not reproduced"
     outcome, needed = judge.below(Sample(0.95, 0.1, 5), 1.0)
     assert outcome == "inconclusive" and needed > 5
