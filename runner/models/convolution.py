@@ -49,7 +49,8 @@ class ByPositions(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
         ctx.sizes = stride, padding
-        ctx.windows = list(windows(x.shape[2:], weight.shape[2:], stride, padding).values())
+        image_size, kernel_size = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
+        ctx.windows = list(windows(image_size, kernel_size, stride, padding).values())
         image, taps = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
         *_, (_, i, j) = ctx.windows[-1][1][-1]
         out = x.new_empty(len(x), i + 1, j + 1, len(weight))

@@ -51,6 +51,11 @@ def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[
     return found
 
 
+def _ratio_of_means(columns: pd.DataFrame) -> float:
+    """Mean of the second column over the mean of the first."""
+    return float(columns.iloc[:, 1].mean() / columns.iloc[:, 0].mean())
+
+
 def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
     """(branch depth, merge, activation, d) -> pseudovalues of R(d+1)/R(d) of the means over seeds at init."""
     cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == "init")]
@@ -58,7 +63,7 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
     for keys, part in groups(cross, CONFIGURATION):
         wide = part.pivot(index="seed", columns="distance", values="R").dropna()
         for d in (d for d in wide.columns if d + 1 in wide.columns):
-            found[*keys, int(d)] = jackknife(wide, lambda t, d=d: float(t[d + 1].mean() / t[d].mean()))
+            found[*keys, int(d)] = jackknife(wide[[d, d + 1]], _ratio_of_means)
     return found
 
 

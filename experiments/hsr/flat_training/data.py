@@ -18,7 +18,7 @@ from runner.data.loading import load_images
 from runner.kinds.dataset import DigitsData
 
 if TYPE_CHECKING:
-    from experiments.hsr.flat_training.settings import FlatTraining
+    from experiments.hsr.flat_training.settings import FlatContest
 
 Part = tuple[Tensor, Tensor]
 
@@ -32,7 +32,7 @@ class Data:
     test: Part
 
 
-def load(experiment: FlatTraining, ctx: Context) -> Data:
+def load(experiment: FlatContest, ctx: Context) -> Data:
     """Three parts drawn by the seed from the digits, or from the training images of a set of images."""
     sizes = (experiment.train, experiment.validation, experiment.test)
     generator = ctx.torch_generator("split")
@@ -51,7 +51,7 @@ def _parts(there: int, sizes: tuple[int, int, int], generator: torch.Generator) 
     return torch.randperm(there, generator=generator)[: sum(sizes)].split(sizes)
 
 
-def network(experiment: FlatTraining, inputs: int, ctx: Context, copies: int = 1) -> list[Tensor]:
+def network(experiment: FlatContest, inputs: int, ctx: Context, copies: int = 1) -> list[Tensor]:
     """Weight (copies, out, in) and bias (copies, out) of every layer; Glorot's initial values, alike in all copies."""
     generator = ctx.torch_generator("network")
     sizes, parameters = [inputs, *experiment.widths, experiment.dataset.classes], []
