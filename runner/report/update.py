@@ -158,9 +158,11 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
-    known = _figures_of_reports(jobs[0]) if figure else set()
-    if known and figure not in known:
-        raise SettingError(f"figure: expected one of {', '.join(sorted(known))} (of the last report), found {figure}")
+    drawable = _figures_of_reports(jobs[0]) if figure else set()
+    if drawable and figure not in drawable:
+        raise SettingError(
+            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
+        )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}

@@ -38,27 +38,33 @@ class Costs:
     """Predicted cost of cells: the median of stored cells with the same parameters that trained, else the longest of
     the stored ones or what the experiment says.
 
-    Processor time, not wall time: it hardly depends on what else the machine was doing.
+    Processor time, not wall time: it hardly depends on what else the machine was doing. What the experiment says is
+    scaled by how the stored cells of `grid` that trained compare with it.
     """
 
-    def __init__(self, stored: Sequence[Stored]) -> None:
+    def __init__(self, stored: Sequence[Stored], grid: Sequence[Cell] = ()) -> None:
         self._seen: dict[str, list[Mapping[str, Any]]] = {}
         self._known: dict[str, tuple[float, float]] = {}
         for cell in stored:
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cell.meta)
+        pairs = [(cell.seconds, self._trained(_params_key(cell.params))) for cell in grid]
+        known = [(seconds, statistics.median(trained)) for seconds, trained in pairs if trained]
+        self._pace = sum(took for _, took in known) / sum(seconds for seconds, _ in known) if known else 1.0
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
         key = _params_key(cell.params)
         if key not in self._known:
-            self._known[key] = self._cost(cell, self._seen.get(key, []))
+            self._known[key] = self._cost(cell, self._seen.get(key, []), self._trained(key))
         return self._known[key]
 
-    def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    def _trained(self, key: str) -> list[float]:
+        return [_seconds(meta) for meta in self._seen.get(key, []) if meta.get("resumed") is False]
+
+    def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]], trained: Sequence[float]) -> tuple[float, float]:
         if not seen:
-            return cell.seconds, cell.memory_gib
+            return cell.seconds * self._pace, cell.memory_gib
         memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
-        trained = [_seconds(meta) for meta in seen if meta.get("resumed") is False]
         if trained:
             return statistics.median(trained), memory
         longest = max(map(_seconds, seen))
@@ -103,8 +109,8 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
         key = Identity.of(name, experiment).key
         stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
         seeds = sorted({cell.meta["seed"] for cell in stored})
-        costs = Costs(stored)
         cells = list(experiment.cells())
+        costs = Costs(stored, cells)
         seconds = sum(costs(cell)[0] for cell in cells)
         record = {"experiment": name, "paper": experiment.paper, "cells": len(cells), "stored": len(stored)}
         records.append({**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces})
@@ -147,15 +153,15 @@ class _Shelf:
         self.ids = {cell.id for cell in self.stored}
         self.published = {cell.id for cell in self.stored if isinstance(cell.files, Archive)}
         self._costs: dict[str, Costs] = {}
+        self._kin: dict[str, list[Stored]] = {}
+        for cell in self.stored:
+            self._kin.setdefault(cell.meta["settings_key"], []).append(cell)
 
-    def costs(self, key: str) -> Costs:
-        """Costs of cells with these settings."""
-        if not self._costs:
-            kin: dict[str, list[Stored]] = {}
-            for cell in self.stored:
-                kin.setdefault(cell.meta["settings_key"], []).append(cell)
-            self._costs = {name: Costs(cells) for name, cells in kin.items()}
-        return self._costs.setdefault(key, Costs([]))
+    def costs(self, key: str, grid: Sequence[Cell]) -> Costs:
+        """Costs of cells with these settings, of which `grid` are some."""
+        if key not in self._costs:
+            self._costs[key] = Costs(self._kin.get(key, []), grid)
+        return self._costs[key]
 
 
 def cells_of(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -168,9 +174,10 @@ def cells_of(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         if place not in shelves:
             shelves[place] = _Shelf(list(job.store.all()), job.store.failed())
         shelf, identity = shelves[place], job.identity
-        costs = shelf.costs(identity.key)
+        cells = grids.setdefault(id(job.experiment), list(job.experiment.cells()))
+        costs = shelf.costs(identity.key, cells)
         of = {"experiment": job.name, "seed": job.seed, "profile": job.profile, "outputs": str(job.outputs)}
-        for cell in grids.setdefault(id(job.experiment), list(job.experiment.cells())):
+        for cell in cells:
             cell_id = identity.cell_id(cell, job.seed)
             seconds, memory = costs(cell)
             stored = cell_id in shelf.ids and not job.force
@@ -213,8 +220,8 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
         shelf = _Shelf(list(members[0].store.all()), {})
         seconds, peak, count, known = 0.0, 0.0, 0, 0
         for job in members:
-            costs = shelf.costs(job.identity.key)
             cells = job.cells()
+            costs = shelf.costs(job.identity.key, [cell for _, cell in cells])
             missing = [cell for cell_id, cell in cells if job.force or cell_id not in shelf.ids]
             count, known = count + len(cells), known + len(cells) - len(missing)
             open_jobs += [job] if missing else []

@@ -136,7 +136,10 @@ def test_costs_are_those_of_cells_that_trained(seen, predicted):
         )
         for seconds, resumed in seen
     ]
-    assert Costs(cells)(Cell({"depth": 8}, seconds=60.0))[0] == predicted
+    told = Cell({"depth": 8}, seconds=60.0)
+    assert Costs(cells)(told)[0] == predicted
+    pace = predicted / 60 if any(resumed is False for _, resumed in seen) else 1  # of cells with other parameters
+    assert Costs(cells, [told])(Cell({"depth": 16}, seconds=120.0))[0] == pytest.approx(120 * pace)
 
 
 def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):

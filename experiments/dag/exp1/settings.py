@@ -82,13 +82,3 @@ class Exp1Deep(Exp1Resonance):
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 
     probes: int = c.setting(100, above=0)
-
-    def cells(self) -> list[c.Cell]:
-        """Twice the epochs' cost of Exp. 1 for twice the width, and 9 ms a pair and set of 64 images."""
-        cells = []
-        for params in self.combinations():
-            blocks = int(params["depth"])
-            pairs = blocks * (blocks + 1) / 2 * 3 * (self.metric.subsamples + 1)
-            training = self.training.epochs * (1.2 + 0.06 * blocks) * self.dataset.train / 50000
-            cells.append(c.Cell(params, seconds=round(5 + training + 0.009 * pairs, 1), memory_gib=1.6))
-        return cells

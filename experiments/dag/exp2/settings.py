@@ -45,15 +45,16 @@ class Exp2Bottleneck(InterLayer):
             )
 
     def cells(self) -> list[c.Cell]:
-        """Combinations whose narrow layer is not wider than the others; an epoch at width 512 costs about 10 s."""
+        """Combinations whose narrow layer is not wider than the others."""
         cells = []
         for params in self.combinations():
             if int(params["d_u"]) <= self.model.width:
-                size = int(params["depth"]) * (self.model.width / 512) ** 2
-                metrics = (self.metric.subsamples + 2) * (0.5 + size)
-                training = self.training.epochs * (2 + 1.6 * size) * self.dataset.train / 50000
-                seconds = metrics if params["phase"] == "init" else training + 2 * metrics
-                cells.append(c.Cell(params, seconds=round(5 + seconds, 1), memory_gib=2.6))
+                depth = int(params["depth"])
+                size = (0.5 + depth * (self.model.width / 512) ** 2) * self.metric.examples / 64
+                metrics = (self.metric.subsamples + 2) * size
+                training = self.training.epochs * self.epoch_seconds(depth)
+                seconds = 5 + (metrics if params["phase"] == "init" else training + 2 * metrics)
+                cells.append(c.Cell(params, round(seconds, 1), self.peak_gib(depth)))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:

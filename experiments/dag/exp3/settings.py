@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.dag.protocol.companions import companions
@@ -72,9 +72,7 @@ class Exp3Stochastic(InterLayer):
     model: MlpModel
 
     def cells(self) -> list[c.Cell]:
-        return [
-            replace(self.priced(c.Cell(params), self.depth, fixed=5), memory_gib=0.9) for params in self.combinations()
-        ]
+        return [self.priced(c.Cell(params), self.depth, fixed=5) for params in self.combinations()]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])

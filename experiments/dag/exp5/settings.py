@@ -74,8 +74,9 @@ class Exp5Attention(Judged):
         cells = []
         for params in self.combinations():
             sets = 1 + (self.metric.subsamples if params["protocol"] in self.resampled else 0)
-            block = (0.25 if params["network"] == "attention" else 0.03) * self.metric.examples / 64
-            cells.append(c.Cell(params, round(0.3 + 0.02 * steps + 3 * sets * block, 1)))
+            scale = self.metric.examples / 64 * (self.model.width / 16) ** 2
+            block = (0.25 if params["network"] == "attention" else 0.03) * scale
+            cells.append(c.Cell(params, round(0.3 + 0.02 * steps + 3 * sets * block, 1), 0.5 + self.metric.memory_gib))
         return cells
 
     def network_settings(self, network: str) -> dict[str, Any]:

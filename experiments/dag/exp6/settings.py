@@ -45,11 +45,12 @@ class Exp6ResNet18(InterLayer):
         cells = []
         for params in self.combinations():
             smooth = params["activation"] not in ("relu", "leaky_relu")
-            seconds = 35.0 + 20.0 * smooth
+            seconds = (35.0 + 20.0 * smooth) * self.metric.examples / 32
             if params["checkpoint"] != "init" and not self.folder:
                 share = 0.5 if "mid" in self.checkpoint else 1.0
                 seconds += 65.0 * share * self.training.epochs * self.dataset.train / 50000
-            cells.append(c.Cell(params, seconds=round(seconds, 1), memory_gib=2.5))
+            memory = 1.4 + min(self.metric.memory_gib, self.metric.examples / 16)
+            cells.append(c.Cell(params, round(seconds, 1), memory))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:

@@ -53,10 +53,27 @@ class InterLayer(Judged):
     def priced(self, cell: c.Cell, blocks: int, fixed: float = 2.0) -> c.Cell:
         """The cell with its predicted cost on one thread: epochs of training, then evaluations of all pairs.
 
-        An epoch of 50,000 images takes about 0.95 s and 0.04 s a block; exact metrics of all pairs 0.0008 s a pair and
-        set of images. fixed: seconds for everything else.
+        The constants are fitted to stored cells of widths 64, 128 and 512, which they meet within a factor of two.
+        fixed: seconds for everything else.
         """
-        epoch = (0.95 + 0.04 * blocks) * self.dataset.train / 50000
-        pairs = blocks * (blocks + 1) / 2 * 3 * (self.metric.subsamples + 1)
         epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
-        return replace(cell, seconds=round(fixed + epochs * epoch + 0.0008 * pairs, 1), memory_gib=0.9)
+        pairs, scale = blocks * (blocks + 1) / 2 * 3, self._width / 64
+        metrics = 0.0008 * pairs * (self.metric.subsamples + 1) * scale**2.5 * self.metric.examples / 32
+        seconds = round(fixed + epochs * self.epoch_seconds(blocks) + metrics, 1)
+        return replace(cell, seconds=seconds, memory_gib=self.peak_gib(blocks))
+
+    def epoch_seconds(self, blocks: int) -> float:
+        """Predicted time of one epoch: the projection costs in proportion to the width, a block to its square."""
+        scale = self._width / 64
+        return (0.7 + 0.25 * scale + (0.02 + 0.02 * scale**2) * blocks) * self.dataset.train / 50000
+
+    def peak_gib(self, blocks: int) -> float:
+        """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of the blocks of all
+        pairs, of which at most `metric.memory_gib` is held at a time, but one pair always."""
+        pair = 3 * 4 * self.metric.examples * self._width**2 / 2**30
+        held = max(pair, min(self.metric.memory_gib, pair * blocks * (blocks + 1) / 2))
+        return round(0.6 + 16 * (3072 + blocks * self._width) * self._width / 2**30 + held, 2)
+
+    @property
+    def _width(self) -> int:
+        return int(getattr(getattr(self, "model", None), "width", 64))
