@@ -8,6 +8,7 @@ stored before channels (`channels_last`), so that windows and taps are slices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def windows(
-    image: tuple[int, int], kernel: tuple[int, int], stride: int, padding: int
+    image: Sequence[int], kernel: Sequence[int], stride: int, padding: int
 ) -> dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]]:
     """Per window of the image that kernels meet: its slices, and of each output position that sees it the taps and
     the position. Slices and positions have examples, or outputs of the kernel, before them."""
