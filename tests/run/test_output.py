@@ -1,0 +1,67 @@
+"""What commands print for programs and people: --json, -q, open, data list."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner import cli
+from runner.run import pages
+
+
+@pytest.fixture
+def command(toy_conf, tmp_path, monkeypatch, capsys):
+    """Run a command in this process, in a folder with one stored cell of three: (status, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HESS_QUIET", "0")
+    monkeypatch.delenv("HESS_DATA", raising=False)
+    monkeypatch.setattr(sys, "argv", ["hess-run"])
+    monkeypatch.setattr(pages.webbrowser, "open", lambda address: print(f"opened {address}"))
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ending:
+            cli.main(list(argv))
+        return (int(ending.value.code or 0), *capsys.readouterr())
+
+    assert call("experiment=toy", "width=[1]", "shape=[round]")[0] == 0
+    return call
+
+
+def test_list_and_plan_have_json(command):
+    status, out, _ = command("list", "--json")
+    (toy,) = json.loads(out)
+    assert status == 0 and (toy["experiment"], toy["cells"], toy["stored"], toy["seeds"]) == ("toy", 6, 1, [42])
+    status, out, _ = command("plan", "experiment=toy", "--json")
+    states = [record["state"] for record in json.loads(out)]
+    assert status == 0 and (states.count("stored"), states.count("to run")) == (1, 5)
+
+
+def test_why_store_and_results_have_json(command):
+    for words in (["store", "check"], ["why", "outputs/toy/numbers.csv:2"], ["results", "toy"]):
+        status, out, _ = command(*words, "--json")
+        assert status == 0 and json.loads(out)
+
+
+def test_quiet_runs_print_nothing_and_mistakes_stay_visible(command):
+    assert command("-q", "experiment=toy", "width=[2]", "shape=[round]") == (0, "", "")
+    status, out, err = command("-q", "experiment=toy", "nothing=1")
+    assert (status, out) == (2, "") and "nothing" in err
+
+
+def test_open_names_the_page_and_opens_it(command):
+    page = Path("outputs/toy/index.html").absolute()
+    assert command("open", "toy") == (0, f"{page}\nopened {page.as_uri()}\n", "")
+    page.unlink()
+    status, _, err = command("open", "toy")
+    assert status == 2 and "hess-run report experiment=toy" in err and err.count("\n") == 1
+
+
+def test_data_list_says_where_it_looks_and_what_to_do(command, tmp_path, monkeypatch):
+    status, out, _ = command("data", "list")
+    assert status == 0 and "hess-run data fetch cifar10" in out and "data/ in the current folder" in out
+    monkeypatch.setenv("HESS_DATA", str(tmp_path / "pixels"))
+    status, out, _ = command("data", "list", "cifar100")
+    assert status == 0 and str(tmp_path / "pixels") in out and "cifar10\n" not in out
