@@ -54,7 +54,7 @@ def unchecked(paper: str) -> list[str]:
 def printed_number(name: str, **keys: str) -> float:
     """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a line of a figure.
 
-    >>> printed_number("ws_bound", metric="lambda_sup_smallest", protocol="fitted")
+    >>> printed_number("ws_bound", metric="lambda_sup_smallest")
     4.52
     """
     with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:

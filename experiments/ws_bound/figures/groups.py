@@ -83,7 +83,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             percentile=100 * experiment.low_share,
         )
         ax.set_xlabel(BOUND)
-        smallest = [printed_number("ws_bound", metric=m, protocol=variant.protocol) for m in SMALLEST]
+        smallest = [printed_number("ws_bound", metric=m) for m in SMALLEST]
         ax.scatter(smallest, [0, 0], marker="v", s=40, facecolors="none", edgecolors="black", zorder=5, clip_on=False)
         titles.append(f"{variant.protocol}, η = {variant.rate:g}")
         draw.note(figure, f"{variant.protocol}: {seeds_text(points)}")

@@ -54,7 +54,7 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
     draw.shared_legend(figure)
     draw.note(figure, "drawn: the first data set; Figs. 3 and 4 share the scale of the loss")
     if side == "flattest":
-        smallest = [printed_number("ws_bound", metric=m, protocol=variant.protocol) for m in SMALLEST]
+        smallest = [printed_number("ws_bound", metric=m) for m in SMALLEST]
         draw.note(figure, f"the paper's two: bounds {smallest[0]:g} and {smallest[1]:g}")
     figure.suptitle(f"{variant.protocol}, η = {variant.rate:g}, data set (seed) {points['seed'].iloc[0]}", fontsize=9)
     return figure
@@ -146,7 +146,7 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].set_ylabel("parameter ($w$, then $v$)")
     own = variant.rows(tables["critical_points"], experiment.portrait_hidden)["hessian_error"].mean()
-    theirs = printed_number("ws_bound", metric="hessian_error_mean", protocol=variant.protocol)
+    theirs = printed_number("ws_bound", metric="hessian_error_mean")
     draw.note(figure, "drawn: the sharpest point of the first data set")
     draw.note(figure, f"mean norm of (c) over all points {own:.2e} at h = {experiment.difference_step:g}")
     draw.note(figure, f"the paper's {theirs:.2e}, step not printed")
