@@ -8,9 +8,11 @@ from torch import nn
 
 from runner.curvature import (
     CurvatureOperator,
+    Dag,
     ParameterOperator,
     couplings,
     discarded_coupling,
+    frobenius_norms,
     gn_gaps,
     lanczos_extremes,
     resonance,
@@ -56,6 +58,22 @@ def calibration(estimates, truth):
     errors = torch.tensor([e.error for e in estimates], dtype=torch.float64)
     covered = ((values - truth).abs() <= 2 * errors).double().mean()
     return float(values.std() / errors.mean()), float(covered)
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.GELU, nn.Softplus])
+@pytest.mark.parametrize("probes", [4, 10, 30])
+def test_the_error_of_a_norm_covers_with_few_probes(activation, probes):
+    """Nodes with more components than there are probes: few signs often agree on a smaller one."""
+    torch.manual_seed(1)
+    layers = [nn.Linear(8, 40), activation(), nn.Linear(40, 32), activation(), nn.Linear(32, 3)]
+    dag = Dag.from_sequential([layer.double() for layer in layers])
+    exact = split_blocks(dag, torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3, ["0", "1", "2"]).total
+    sizes = {v: block.shape[0] for (v, w), block in exact.items() if v == w}
+    pairs = [("0", "0"), ("0", "1"), ("1", "2"), ("0", "2")]
+    dense = Dense(exact, tuple(sizes), sizes)
+    found = [frobenius_norms(dense, pairs, probes, torch.Generator().manual_seed(s)) for s in range(200)]
+    hits = [abs(f[p].value - resonance(exact[p])) <= 1.96 * f[p].error for f in found for p in pairs]
+    assert 0.90 <= sum(hits) / len(hits) <= 0.99
 
 
 def test_the_error_of_a_coupling_knows_the_shared_probes(dense, exact):

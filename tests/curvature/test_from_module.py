@@ -199,9 +199,6 @@ def test_refusals_name_the_cause(how, nodes, message):
 def test_other_refusals():
     with pytest.raises(ValueError, match="training mode"):
         trace_module(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), "cross_entropy", (torch.zeros(2, 3), classes(2)))
-    with pytest.raises(ValueError, match="loss uses 2 tensors"):
-        loss = lambda out, y: (out["hidden"].sum((1, 2)) + out["logits"].sum(1)) * y  # noqa: E731
-        trace_module(ready(Encoder()), loss, (x(2, 3, 2), classes(2)))
     with pytest.raises(ValueError, match="one of the tensors of the output"):
         trace_module(ready(Recurrent()), "cross_entropy", (x(3, 2, 2), classes(3, 2)), {"lstm": lambda out: 2 * out[0]})
     with pytest.raises(ValueError, match="has no '7'"):

@@ -9,6 +9,7 @@ from runner.curvature import (
     exact_blocks,
     gauss_newton_blocks,
     gauss_newton_factors,
+    inter_layer_metrics,
     pull_back,
     rank_for_accuracy,
     truncate,
@@ -90,3 +91,17 @@ def test_a_loss_that_is_not_convex_has_no_factors():
     case = make("nested_branches", seed=2)
     with pytest.raises(ValueError, match="not convex"):
         gauss_newton_factors(case.dag, case.x, case.y)
+
+
+@pytest.mark.parametrize("rank", [None, 5])
+def test_factors_and_metrics_in_bfloat16(rank):
+    """torch.linalg has no bfloat16: the loss Hessian is decomposed in float32."""
+    case = make("chain")
+    narrow, x = case.dag.to(torch.bfloat16), case.x.bfloat16()
+    exact = gauss_newton_factors(case.dag, case.x, case.y, rank=rank)
+    found = gauss_newton_factors(narrow, x, case.y, rank=rank)
+    assert next(iter(found.factors.values())).dtype == torch.bfloat16
+    assert relative_error({k: b.double() for k, b in found.blocks().items()}, exact.blocks()) < 0.05
+    pair = (case.nodes[0], case.nodes[0])
+    wide, low = (inter_layer_metrics(d, z, case.y, pairs=[pair])[pair] for d, z in ((case.dag, case.x), (narrow, x)))
+    assert low.R.value == pytest.approx(wide.R.value, rel=0.05, abs=3 * low.R.error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -161,6 +162,33 @@ def test_the_trace_of_a_gauss_newton_matrix_of_few_examples():
         assert abs(found.value - expected) <= 2.5 * found.error + 1e-10 * expected, method
 
 
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_default_is_nearly_as_good_as_the_best_method(name):
+    matrix, total, products = symmetric(SPECTRA[name]), float(SPECTRA[name].sum()), 18
+
+    def error(method: str) -> float:
+        runs = [trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(150)]  # type: ignore[arg-type]
+        assert all(products - 2 <= found.products <= products for found in runs)
+        return math.sqrt(math.fsum((found.value - total) ** 2 for found in runs) / len(runs))
+
+    best = min(error(method) for method in ("hutchinson", "hutch++", "xtrace"))
+    assert error("auto") <= 1.2 * best
+
+
+def test_hutchinson_holds_two_vectors():
+    seen: list[weakref.ref[Tensor]] = []
+
+    class Watched:
+        shape, dtype, device = (50, 50), torch.float64, torch.device("cpu")
+
+        def matvec(self, z: Tensor) -> Tensor:
+            seen.append(weakref.ref(z))
+            assert sum(vector() is not None for vector in seen) <= 2
+            return 2 * z
+
+    assert trace_estimate(Watched(), 40, "hutchinson", generator=seeded(0)).value == pytest.approx(100)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e-20, 1e20, 1e150])
 def test_every_estimate_scales_with_the_operator(scale):
     matrix = symmetric(SPECTRA["indefinite"])
@@ -253,7 +281,7 @@ def test_density_of_a_multiple_of_the_identity():
         (lambda m: top_eigenpairs(m, 0), "k must lie between"),
         (lambda m: top_eigenpairs(m, 1, "biggest"), "which must be one of"),
         (lambda m: spectral_density(m, 1), "at least 2 probes"),
-        (lambda m: trace_estimate(m, 10), "needs at least"),
+        (lambda m: trace_estimate(m, 5), "at least 6 products"),
         (lambda m: trace_estimate(m, 60, "magic"), "method must be"),
         (lambda m: upper_bound_estimate(m, 2), "at least 4 probes"),
         (lambda m: top_eigenpairs(m[:3], 1), "expected a symmetric operator"),

@@ -22,6 +22,7 @@ from runner.curvature.matrix_free.probes import (
     probe_batches,
     rademacher,
     squares_of,
+    student,
     unit,
     unknown,
     whole_products,
@@ -37,7 +38,8 @@ def frobenius_norms(
     """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over Rademacher z on w is ||H[v,w]||_F^2.
 
     All v of one w come from the same products, `probes` per w; the probes of w depend on the generator's state and on
-    w alone. error: standard error of the norm (delta method). It says too little where a node has hardly more
+    w alone. error: standard error of the norm (delta method), widened by Student's factor, so that +-1.96 errors cover
+    about 95 % from 4 probes on. It says too little where a node has hardly more
     components than there are probes or fewer: probes of signs are then often the same ones, up to the sign of all.
     `inter_layer_metrics` multiplies with every unit vector of such a node instead. Raises ValueError for fewer than two
     probes and for unknown nodes.
@@ -100,12 +102,12 @@ def is_zero(operator: SymmetricOperator, norms: ProbeNorms, scale: float) -> boo
 
 
 def root_mean(squares: Squares) -> Estimate:
-    """Square root of the mean with its standard error."""
+    """Square root of the mean with its standard error, widened for few samples."""
     count = len(squares.values)
     mean = float(squares.values.mean())
     if mean == 0:
         return Estimate(0.0, 0.0, count)
-    standard_error = float(squares.values.std()) / math.sqrt(count)
+    standard_error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
     scale = 2.0**squares.exponent
     return finished(squares.root_mean, standard_error / (2 * math.sqrt(mean)) * scale, count)
 

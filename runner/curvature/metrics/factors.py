@@ -149,7 +149,8 @@ class OutputFactors:
 
 def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
     """Columns a_k (B, K) with A_b = scale sum_k s_bk a_bk a_bk^T, signs (r, B), scale: those that are not zero."""
-    values, vectors = torch.linalg.eigh(hessian)
+    wide = torch.promote_types(hessian.dtype, torch.float32)  # eigh has no bfloat16
+    values, vectors = (found.to(hessian.dtype) for found in torch.linalg.eigh(hessian.to(wide)))
     scale = float(values.abs().max())
     if not scale > 0:
         return [], values.new_zeros(0, len(values)), 0.0

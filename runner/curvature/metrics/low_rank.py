@@ -130,12 +130,14 @@ def gauss_newton_factors(
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
         jacobians = router.gauss_newton_factors()
-        eigenvalues, vectors = torch.linalg.eigh(router.loss_hessian)
-        floor = -1e3 * torch.finfo(eigenvalues.dtype).eps * float(eigenvalues.abs().max())
+        hessian = router.loss_hessian
+        wide = torch.promote_types(hessian.dtype, torch.float32)  # linalg has no bfloat16
+        eigenvalues, vectors = torch.linalg.eigh(hessian.to(wide))
+        floor = -1e3 * torch.finfo(hessian.dtype).eps * float(eigenvalues.abs().max())
         if float(eigenvalues.min()) < floor:
             raise ValueError("the loss is not convex in the output: its Gauss-Newton matrix has no real factors")
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
-        stacked = torch.cat([torch.bmm(root, jacobians[v]) for v in names], 2).flatten(0, 1)
+        stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
         error = 0.0
         if rank is not None and rank < min(stacked.shape):
             low, _ = truncate(stacked, rank)
@@ -143,4 +145,5 @@ def gauss_newton_factors(
             dropped = torch.linalg.svdvals(stacked.double())[rank:].square()
             error, stacked = float(dropped.norm()), low.values[:, None] * low.right.mT
     sizes = [jacobians[v].shape[2] for v in names]
-    return GaussNewtonFactors(dict(zip(names, stacked.split(sizes, 1), strict=True)), error)
+    pieces = stacked.to(hessian.dtype).split(sizes, 1)
+    return GaussNewtonFactors(dict(zip(names, pieces, strict=True)), error)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from runner.curvature.matrix_free.probes import student
 from runner.curvature.metrics.factors import OutputFactors
 
 Pair = tuple[str, str]
@@ -100,11 +101,3 @@ def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
         return 0.0
     variance = math.fsum(float(i.var()) / len(i) for i in influence.values())
     return math.sqrt(variance) * student(sum(len(i) - 1 for i in influence.values()))
-
-
-def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion."""
-    z, n = 1.959964, freedom
-    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
-    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
-    return 1 + first / n + second / n**2 + third / n**3

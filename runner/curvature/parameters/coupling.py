@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from runner.curvature.matrix_free.estimators import rademacher
+from runner.curvature.matrix_free.probes import student
 from runner.curvature.metrics.golub_kahan import Requests, leading_singular_values
 from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
-from runner.curvature.metrics.samples import Pair, Square, student
+from runner.curvature.metrics.samples import Pair, Square
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.symmetric import NOT_FINITE
 

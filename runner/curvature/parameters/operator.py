@@ -32,35 +32,62 @@ from runner.curvature.parameters.plan import UNSEEN, few_examples
 
 
 class ParameterOperator(SymmetricOperator):
-    """The symmetric matrix of `part` over the parameters of `groups`, shape (n, n), of the mean loss over `data`.
+    """The curvature matrix of a module's mean loss over `data` with respect to its parameters, shape (n, n).
 
-    module: unmodified; module(input) is called as module(*input) for a tuple, module(**input) for a dict, and with both
-    for (tuple, dict). loss(output, target): a scalar, the mean over the examples of the batch, as torch's losses.
-    data: a list of (input, target), or a DataLoader that gives the same batches whenever it is read; batches weigh by
-    their number of examples, the rows of the first tensor of their input. groups: {name: pattern or patterns} or
-    patterns of modules or parameters (default: one group for each module with parameters); `groups[name]` is the slice
-    of the flat vector, in which every parameter lies row by row.
+    Parameters
+    ----------
+    module
+        Unmodified. It is called as module(*input) for a tuple, module(**input) for a dict, and with both for
+        (tuple, dict).
+    loss
+        loss(output, target), a scalar: the mean over the examples of the batch, as torch's losses; or the name
+        "cross_entropy" or "mse".
+    data
+        One batch (x, y), a list of batches (input, target), or a DataLoader that gives the same batches whenever it is
+        read. Batches are weighted by their number of examples, the rows of the first tensor of their input.
+    groups
+        {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for each module with
+        parameters. `groups[name]` of the operator is the slice of the flat vector, in which every parameter is
+        flattened row by row.
+    part
+        "hessian"; "gauss_newton", J^T (d2 L / df2) J; "fisher", the expectation of g g^T over targets drawn from the
+        model's own distribution; "empirical_fisher", the mean of g g^T of the examples' gradients g.
+    samples, seed
+        For "fisher": the number of targets drawn for each row of the output (default: the exact expectation), and the
+        seed of the draws.
+    likelihood
+        For "fisher": "categorical", "bernoulli" or "normal" (variance 1/2), the distribution of the targets. Default:
+        recognised from torch's cross_entropy, nll_loss, binary_cross_entropy_with_logits or mse_loss, also inside a
+        function of yours. Needed for other losses and with class weights.
+    output
+        Which tensor of a structured output the loss gets ("logits", "0"); default: all of it.
+    batch_dim
+        The dimension of the examples. A target may also have several consecutive rows for each, (B * S,).
+    shared
+        Names of inputs that belong to no example.
+    memory_budget
+        Bytes that products may use in addition to the network and its data. The graphs of all batches are kept where
+        they fit (a product then costs about two gradients, else three). Batches that do not fit are split by examples.
+        `planned` has the choice and the predicted peak; a RuntimeWarning tells when not even one example fits.
+    check
+        Whether the loss, one repeated product and the symmetry are checked first.
+    progress
+        progress(done, pieces), called after every piece of a product.
 
-    part: "hessian"; "gauss_newton" J^T (d2 L / df2) J; "fisher", exact for the losses of torch for which it is the
-    Gauss-Newton matrix (cross-entropy, binary cross-entropy with logits, mean squared error), or with `samples` drawn
-    targets for each row of the output, fixed by `seed`; "empirical_fisher", the mean of g g^T of the examples'
-    gradients g.
+    Raises
+    ------
+    ValueError
+        For BatchNorm or dropout in training mode, a loss that is not a mean, data that differ from one reading to the
+        next, a pattern that matches nothing, a Fisher matrix of an unknown distribution, and weights that have changed
+        since.
 
-    output: which tensor of a structured output the loss gets ("logits", "0"; default all of it; the products of the
-    other parts take the tensors of it that the loss reads). batch_dim: the dimension of the examples; a target may also
-    have several consecutive rows for each, (B * S,). shared: names of inputs that belong to no example.
-    memory_budget: bytes that products may take beside the network and its data: all batches' graphs are kept where they
-    fit (a product then costs about two gradients, else three), and batches that do not fit are split by examples.
-    `planned` says what was chosen and the peak that is expected; a RuntimeWarning that not even one example fits. (The
-    checks evaluate the loss of the first batch as a whole, without a graph, or of examples spread over it where that
-    does not fit.)
-    progress(done, pieces) is called after every piece of a product. `products` counts products with one vector.
+    Notes
+    -----
+    `products` counts products with one vector. `runner.curvature.verify(operator)` compares them with finite
+    differences of gradients in float64, group by group and batch by batch.
 
-    It is certified by `runner.curvature.verify(operator)`, group by group and batch by batch.
-
-    Raises ValueError for BatchNorm or dropout in training mode, a loss that is not a mean, data that differ from one
-    reading to the next, a pattern that matches nothing, an unknown Fisher matrix, and when weights have changed since.
-
+    Examples
+    --------
     >>> operator = ParameterOperator(nn.Linear(3, 2), nn.MSELoss(), [(torch.ones(4, 3), torch.zeros(4, 2))])
     >>> operator.shape, (operator @ torch.ones(8)).shape
     ((8, 8), torch.Size([8]))

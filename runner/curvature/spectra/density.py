@@ -16,7 +16,7 @@ import torch
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-from runner.curvature.metrics.samples import student
+from runner.curvature.matrix_free.probes import student
 from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
 
 SKEWED = 1.3

@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.metrics.samples import student
+from runner.curvature.matrix_free.probes import student
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
 
 Method = Literal["auto", "hutchinson", "hutch++", "xtrace"]
-PILOT = 6
+LEAST = 6
+"""Products below which no method has an error."""
 SHARED = 1.25
 """XTrace's samples share their space and spread too little: their error is widened by this. Measured on even, flat,
 decaying and indefinite spectra, where 400 estimates lay 1.12 to 1.30 of the plain errors from the truth."""
@@ -34,13 +35,45 @@ class TraceEstimate(NamedTuple):
 def trace_estimate(
     operator: Any, products: int = 60, method: Method = "auto", *, generator: torch.Generator | None = None
 ) -> TraceEstimate:
-    """tr H from about `products` products. operator: see Symmetric.
+    """Estimate tr H from about `products` products.
 
-    "hutchinson": mean of z^T H z over random signs. "hutch++" (Meyer, Musco, Musco and Woodruff): the trace on a sketch
-    of the range, exactly, and Hutchinson on the rest. "xtrace" (Epperly, Tropp and Webber): every test vector in turn
-    plays the rest, better where the spectrum decays. "auto" lets 12 products decide between the first and the last, and
-    measures afresh with what remains. n products or more: the trace itself, error 0. Memory: `products` vectors.
-    Raises ValueError for an unknown method and fewer than 6 products (18 for "auto").
+    Parameters
+    ----------
+    operator
+        See `Symmetric`.
+    products
+        How many products may be used. With n or more of them the trace is computed exactly, with error 0.
+    method
+        "hutchinson": mean of z^T H z over random signs. "hutch++" (Meyer, Musco, Musco and Woodruff): exact on a sketch
+        of the range, Hutchinson on the rest. "xtrace" (Epperly, Tropp and Webber): every test vector in turn is left
+        out of the sketch and samples the rest. "auto": XTrace where the sketch removes more variance than twice as many
+        samples do, else Hutchinson. The first half of the products serves both, so that the choice costs nothing.
+    generator
+        Of the test vectors, which are drawn on the CPU.
+
+    Raises
+    ------
+    ValueError
+        For an unknown method and fewer than 6 products.
+
+    Notes
+    -----
+    Memory: "hutchinson" holds two vectors of length n, the others at most 1.5 times `products` vectors.
+
+    Root mean square error relative to |tr H| over 40 seeds, Hessians of three small networks in float64 (n = 732, 599
+    and 642; the MLPs are trained, the CNN is not and its trace is near zero). The error of "auto" was at most 1.11
+    times that of the best method, also for 120 products and for the three Gauss-Newton matrices.
+
+    ==================  ========  ======  ==========  =======  ======
+    network             products  auto    hutchinson  hutch++  xtrace
+    ==================  ========  ======  ==========  =======  ======
+    MLP, cross-entropy  18        0.054   0.066       0.061    0.056
+    MLP, cross-entropy  60        0.015   0.030       0.018    0.015
+    CNN, cross-entropy  18        2.1     1.9         2.6      2.6
+    CNN, cross-entropy  60        0.87    1.0         1.2      0.87
+    MLP, squared error  18        0.023   0.17        0.024    0.023
+    MLP, squared error  60        0.0011  0.11        0.0030   0.0011
+    ==================  ========  ======  ==========  =======  ======
     """
     symmetric = Symmetric(operator)
     if method not in ("auto", "hutchinson", "hutch++", "xtrace"):
@@ -50,22 +83,20 @@ def trace_estimate(
         if not math.isfinite(value):
             return TraceEstimate(math.nan, math.nan, symmetric.products, NOT_FINITE, "exact")
         return TraceEstimate(value, 0.0, symmetric.products, "", "exact")
-    least = 18 if method == "auto" else 6
-    if products < least:
-        raise ValueError(f"{method} needs at least {least} products for an error, got {products}")
-    if method == "auto":
-        sketch = _xtrace_samples(symmetric, PILOT, generator)
-        plain = torch.stack([(z @ y) for z, y in zip(*sketch[1:], strict=True)])
-        # The same products buy twice as many plain samples.
-        method = "xtrace" if SHARED * _error(sketch[0]) < _error(plain) / math.sqrt(2) else "hutchinson"
-        products -= symmetric.products
-    if method == "xtrace":
-        samples, offset = _xtrace_samples(symmetric, products // 2, generator)[0], 0.0
+    if products < LEAST:
+        raise ValueError(f"expected at least {LEAST} products for an error, got {products}")
+    offset = 0.0
+    if method == "hutchinson":
+        samples = _plain_samples(symmetric, products, generator)
     elif method == "hutch++":
         samples, offset = _hutch_samples(symmetric, products // 3, generator)
     else:
-        signs = [symmetric.signs(generator) for _ in range(products)]
-        samples, offset = torch.stack([z @ symmetric.matvec(z) for z in signs]), 0.0
+        sketch = _Sketch(symmetric, products // 2, generator)
+        if method == "auto" and not sketch.pays:
+            method = "hutchinson"
+            samples = torch.cat([sketch.plain, _plain_samples(symmetric, products - products // 2, generator)])
+        else:
+            method, samples = "xtrace", sketch.samples()
     value = offset + float(samples.mean())
     if not math.isfinite(value):
         return TraceEstimate(math.nan, math.nan, symmetric.products, NOT_FINITE, method)
@@ -77,32 +108,67 @@ def _error(samples: Tensor) -> float:
     return float(samples.std()) / math.sqrt(len(samples)) * student(len(samples) - 1)
 
 
-def _xtrace_samples(
-    symmetric: Symmetric, count: int, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The estimate of each test vector, with the test vectors and their images, (count, n).
-
-    With Q R = H Omega, leaving vector i out replaces Q by Q (I - s s^T), s the normalised column i of R^-T; the sample
-    is the trace of H on that space and (n - count + 1) mu^T H mu / |mu|^2 for mu, what it leaves of vector i.
-    """
-    tests = torch.stack([symmetric.gaussian(generator) for _ in range(count)])
-    images = torch.stack([symmetric.matvec(z) for z in tests])
-    if not bool(images.isfinite().all()):
-        return torch.full((count,), torch.nan, dtype=torch.float64, device="cpu"), tests, images
-    q, r = torch.linalg.qr(images.mT)
-    hq = torch.stack([symmetric.matvec(column) for column in q.mT], 1)
-    core = q.mT @ hq
-    s = _left_out(r)
-    inside = q.mT @ tests.mT
-    crossed = hq.mT @ tests.mT
+def _plain_samples(symmetric: Symmetric, count: int, generator: torch.Generator | None) -> Tensor:
+    """z^T H z of `count` vectors of signs, one after the other."""
     samples = []
-    for i in range(count):
-        c = inside[:, i] - s[:, i] * (s[:, i] @ inside[:, i])
-        left = float(tests[i] @ images[i] - 2 * c @ crossed[:, i] + c @ core @ c)
-        size = float(tests[i] @ tests[i] - 2 * c @ inside[:, i] + c @ c)
-        factor = (symmetric.size - count + 1) / size if size > 1e-12 * float(tests[i] @ tests[i]) else 0.0
-        samples.append(float(core.trace() - s[:, i] @ core @ s[:, i]) + factor * left)
-    return torch.tensor(samples, dtype=torch.float64, device="cpu"), tests, images
+    for _ in range(count):
+        z = symmetric.signs(generator)
+        samples.append(float(z @ symmetric.matvec(z)))
+    return torch.tensor(samples, dtype=torch.float64, device="cpu")
+
+
+class _Sketch:
+    """Q R = H Omega of `count` Gaussian test vectors (count, n). plain: Hutchinson's samples, of vectors of length
+    sqrt(n). finite: whether all products are."""
+
+    def __init__(self, symmetric: Symmetric, count: int, generator: torch.Generator | None) -> None:
+        self.symmetric, self.count = symmetric, count
+        self.tests = torch.stack([symmetric.gaussian(generator) for _ in range(count)])
+        images = torch.stack([symmetric.matvec(z) for z in self.tests])
+        self.values = (self.tests * images).sum(1)
+        self.plain = (self.values * symmetric.size / self.tests.square().sum(1)).cpu()
+        self.finite = bool(images.isfinite().all())
+        if self.finite:
+            self.q, self.r = torch.linalg.qr(images.mT)
+            self.left_out = _left_out(self.r)
+            self.inside = self.q.mT @ self.tests.mT
+
+    @property
+    def pays(self) -> bool:
+        """Whether `count` products with Q reduce the variance of the trace more than `count` samples more.
+
+        The variance of a sample is 2 |H - tr(H)/n|_F^2, inside and outside of the sketch. Its estimate is the squared
+        length of H z orthogonal to z, and of what the sketch of the other vectors leaves of both.
+        """
+        if not self.finite:
+            return True
+        s, lengths = self.left_out, self.tests.square().sum(1)
+        rest, along = (s * self.r).sum(0), (s * self.inside).sum(0)
+        outside = rest.square() - (along * rest).square() / (lengths - self.inside.square().sum(0) + along.square())
+        whole = self.r.square().sum(0) - self.values.square() / lengths
+        return bool(2 * outside.mean() <= whole.mean())
+
+    def samples(self) -> Tensor:
+        """XTrace's estimate of each test vector.
+
+        Leaving vector i out replaces Q by Q (I - s s^T), s the normalised column i of R^-T; the sample is the trace of
+        H on that space and (n - count + 1) mu^T H mu / |mu|^2 for mu, what it leaves of vector i.
+        """
+        if not self.finite:
+            return torch.full((self.count,), torch.nan, dtype=torch.float64, device="cpu")
+        core, crossed = torch.empty_like(self.r), torch.empty_like(self.r)
+        for k in range(self.count):
+            image = self.symmetric.matvec(self.q[:, k])
+            core[:, k], crossed[k] = self.q.mT @ image, self.tests @ image
+        samples = []
+        for i in range(self.count):
+            s, z = self.left_out[:, i], self.tests[i]
+            c = self.inside[:, i] - s * (s @ self.inside[:, i])
+            left = float(self.values[i] - 2 * c @ crossed[:, i] + c @ core @ c)
+            size = float(z @ z - 2 * c @ self.inside[:, i] + c @ c)
+            factor = (self.symmetric.size - self.count + 1) / size if size > 1e-12 * float(z @ z) else 0.0
+            samples.append(float(core.trace() - s @ core @ s) + factor * left)
+        return torch.tensor(samples, dtype=torch.float64, device="cpu")
 
 
 def _left_out(r: Tensor) -> Tensor:
