@@ -38,10 +38,10 @@ run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (
 	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(RUN_JOBS)
 
 test: $(READY) lint types ## lint, types and the tests of every day
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
 test-slow: $(READY) ## the other tests: injected errors and long runs
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .

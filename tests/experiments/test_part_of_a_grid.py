@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from runner.report.findings import Failures, ask
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
 
+Parts = Callable[[list[Stored]], dict[str, list[Stored]]]
 
-def parts(cells: list[Stored]) -> dict[str, list[Stored]]:
-    """'axis=value' -> cells: the first, the middle and the last value of each axis that has several, of one seed; and
-    cells drawn from all."""
+
+def along_axes(cells: list[Stored]) -> dict[str, list[Stored]]:
+    """'axis=value' -> cells: the first, the middle and the last value of each axis that has several, of one seed."""
     seed = min(int(c.meta["seed"]) for c in cells)
     by: dict[str, dict[str, list[Stored]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
@@ -28,15 +30,20 @@ def parts(cells: list[Stored]) -> dict[str, list[Stored]]:
         names = sorted(values)
         for name in {names[0], names[len(names) // 2], names[-1]} if len(names) > 1 else ():
             found[f"{axis}={name}"] = values[name]
-    draws = random.Random(7)
-    for count in (2, 3, -(-len(cells) // 3)):  # of any seed: what an interrupted sweep may leave
-        found[f"any {count}"] = draws.sample(cells, min(count, len(cells)))
     return found
 
 
+def drawn(cells: list[Stored]) -> dict[str, list[Stored]]:
+    """'any N' -> N cells of any seed: what an interrupted sweep may leave."""
+    draws = random.Random(7)
+    counts = (2, 3, -(-len(cells) // 3))
+    return {f"any {count}": draws.sample(cells, min(count, len(cells))) for count in counts}
+
+
 @pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("parts", [drawn, pytest.param(along_axes, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", experiment_names())
-def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str, tmp_path: Path) -> None:
+def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str, parts: Parts, tmp_path: Path) -> None:
     job = build_job([f"experiment={name}"])
     cells = [c for c in Store(tmp_path, name).all() if c.meta["settings_key"] == job.identity.key]
     if not cells:

@@ -27,6 +27,7 @@ class Synthetic(Experiment):
 
     broken: str = ""
     drop: str = ""
+    drawing: bool = True
 
     def measure(self, cell, ctx):
         raise NotImplementedError
@@ -48,6 +49,8 @@ class Readings(Analysis):
 
     def figures(self):
         self._fail("figures")
+        if not self.experiment.drawing:
+            return {}
 
         def late():
             self._fail("figure")
@@ -189,7 +192,7 @@ def test_a_complete_report(tmp_path, reference):
 
 def test_extensions_are_counted_apart(tmp_path):
     out = tmp_path / "demo"
-    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    write_report(out, "demo", Synthetic(drawing=False), TABLES, MANIFEST)
     assert json.loads((out / "manifest.json").read_text())["extensions"] == {"refuted": 1}
     page = Page.read(out)
     assert page.verdicts == {"confirmed": 1, "inconclusive": 1} and page.extensions == {"refuted": 1}
@@ -261,13 +264,13 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
     manifest = {**MANIFEST, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
     missing = [f"seed=45 width={w}" for w in range(40)]
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(), TABLES, manifest, missing)
+    summary = write_report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
     assert len(summary.missing) == 40
     html = check_html(out / "index.html")
     assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
     assert "hess-run -m experiment=demo seed=45,46" in html
     assert json.loads((out / "manifest.json").read_text())["missing"] == missing
-    empty = write_report(tmp_path / "none", "demo", Synthetic(), {}, manifest, missing)
+    empty = write_report(tmp_path / "none", "demo", Synthetic(drawing=False), {}, manifest, missing)
     assert empty.failures  # every part asks for the table that is not there
     assert (tmp_path / "none" / "index.html").exists()
 
@@ -284,13 +287,15 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
 
 
 def test_changed_settings_are_named(tmp_path):
-    write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "changed": "training.epochs=2"})
+    write_report(
+        tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, {**MANIFEST, "changed": "training.epochs=2"}
+    )
     assert "Settings changed on the command line: training.epochs=2." in (tmp_path / "demo/index.html").read_text()
 
 
 def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, reference):
     summary = write_report(
-        tmp_path / "demo", "demo", Synthetic(), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
+        tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
     )
     assert (summary.scorecard["not comparable"], summary.scorecard["reproduced"]) == (1, 0)
 
@@ -339,15 +344,15 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
 def test_a_bad_reference_file_is_named(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    summary = write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST, [], path)
+    summary = write_report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
     assert summary.failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
-    write_report(tmp_path / "out/a", "a", Synthetic(), TABLES, MANIFEST, [], reference)
-    write_report(tmp_path / "out/b", "b", Synthetic(broken="claims"), TABLES, MANIFEST, ["x"], reference)
+    write_report(tmp_path / "out/a", "a", Synthetic(drawing=False), TABLES, MANIFEST, [], reference)
+    write_report(tmp_path / "out/b", "b", Synthetic(broken="claims", drawing=False), TABLES, MANIFEST, ["x"], reference)
     quick = {**MANIFEST, "profile": "quick", "surrogate": True}
-    write_report(tmp_path / "out/a/quick", "a", Synthetic(), TABLES, quick, [], reference)
+    write_report(tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference)
     (tmp_path / "out/c").mkdir()
     (tmp_path / "out/c/manifest.json").write_text("[1]")
     path = write_overview(tmp_path / "out")
@@ -361,7 +366,9 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
 
 def test_floats_lose_nothing(tmp_path):
     values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
-    write_report(tmp_path, "demo", Synthetic(), {"ratios": pd.DataFrame({"seed": 1, "ratio": values})}, MANIFEST)
+    write_report(
+        tmp_path, "demo", Synthetic(drawing=False), {"ratios": pd.DataFrame({"seed": 1, "ratio": values})}, MANIFEST
+    )
     back = tables.read(tmp_path / "ratios.csv")
     assert (back.ratio == values).all()
 

@@ -13,7 +13,7 @@ import pytest
 from runner.run.execute import run
 from runner.store.job import Job
 from runner.store.outputs import claim_outputs
-from tests.run.conftest import ROOT
+from tests.run.conftest import command_environment, forked
 from tests.run.test_damage_around import TOY
 
 COMMANDS = {
@@ -24,7 +24,7 @@ COMMANDS = {
     "list": (("list",), 0),
     "a mistake": (("experiment=tyo",), 2),
 }
-STREAMS = {"closed": "{n}<&-", "broken": "", "full": "{n}>/dev/full"}
+STREAMS = ("closed", "broken", "full")
 CASES = [
     *[("run", number, how) for number in (0, 1, 2) for how in STREAMS if number or how == "closed"],
     ("two processes", 2, "closed"),
@@ -44,33 +44,28 @@ def measured(tmp_path_factory) -> Path:
     return root
 
 
+def replace_stream(number: int, how: str) -> None:
+    """A pipe without a reader, or a full device, in place of a standard stream of this process."""
+    reader, stream = os.pipe() if how == "broken" else (-1, os.open("/dev/full", os.O_WRONLY))
+    if how == "broken":
+        os.close(reader)
+    os.dup2(stream, number)
+
+
 @pytest.mark.parametrize(("name", "number", "how"), CASES)
-def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, toy_conf, tmp_path):
+def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, toy_conf, tmp_path, monkeypatch):
     words, status = COMMANDS[name]
     work = tmp_path / "work"
     shutil.copytree(measured, work / "outputs")
     before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
-    ending = STREAMS[how].format(n=number)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("TOY_FIGURES", None)
-    shell = f'exec "$@" {ending}'
-    streams: dict[int, int] = {}
-    if how == "broken":
-        reader, writer = os.pipe()
-        os.close(reader)
-        streams = {number: writer}
-    done = subprocess.run(
-        ["bash", "-c", shell, "-", sys.executable, "-m", "runner", *words],
-        cwd=work,
-        env=environment,
-        stdout=streams.get(1, subprocess.PIPE),
-        stderr=streams.get(2, subprocess.PIPE),
-        timeout=120,
-    )
-    for writer in streams.values():
-        os.close(writer)
-    said = (done.stdout or b"") + (done.stderr or b"")
+    monkeypatch.delenv("TOY_FIGURES", raising=False)
+    if how == "closed":  # a new interpreter starts without the stream
+        shell = ["bash", "-c", f'exec "$@" {number}<&-', "-", sys.executable, "-m", "runner", *words]
+        done = subprocess.run(shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120)
+    else:
+        done = forked(words, work, command_environment(), lambda: replace_stream(number, how))
+    said = done.stdout + done.stderr
     assert done.returncode == status, said
-    assert b"Traceback" not in said and b"Exception" not in said
+    assert "Traceback" not in said and "Exception" not in said
     added = {path.name for path in (work / "outputs/toy/cells").iterdir()} - before
     assert len(added) == {"run": 3, "two processes": 3, "sweep": 2}.get(name, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,8 @@ def test_committed_errata_are_those_of_the_code(of: Paper, published: Path) -> N
     """Texts, classes and places to the letter; worked checks, of clauses that are quick to check, to their digits."""
     written = [entry for entry in committed() if entry["paper"] == of.key]
     quick = [f for f in of.formulas if f.root][:8]
-    rows = [_blank(of, f) if f not in quick else check(of, f) for f in of.formulas]
+    once = {f.id: replace(f, check=functools.partial(outcome, f.id), dropped=()) for f in quick}
+    rows = [check(of, once[f.id]) if f in quick else _blank(of, f) for f in of.formulas]
     fresh = entries(of, rows)
     assert [e["place"] for e in fresh] == [e["place"] for e in written]
     page = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
