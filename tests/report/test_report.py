@@ -175,7 +175,7 @@ def test_a_complete_report(tmp_path, reference):
     assert saved["settings"]["half"] is None
     assert all((out / item).exists() for item in saved["files"])
     tests = pd.read_csv(out / "stats.csv")
-    assert (tests.p_min[0], tests.p_holm[0]) == (0.25, tests.p[0])
+    assert tests.p_min[0] == 0.25 and tests.p_holm.isna().all()  # three seeds have no power: not corrected
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
