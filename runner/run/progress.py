@@ -1,7 +1,9 @@
-"""Progress of a run: one bar on a terminal, plain lines elsewhere. Time to go is judged by predicted cost.
+"""Progress of a run: a bar and a line for the running cell on a terminal, plain lines elsewhere.
+
+Time to go is judged by predicted cost.
 
 Stored cells take no time and say nothing about those to come: what is left is the predicted seconds of the cells still
-to be measured, scaled by how the measured ones compared with their own predictions.
+to be measured, scaled by how the measured ones, or a running one that takes longer, compare with their predictions.
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ class _Counting(Progress):
         self._to_go = sum(cell.seconds for cell in cells)
         self._predicted = self._took = 0.0
         self._label, self._since = "", time.monotonic()
+        self._seconds, self._running = {cell.label: cell.seconds for cell in cells}, 0.0
 
     def start(self, label: str) -> None:
-        self._label, self._since = label, time.monotonic()
+        self._label, self._since, self._running = label, time.monotonic(), self._seconds.get(label, 0.0)
 
     def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
-        self._done += 1
+        self._done, self._running = self._done + 1, 0.0
         self._to_go -= cell.seconds
         took = time.monotonic() - self._since if seconds is None else seconds
         if state == "measured":
@@ -58,14 +61,17 @@ class _Counting(Progress):
     def left(self) -> str:
         """'about 3 min to go', '' when nothing is left."""
         pace = self._took / self._predicted if self._predicted else 1.0
-        seconds = self._to_go * pace
+        spent = time.monotonic() - self._since if self._running else 0.0
+        if self._running:
+            pace = max(pace, spent / self._running)  # the running cell takes longer than was predicted
+        seconds = self._to_go * pace - spent
         if self._done == self._total:
             return ""
         return f"about {seconds:.0f} s to go" if seconds < 100 else f"about {seconds / 60:.0f} min to go"
 
 
 class Bar(_Counting):
-    """A tqdm bar over cells, with the cell's name and its own progress behind it."""
+    """A tqdm bar over cells; below it the running cell: its name, phase, step and rate."""
 
     def __init__(self, title: str, cells: Sequence[Cell]) -> None:
         from tqdm import tqdm
@@ -73,24 +79,33 @@ class Bar(_Counting):
         super().__init__(title, cells)
         shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
         self._bar = tqdm(total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape)
-        self._last = 0.0
+        self._cell = tqdm(position=1, dynamic_ncols=True, leave=False, bar_format="  {desc}")
+        self._last, self._first = 0.0, (0.0, 0.0, 0.0)
 
     def start(self, label: str) -> None:
         super().start(label)
-        self._bar.set_postfix_str(f"{self.left}; {label}")
+        self._first = (0.0, 0.0, 0.0)
+        self._cell.set_description_str(label)
+        self._bar.set_postfix_str(self.left)
 
     def inside(self, done: float, total: float, note: str = "") -> None:
-        now = time.monotonic()
-        if now - self._last > 0.2:
-            self._last = now
-            share = f"{100 * done / max(total, 1e-12):.0f}%"
-            self._bar.set_postfix_str(f"{self.left}; {self._label} {share} {note}".rstrip())
+        now, (begin, whole, since) = time.monotonic(), self._first
+        if total != whole or done < begin:  # another phase
+            self._first = begin, _, since = done, total, now
+        elif now - self._last <= 0.2:
+            return
+        self._last = now
+        rate = f", {(done - begin) / (now - since):.3g} a second" if done > begin and now > since else ""
+        self._cell.set_description_str(f"{self._label}: {note or 'step'} {done:g} of {total:g}{rate}")
+        self._bar.set_postfix_str(self.left)
 
     def ended(self, state: str, took: float) -> None:
+        self._cell.set_description_str("")
         self._bar.set_postfix_str(self.left, refresh=False)
         self._bar.update()
 
     def close(self) -> None:
+        self._cell.close()
         self._bar.close()
 
 
