@@ -25,6 +25,7 @@ from tests.curvature.module_cases import (
     ready,
     x,
 )
+from tests.curvature.test_silent_errors import Swish
 
 LEFT_OUT = ("causal attention", "mlp default", "lstm hidden state", "checkpointed reentrant", "resnet")
 """These differ from another in their nodes alone; ResNet's 4,000 parameters take a minute of dense Hessians."""
@@ -184,26 +185,13 @@ def test_an_output_is_picked_by_name():
     assert torch.allclose(fisher @ v, whole.with_part("gauss_newton") @ v, atol=1e-12)
 
 
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, t):
-        ctx.save_for_backward(t)
-        return torch.tanh(t)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        (t,) = ctx.saved_tensors
-        return g * (1 - torch.tanh(t) ** 2)
-
-
 class Cut(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
 
     def forward(self, t: Tensor) -> Tensor:
-        return self.b(Once.apply(self.a(t)))
+        return self.b(Swish.apply(self.a(t)))
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 1])
