@@ -309,7 +309,8 @@ def test_a_plain_operator_is_certified_beside_its_gradient(form):
         verify(right, at=theta[:3], gradient=field)
 
 
-def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 12), marks=pytest.mark.slow)])
+def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel(seeds):
     """At a loss of 1e-5 softmax less its square has lost its digits in float32: in the examples, less in their sum."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 4))
@@ -325,6 +326,6 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
     assert not found.ok
     assert "rounding of float32" in str(found) and "cancel" not in str(found)
     net, x = net.double(), x.double()
-    for seed in range(12):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
+    for seed in seeds:  # one less a probability has few digits there, too: neighbouring steps may agree by accident
         found = verify(Dag.from_sequential(net), x, y, generator=seeded(seed))
         assert found.ok, (seed, str(found))
