@@ -226,13 +226,7 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     if n <= probes:
         dense = symmetric.dense()
         first, second = float(dense.trace()), float(dense.square().sum())
-        exact = float(
-            _bound(
-                n,
-                torch.tensor(first, dtype=torch.float64, device="cpu"),
-                torch.tensor(second, dtype=torch.float64, device="cpu"),
-            )
-        )
+        exact = float(wolkowicz_styan_upper(n, dense.trace(), dense.square().sum()))
         if not math.isfinite(exact):
             return _no_bound(symmetric)
         return UpperBound(exact, exact, exact, (first, 0.0), (second, 0.0), symmetric.products)
@@ -242,10 +236,12 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         image = symmetric.matvec(z)
         rows.append((float(z @ image), float(image @ image)))
     traces, squares = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
-    value = float(_bound(n, traces.mean(), squares.mean()))
+    value = float(wolkowicz_styan_upper(n, traces.mean(), squares.mean()))
     if not math.isfinite(value):
         return _no_bound(symmetric)
-    left_out = _bound(n, (traces.sum() - traces) / (probes - 1), (squares.sum() - squares) / (probes - 1))
+    left_out = wolkowicz_styan_upper(
+        n, (traces.sum() - traces) / (probes - 1), (squares.sum() - squares) / (probes - 1)
+    )
     # On the scale of logarithms, where the interval of a positive quantity is closer to symmetric.
     logs = left_out.clamp_min(1e-300).log()
     error = math.sqrt((probes - 1) / probes * float((logs - logs.mean()).square().sum())) * student(probes - 1)
@@ -263,7 +259,3 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
 def _no_bound(symmetric: Symmetric) -> UpperBound:
     nothing = (math.nan, math.nan)
     return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
-
-
-def _bound(n: int, trace: Tensor, square: Tensor) -> Tensor:
-    return wolkowicz_styan_upper(n, trace, square)
