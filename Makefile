@@ -90,8 +90,9 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 	cp outputs/paper_audit/errata.json docs/errata/errata.json
 	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
 
-readme: $(READY) ## the table of experiments in README.md, from the reports below outputs/
-	$(BIN)/python docs/verdict_table.py
+readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experiments.md, from the published results
+	$(BIN)/python -m docs.render
+	$(BIN)/python -m docs.verdict_table
 
 pictures: $(READY) ## the pictures of pages in README.md, anew (needs Chromium; after make report)
 	$(BIN)/python -m pip install --quiet --editable '.[browser]'

@@ -1,11 +1,10 @@
-"""Write the table of experiments into README.md, from the published reports: `make readme`.
+"""Write docs/experiments.md, the table of experiments, from the published reports: `make readme`.
 
 One row an experiment: what it reproduces, what held of the printed numbers and statements, and what a seed costs.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from runner.report.manifest import read_manifest
@@ -15,7 +14,14 @@ from runner.store.identity import Identity
 from runner.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
+HEAD = """# Experiments
+
+Made by `make readme` from the published results. [Concepts](concepts.md) explains the verdicts; the last column is the
+processor time of one seed on one core. [What was not run](../outputs/published/not_run.md) is listed with its cost.
+
+| experiment | paper | reproduces | verdicts | one seed |
+|---|---|---|---|---|
+"""
 KEPT = (
     *("exact match", "reproduced", "not reproduced", "inconclusive"),
     *("confirmed", "refuted", "minor error", "calibrated"),
@@ -45,16 +51,13 @@ def row(name: str) -> str:
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
-    return f"{head} [{held or 'measured'}](outputs/published/{name}/report.md) | {duration(cost)}{more} |"
+    return f"{head} [{held or 'measured'}](../outputs/published/{name}/report.md) | {duration(cost)}{more} |"
 
 
 def main() -> None:
-    """Replace what stands between the two marks."""
-    head = "| experiment | paper | reproduces | what held | one seed, one core |\n|---|---|---|---|---|\n"
-    table = head + "\n".join(row(name) for name in experiment_names())
-    path = ROOT / "README.md"
-    text = re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n\n{table}\n\n{END}", path.read_text(), flags=re.S)
-    path.write_text(text)
+    """Write the page."""
+    table = "\n".join(row(name) for name in experiment_names())
+    (ROOT / "docs" / "experiments.md").write_text(HEAD + table + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

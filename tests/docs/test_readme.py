@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from docs.render import render
 from runner import cli
 from runner.run import config
 from runner.run.parser import parse
 from runner.run.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
+REPORTS = sorted((ROOT / "docs" / "reproduction").glob("*.md"))
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
 COMMANDS = [
@@ -25,10 +27,31 @@ COMMANDS = [
 ]
 
 
-def test_the_engine_example_runs(capsys):
-    (code,) = [block for language, block in BLOCKS if language == "python"]
-    exec(compile(code, "README.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 6  # pairs of three nodes
+EXAMPLES = [block for language, block in BLOCKS if language == "python"]
+
+
+def test_the_engine_example_prints_what_the_page_shows(capsys):
+    (shown,) = [block for language, block in BLOCKS if language == "text"]
+    exec(compile(EXAMPLES[0], "README.md", "exec"), {})
+    assert capsys.readouterr().out == shown
+
+
+def test_the_results_example_loads_a_table(published):
+    names: dict[str, object] = {}
+    exec(compile(EXAMPLES[1], "README.md", "exec"), names)
+    assert {"seed", "activation", "checkpoint"} <= set(names["networks"].columns)
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/reproduction/{p.name}" for p in REPORTS)])
+def test_marked_numbers_agree_with_the_published_results(page, published):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert render(text) == text, "run `make readme`"
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/reproduction/{p.name}" for p in REPORTS)])
+def test_pages_stay_short(page):
+    words = len((ROOT / page).read_text(encoding="utf-8").split())
+    assert words <= (900 if page == "README.md" else 1000)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "hess-run" in c])

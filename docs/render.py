@@ -1,0 +1,162 @@
+"""Write the numbers of README.md and docs/reproduction/ from the published results: `make readme`.
+
+A number in these files is followed by a comment that says where it comes from, without spaces:
+
+    The gap of GELU is 0.358<!--number("exp3_gn_gap","gap_global",activation="gelu",checkpoint="init")--> at init.
+
+`render` evaluates the comment and replaces the word before it. A test compares the files with their rendering, so that
+text and results cannot drift apart. An underscore in the name of a statement stands for a space.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runner import results
+from runner.report.manifest import EARLIER, read_manifest
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "outputs" / "published"
+DAG = (
+    *("exp1_resonance", "exp1_deep", "exp1b_spectral_norm", "exp2_bottleneck", "exp3_gn_gap"),
+    *("exp3_stochastic", "exp3b_layernorm", "exp4_diamond", "exp5_attention", "exp6_resnet18"),
+)
+HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
+FILES = ("README.md", "docs/reproduction/*.md")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MARKED = re.compile(r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[a-z]+\([^>]*?\)[^>]*?)-->")
+
+
+def main() -> int:
+    """Rewrite every file; `--check` only names those that differ, with exit status 1."""
+    stale = []
+    for path in (path for pattern in FILES for path in sorted(ROOT.glob(pattern))):
+        text = path.read_text(encoding="utf-8")
+        if (rendered := render(text)) != text:
+            stale.append(str(path.relative_to(ROOT)))
+            if "--check" not in sys.argv:
+                path.write_text(rendered, encoding="utf-8")
+    print("\n".join(stale) or "all numbers agree with the published results")
+    return int("--check" in sys.argv and bool(stale))
+
+
+def render(text: str) -> str:
+    """The text with every marked number as the published results have it."""
+    return MARKED.sub(lambda match: f"{_shown(match['call'])}<!--{match['call']}-->", text)
+
+
+def _shown(call: str) -> str:
+    value = eval(call, {"__builtins__": {}}, dict(FUNCTIONS))  # the project's own text
+    return value if isinstance(value, str) else fmt(value)
+
+
+def fmt(value: float, digits: int = 3, spec: str = "") -> str:
+    """The number with at most `digits` significant digits, or in Python's format `spec`."""
+    if spec:
+        return format(value, spec)
+    shown = f"{value:.{digits}g}"
+    if abs(value) >= 1000:
+        return f"{float(shown):,.0f}".replace("-", "−")
+    mantissa, e, exponent = shown.partition("e")
+    power = f"·10{str(int(exponent)).translate(SUPERSCRIPTS)}" if e else ""
+    return mantissa.replace("-", "−") + power
+
+
+def number(experiment: str, metric: str, column: str = "measured_mean", **where: Any) -> float:
+    """A column of one row of the scorecard."""
+    return float(_row(_csv(experiment, "scorecard"), {"metric": metric, **where})[column])
+
+
+def statement(experiment: str, name: str, column: str = "statistic") -> float:
+    """A column of one statement: by default the measured value."""
+    return float(_row(_claims(experiment), {"key": name})[column])
+
+
+def verdict(experiment: str, name: str) -> str:
+    """The verdict on one statement."""
+    found = str(_row(_claims(experiment), {"key": name})["verdict"])
+    return EARLIER.get(found, found)
+
+
+def numbers(*experiments: str, verdict: str = "") -> int:
+    """How many published numbers of these experiments have the verdict; all that count, without one."""
+    return _total("scorecard", experiments, verdict)
+
+
+def statements(*experiments: str, verdict: str = "") -> int:
+    """How many statements of the papers have the verdict."""
+    return _total("claims", experiments, verdict) - extensions(*experiments, verdict=verdict)
+
+
+def extensions(*experiments: str, verdict: str = "") -> int:
+    """How many extensions, statements that are not of the papers, have the verdict."""
+    return _total("extensions", experiments, verdict)
+
+
+def agreeing(*experiments: str) -> int:
+    """How many published numbers match exactly or are reproduced."""
+    return numbers(*experiments, verdict="exact_match") + numbers(*experiments, verdict="reproduced")
+
+
+def mean(experiment: str, table: str, column: str, **where: Any) -> float:
+    """The mean of a column of a merged table over the rows that agree with `where`."""
+    return float(_select(_table(experiment, table), where)[column].mean())
+
+
+def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
+    counts: dict[str, int] = {}
+    for name in experiments or tuple(sorted(path.parent.name for path in PUBLISHED.glob("*/manifest.json"))):
+        for word, count in _manifest(name).get(key, {}).items():
+            counts[word] = counts.get(word, 0) + int(count)
+    word = verdict.replace("_", " ")
+    return counts.get(word, 0) if word else sum(count for name, count in counts.items() if name in COUNTED)
+
+
+COUNTED = ("exact match", "reproduced", "not reproduced", "inconclusive", "confirmed", "refuted", "minor error")
+
+
+@cache
+def _manifest(experiment: str) -> dict[str, Any]:
+    return read_manifest(PUBLISHED / experiment) or {}
+
+
+@cache
+def _csv(experiment: str, name: str) -> pd.DataFrame:
+    return pd.read_csv(PUBLISHED / experiment / f"{name}.csv")
+
+
+def _claims(experiment: str) -> pd.DataFrame:
+    table = _csv(experiment, "claims")
+    return table.assign(key=table["name"].str.replace(" ", "_"))
+
+
+@cache
+def _table(experiment: str, name: str) -> pd.DataFrame:
+    return results.load(experiment)[name]
+
+
+def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return table
+
+
+def _row(table: pd.DataFrame, where: dict[str, Any]) -> pd.Series:
+    rows = _select(table, where)
+    if len(rows) != 1:
+        raise LookupError(f"expected one row with {where}, found {len(rows)}")
+    return rows.iloc[0]
+
+
+FUNCTIONS = {
+    f.__name__: f for f in (fmt, number, statement, verdict, numbers, statements, extensions, agreeing, mean)
+} | {"min": min, "max": max, "abs": abs, "DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
+
+if __name__ == "__main__":
+    sys.exit(main())
