@@ -117,8 +117,6 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
 def test_another_heading_or_count_is_noticed(tmp_path):
     for name in ("claims.csv", "scorecard.csv", "report.md", "manifest.json"):
         (tmp_path / "exp4_diamond").mkdir(exist_ok=True)
-        if not (OUTPUTS / "exp4_diamond" / name).is_file():
-            pytest.skip(f"the published report has no {name} yet")
         shutil.copy(OUTPUTS / "exp4_diamond" / name, tmp_path / "exp4_diamond" / name)
     assert not list(findings(tmp_path)) and not list(counted(tmp_path))
     page = tmp_path / "exp4_diamond" / "report.md"

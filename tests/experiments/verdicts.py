@@ -194,9 +194,9 @@ def counted(outputs: Path) -> Iterator[tuple[str, str]]:
 
 
 def in_words(text: str, experiment: str, *, extensions: bool) -> dict[str, int]:
-    """verdict -> count, as a table in README says it, of the paper or extensions."""
+    """verdict -> count, as docs/experiments.md says it, of the paper or extensions."""
     line = next((ln for ln in text.splitlines() if ln.startswith(f"| `{experiment}` |")), "")
-    told = re.search(r"\[(.*?)\]\(outputs/", line)
+    told = re.search(r"\[(.*?)\]\(\.\./outputs/", line)
     of_paper, _, ours = (told.group(1) if told else "").partition("extensions:")
     return {
         verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if extensions else of_paper)
