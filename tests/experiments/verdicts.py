@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -198,6 +198,7 @@ def in_words(text: str, experiment: str, *, extensions: bool) -> dict[str, int]:
     line = next((ln for ln in text.splitlines() if ln.startswith(f"| `{experiment}` |")), "")
     told = re.search(r"\[(.*?)\]\(\.\./outputs/", line)
     of_paper, _, ours = (told.group(1) if told else "").partition("extensions:")
-    return {
-        verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if extensions else of_paper)
-    }
+    counts: Counter[str] = Counter()  # numbers and statements share verdicts
+    for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if extensions else of_paper):
+        counts[verdict] += int(n)
+    return dict(counts)
