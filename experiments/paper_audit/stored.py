@@ -26,8 +26,8 @@ def rows(experiment: str, table: str, **parameters: Any) -> list[Row]:
 def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
     """Published cells at the papers' seeds and protocol, in the order of ids.
 
-    Left out are changed inputs (training.perturbation), the order of another seed (training.order_seed), and further
-    seeds.
+    Left out are changed inputs (training.perturbation), the order of another seed (training.order_seed), networks that
+    stay untrained for a variant, and further seeds.
     """
     archive = published_cells(experiment)
     for name in sorted(archive.names()) if archive is not None else ():
@@ -38,8 +38,10 @@ def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
 
 def _in_protocol(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
     training = meta["settings"].get("training") or {}
-    apart = training.get("perturbation") or training.get("order_seed") or meta["seed"] not in PUBLISHED_SEEDS
-    return not apart and all(meta["params"].get(k) == v for k, v in parameters.items())
+    apart = training.get("perturbation") or training.get("order_seed") or meta["settings"].get("untrained")
+    return (
+        not apart and meta["seed"] in PUBLISHED_SEEDS and all(meta["params"].get(k) == v for k, v in parameters.items())
+    )
 
 
 def _rows(content: bytes) -> list[Row]:

@@ -123,7 +123,7 @@ def test_the_figure_with_an_unprinted_scale_refutes_nothing(
     setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]
 ) -> None:
     never = {**tables, "pairs": tables["pairs"].assign(second=1.0)}
-    found = {c.name: c for c in dataclasses.replace(setup, runs=2).analyse(never).claims()}
+    found = {c.name: c for c in analyse(dataclasses.replace(setup, runs=2), never).claims()}
     for name in ("starts_negative", "turns_positive", "ends_negative"):
         assert found[name].verdict == "not comparable" and "not printed" in found[name].detail
 

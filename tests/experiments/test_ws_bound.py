@@ -349,7 +349,7 @@ def test_every_published_value_finds_its_measurement(experiment: WsBound, tables
     path = reference_path("ws_bound")
     assert path is not None
     scores = scorecard(analyse(experiment, tables).measured(), read_reference(path))
-    assert set(scores["verdict"]) == {"fitted", "not comparable", "true by construction"}
+    assert set(scores["verdict"]) == {"calibrated", "true by construction"}
     assert (scores["n"] == 3).all()
     assert not scores["reason"].str.contains("do not").any()
 

@@ -42,7 +42,7 @@ MISTAKES = [
     (["experiment=toy", "outputs=/dev/null"], "found the file"),
     (["lst"], "did you mean list?"),
     (["list", "foo"], "list: expected a part of an experiment's name"),
-    (["data", "fetch"], "expected data fetch|verify"),
+    (["data", "fetch"], "data fetch: expected one of cifar10, cifar100"),
     (["data", "fetch", "cifar11"], "did you mean cifar10"),
     (["plan", "experiment=tyo"], "did you mean toy?"),
     (["report", "experiment=tyo"], "did you mean toy?"),

@@ -1,5 +1,6 @@
 """The comparison of methods: search and groups, both readings of the stop rule, claims decided as they should be."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -136,6 +137,12 @@ def test_saddles_are_judged_before_and_after(experiment, tables):
     assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
 
 
+def under_this_search(claim: Claim) -> str:
+    """The verdict that a statement would have if the search were as published."""
+    told = re.search("under which it is ([a-z]+)", claim.detail)
+    return told.group(1) if claim.verdict == "not comparable" and told else claim.verdict
+
+
 def test_draws_decide_the_statements_on_f1(experiment, tables):
     first = tables["draws"].iloc[:1]
     grid = [(a, b, g) for a, b, g in tables["draws"][["a", "b", "group"]].drop_duplicates().itertuples(index=False)]
@@ -145,10 +152,11 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
         for a, b, g in grid
     ]
     found = {c.name: c for c in analyse(experiment, {**tables, "draws": pd.concat(rows)}).claims()}
-    assert found["HSR raises F1 from sharp seeds"].verdict == "confirmed"
-    assert found["A-SAM raises F1 from sharp seeds"].verdict == "refuted"
-    assert found["HSR comparable to A-SAM on F1"].verdict == "refuted"
-    assert found["HSR not worse than A-SAM on F1"].verdict == "confirmed"
+    assert found["HSR raises F1 from sharp seeds"].verdict == "not comparable"  # the search is calibrated
+    assert under_this_search(found["HSR raises F1 from sharp seeds"]) == "confirmed"
+    assert under_this_search(found["A-SAM raises F1 from sharp seeds"]) == "refuted"
+    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "refuted"
+    assert under_this_search(found["HSR not worse than A-SAM on F1"]) == "confirmed"
     assert "seed by seed" in found["HSR raises F1 from sharp seeds"].variants
 
 
@@ -227,15 +235,15 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
     assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
     assert found["HSR not worse than A-SAM on λ₁"].verdict == ("refuted" if effect == 2 else "confirmed")
-    assert found["HSR comparable to A-SAM on F1"].verdict == "confirmed"
+    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "confirmed"
     assert found["smallest eigenvalue close to 0"].verdict == "confirmed"
 
 
 def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
     for claim in analyse(experiment, one).claims():
-        open_search = claim.name in ("published counts", "search as printed")
-        assert claim.verdict == ("not comparable" if open_search else "inconclusive"), claim.name
+        open_search = claim.name in ("published counts", "search as printed", "critical points")
+        assert under_this_search(claim) == ("not comparable" if open_search else "inconclusive"), claim.name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from experiments.dag.protocol.measure import by_distance, image_sets, measure, second_derivative
+from experiments.dag.protocol.measure import by_distance, image_sets, measure_trained, second_derivative
 from experiments.dag.protocol.training import Trained
 from runner.contract import Context
 from runner.kinds.metric import InterLayerMetric
@@ -14,7 +14,7 @@ from tests.experiments.dag.protocol.conftest import METRIC
 
 @pytest.fixture(scope="module")
 def tables(trained):
-    return measure(trained, METRIC, Context(seed=42))
+    return measure_trained(trained, METRIC, Context(seed=42))
 
 
 def rows(table, **where):
@@ -106,7 +106,7 @@ def test_the_first_set_is_the_papers_and_the_others_are_the_same_for_all(trained
 def test_a_training_that_diverged_says_so_in_its_rows(trained):
     states = {"init": trained.training.states["init"]}
     lost = dataclasses.replace(trained.training, status="diverged in epoch 1", states=states)
-    tables = measure(Trained(trained.settings, 42, trained.data, lost), METRIC, Context(seed=42))
+    tables = measure_trained(Trained(trained.settings, 42, trained.data, lost), METRIC, Context(seed=42))
     status = {r["checkpoint"]: r["status"] for r in rows(tables["networks"])}
     assert status == {"init": "ok", "mid": "diverged in epoch 1", "final": "diverged in epoch 1"}
     assert {row["checkpoint"] for row in tables["distances"]} == {"init"}
@@ -116,13 +116,13 @@ def test_pairs_without_a_distance_stay_out(trained):
     def across(v: str, w: str) -> int | None:
         return None if v == w else 1
 
-    tables = measure(trained, InterLayerMetric(examples=4, subsamples=0), Context(seed=42), across)
+    tables = measure_trained(trained, InterLayerMetric(examples=4, subsamples=0), Context(seed=42), across)
     assert {row["distance"] for row in tables["distances"]} == {1}
     assert {row["pairs"] for row in tables["distances"]} == {3}
 
 
 def test_double_precision_agrees_with_single(trained, tables):
-    exact = measure(trained, dataclasses.replace(METRIC, double=True, subsamples=0), Context(seed=42))
+    exact = measure_trained(trained, dataclasses.replace(METRIC, double=True, subsamples=0), Context(seed=42))
     (a,), (b,) = (rows(t["distances"], checkpoint="final", images=0, distance=2) for t in (exact, tables))
     assert a["R"] == pytest.approx(b["R"], rel=1e-4) and a["R"] != b["R"]
 
@@ -146,5 +146,5 @@ def test_a_numerically_zero_block_is_counted_not_averaged():
 def test_progress_is_reported(trained):
     seen = []
     context = Context(seed=42, progress=lambda done, total, note="": seen.append((done, total)))
-    measure(trained, InterLayerMetric(examples=4, subsamples=1), context)
+    measure_trained(trained, InterLayerMetric(examples=4, subsamples=1), context)
     assert seen == [(i, 6) for i in range(1, 7)]
