@@ -164,11 +164,9 @@ def test_r_across_the_branches_is_the_papers_quantity(stored):
 
 
 def test_the_printed_ratios_are_not_found_on_it(stored):
-    lost = across.losses(stored["distances"])
-    assert len(lost) == 4 * (1 + 3) and not any(0.28 <= 1 - v <= 0.39 for v in lost.values())
-    relu = [v for k, v in lost.items() if k[2] == "relu"]
-    assert 0.28 < min(relu) < 0.29 and 0.38 < max(relu) < 0.39  # the printed range, as a loss
-    assert [n for n in across.notes(stored) if "So the sentence is off" in n]
+    ratios = across.two_blocks(stored["distances"])  # with LayerNorm, as published
+    assert len(ratios) == 4 * (1 + 3) and not any(0.28 <= ratio <= 0.39 for ratio in ratios.values())
+    assert 0.6 < min(ratios.values()) < max(ratios.values()) < 1.1
 
 
 def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experiment, stored):
