@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 from runner.run.exit_status import NoSpace, ran_full
 from runner.run.launch import lost_worker
 from runner.store.store import Store
-from tests.run.conftest import ROOT, forked
+from tests.run.conftest import ROOT
 from tests.run.kills import Command, kill_and_resume
 
 
@@ -82,9 +81,6 @@ def with_small_files(kib: int, conf: Path, work: Path, *words: str) -> subproces
     """The command in a process that lets no file grow beyond so many KiB: what a full disk does, without one."""
     work.mkdir(exist_ok=True)
     known = {"PYTHONPATH": str(ROOT), "HESS_CONF": str(conf), "HESS_MODULES": "tests", "PYTHONDONTWRITEBYTECODE": "1"}
-    if "jobs=2" not in words:
-        limit = (kib * 1024, kib * 1024)
-        return forked(words, work, known, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
     shell = ["bash", "-c", f'ulimit -f {kib}; exec "$@"', "-", sys.executable, "-m", "runner.cli", *words]
     return subprocess.run(shell, cwd=work, env={**os.environ, **known}, text=True, capture_output=True, timeout=120)
 
