@@ -203,6 +203,20 @@ def _back(p: Tensor) -> Tensor:
     return p.permute(0, 3, 1, 2) if p.dim() == 4 and p.device.type == "cpu" else p
 
 
+def plain_order(vector: Tensor, network: nn.Module) -> Tensor:
+    """A vector in the order of `flatten_parameters` in the parameters' own order, which no device changes."""
+    parameters = list(network.parameters())
+    parts = vector.split([p.numel() for p in parameters])
+    return torch.cat([_back(v.view(_in_order(p).shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)])
+
+
+def flat_order(vector: Tensor, network: nn.Module) -> Tensor:
+    """The inverse of `plain_order`, on the device of the network."""
+    parameters = list(network.parameters())
+    parts = vector.to(parameters[0].device).split([p.numel() for p in parameters])
+    return torch.cat([_in_order(v.view(p.shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)])
+
+
 def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
     """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
     return StreamAugment(generator, padding)(pixels)
@@ -282,7 +296,7 @@ class _Run:
         return {
             "epoch": self.epoch,
             "network": self._parameters(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self._optimizer_state(self.optimizer.state_dict(), plain_order),
             "order": self.order.get_state(),
             "augment": self.augment.get_state() if isinstance(self.augment, torch.Generator) else None,
             "training": self.training.as_dict(),
@@ -292,11 +306,22 @@ class _Run:
         """Go on from state()."""
         self.epoch = state["epoch"]
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(self._optimizer_state(state["optimizer"], flat_order))
         self.order.set_state(state["order"])
         if isinstance(self.augment, torch.Generator):
             self.augment.set_state(state["augment"])
         self.training = Training(**state["training"])
+
+    def _optimizer_state(self, state: dict[str, Any], order: Callable[[Tensor, nn.Module], Tensor]) -> dict[str, Any]:
+        """The optimizer's state with its vectors over all parameters in another order: on disk in the plain one."""
+
+        def ordered(value: Any) -> Any:
+            return order(value, self.network) if isinstance(value, Tensor) and value.dim() == 1 else value
+
+        vectors = {
+            key: {name: ordered(value) for name, value in found.items()} for key, found in state["state"].items()
+        }
+        return {**state, "state": vectors}
 
     def _parameters(self) -> State:
         return {name: value.detach().to("cpu", copy=True) for name, value in self.network.state_dict().items()}

@@ -18,7 +18,9 @@ from runner.training.minibatch import (
     Training,
     crop_and_flip,
     evaluate,
+    flat_order,
     flatten_parameters,
+    plain_order,
     train,
 )
 
@@ -227,6 +229,15 @@ def test_augmented_convolutional_training_resumes():
     assert not torch.equal(
         still.states["final"]["stages.head.linear.weight"], whole.states["final"]["stages.head.linear.weight"]
     )
+
+
+def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
+    """Weights of convolutions lie with channels last in memory; states on disk have the parameters' own order."""
+    network = convolutional()
+    own = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    flat = flatten_parameters(network).detach()
+    assert not torch.equal(flat, own)
+    assert torch.equal(plain_order(flat, network), own) and torch.equal(flat_order(own, network), flat)
 
 
 def test_data_order_comes_from_its_stream():
