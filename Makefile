@@ -1,5 +1,5 @@
 # Everything sets itself up: a virtual environment in .venv, made with Python 3.11 or newer.
-PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(p) 2>/dev/null),$(p))))
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3.14 python3,$(if $(shell command -v $(p) 2>/dev/null),$(p))))
 JOBS ?= 2
 RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: site readme pictures docs help setup demo run test test-slow lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: site readme pictures docs help setup demo run test test-slow mutations lint types bench quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -42,6 +42,9 @@ test: $(READY) lint types ## lint, types and the tests of every day
 
 test-slow: $(READY) ## the other tests: injected errors and long runs
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
+
+mutations: $(READY) ## random changes of store, stats, run and report: is each caught by a test (ONLY='--count 20 FILE': some)
+	$(BIN)/python -m tests.mutations $(ONLY)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -77,7 +80,7 @@ endif
 site: $(READY) ## all pages as one folder and one zip file, site/ and site.zip
 	$(BIN)/hess-run site
 
-figure-%: $(READY) ## one figure drawn anew, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
+figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
 	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
 	  e=$${f#outputs/published/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
 	  [ -n "$$found" ] || { echo "no outputs/published/*/figures/$*.png; ls shows the names" >&2; exit 2; }
@@ -94,13 +97,15 @@ readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experimen
 	$(BIN)/python -m docs.render
 	$(BIN)/python -m docs.verdict_table
 
-pictures: $(READY) ## the pictures of pages in README.md, anew (needs Chromium; after make report)
+pictures: $(READY) ## take the pictures of pages again (needs Chromium; after make report)
 	$(BIN)/python -m pip install --quiet --editable '.[browser]'
 	$(BIN)/python docs/screenshots.py
 
-docs: $(READY) ## pages of the public names from their docstrings, into docs/api (not committed)
+docs: $(READY) ## the documentation with the result pages, into docs/_build/html (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	$(BIN)/python -m pdoc --math --docformat markdown --output-directory docs/api runner.curvature runner.contract.experiment runner.stats
+	rm -rf docs/generated
+	$(BIN)/python -m sphinx -q -b html docs docs/_build/html
+	$(BIN)/hess-run site to=docs/_build/html/results
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -5,13 +5,13 @@ A number in these files is followed by a comment that says where it comes from, 
     The gap of GELU is 0.358<!--number("exp3_gn_gap","gap_global",activation="gelu",checkpoint="init")--> at init.
 
 `render` evaluates the comment and replaces the word before it. A test compares the files with their rendering, so that
-text and results cannot drift apart. An underscore in the name of a statement stands for a space.
+text and results cannot drift apart. An underscore in the name of a statement, or in words to find, stands for a space.
 """
 
 from __future__ import annotations
 
+import math
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pandas as pd
 
 from runner import results
 from runner.report.manifest import EARLIER, read_manifest
+from runner.report.site import bibtex, known_papers
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "outputs" / "published"
@@ -30,24 +31,26 @@ DAG = (
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
 FILES = ("README.md", "docs/reproduction/*.md")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-MARKED = re.compile(r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[a-z]+\([^>]*?\)[^>]*?)-->")
+MARKED = re.compile(r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[\d*]*[a-z]+\([^>]*?\)[^>]*?)-->")
 
 
-def main() -> int:
-    """Rewrite every file; `--check` only names those that differ, with exit status 1."""
-    stale = []
+BIBTEX = re.compile(r"```bibtex\n.*?```", re.S)
+
+
+def main() -> None:
+    """Rewrite every file; prints the names of those that have changed."""
+    changed = []
     for path in (path for pattern in FILES for path in sorted(ROOT.glob(pattern))):
         text = path.read_text(encoding="utf-8")
         if (rendered := render(text)) != text:
-            stale.append(str(path.relative_to(ROOT)))
-            if "--check" not in sys.argv:
-                path.write_text(rendered, encoding="utf-8")
-    print("\n".join(stale) or "all numbers agree with the published results")
-    return int("--check" in sys.argv and bool(stale))
+            changed.append(str(path.relative_to(ROOT)))
+            path.write_text(rendered, encoding="utf-8")
+    print("\n".join(changed) or "all numbers agree with the published results")
 
 
 def render(text: str) -> str:
-    """The text with every marked number as the published results have it."""
+    """The text with every marked number as the published results have it, and with the entries to cite."""
+    text = BIBTEX.sub(lambda match: f"```bibtex\n{bibtex(*known_papers())}\n```", text)
     return MARKED.sub(lambda match: f"{_shown(match['call'])}<!--{match['call']}-->", text)
 
 
@@ -56,10 +59,8 @@ def _shown(call: str) -> str:
     return value if isinstance(value, str) else fmt(value)
 
 
-def fmt(value: float, digits: int = 3, spec: str = "") -> str:
-    """The number with at most `digits` significant digits, or in Python's format `spec`."""
-    if spec:
-        return format(value, spec)
+def fmt(value: float, digits: int = 3) -> str:
+    """The number with at most `digits` significant digits."""
     shown = f"{value:.{digits}g}"
     if abs(value) >= 1000:
         return f"{float(shown):,.0f}".replace("-", "−")
@@ -102,6 +103,38 @@ def extensions(*experiments: str, verdict: str = "") -> int:
 def agreeing(*experiments: str) -> int:
     """How many published numbers match exactly or are reproduced."""
     return numbers(*experiments, verdict="exact_match") + numbers(*experiments, verdict="reproduced")
+
+
+def detail(experiment: str, name: str, after: str, index: int = 0) -> float:
+    """A number in the detail of a statement: the first one after some words, or one of the next."""
+    return _number_in(str(_row(_claims(experiment), {"key": name})["detail"]), after, index)
+
+
+def note(experiment: str, start: str, after: str, index: int = 0) -> float:
+    """A number in the one note of an analysis that begins with `start`, as in `detail`."""
+    notes = [text for text in _csv(experiment, "appendix")["note"] if _words(text).startswith(_words(start))]
+    if len(notes) != 1:
+        raise LookupError(f"expected one note that begins with {start}, found {len(notes)}")
+    return _number_in(notes[0], after, index)
+
+
+def _words(text: str) -> str:
+    return text.replace("_", " ")
+
+
+def _number_in(text: str, after: str, index: int) -> float:
+    _, words, rest = _words(text).partition(_words(after))
+    if not words:
+        raise LookupError(f"expected the words {after}, found {text}")
+    return float(re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", rest.replace(",", ""))[index])
+
+
+def shifts(experiment: str, name: str, group: str) -> list[float]:
+    """Shifts of a test in `stats.csv`, one for each seed, of the groups that contain `group`."""
+    table = _csv(experiment, "stats")
+    table = table[table["name"].map(_words) == _words(name)]
+    found = table[table["group"].str.contains(f"{group}.* seed=", regex=True)]["shift"]
+    return [float(value) for value in found]
 
 
 def mean(experiment: str, table: str, column: str, **where: Any) -> float:
@@ -155,8 +188,12 @@ def _row(table: pd.DataFrame, where: dict[str, Any]) -> pd.Series:
 
 
 FUNCTIONS = {
-    f.__name__: f for f in (fmt, number, statement, verdict, numbers, statements, extensions, agreeing, mean)
-} | {"min": min, "max": max, "abs": abs, "DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
+    f.__name__: f
+    for f in (
+        *(fmt, number, statement, verdict, numbers, statements, extensions, agreeing, mean, detail, note, shifts),
+        *(min, max, abs, math.exp),
+    )
+} | {"DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Take the pictures of README anew, from the pages below outputs/: `make pictures`, after `make report`.
+"""Take the pictures of README from the pages below outputs/: `make pictures`, after `make report`.
 
     python docs/screenshots.py                          the two pictures of README, into docs/pictures
     python docs/screenshots.py FOLDER PAGE[#ANCHOR] …   any pages, wide and narrow, light and dark, into FOLDER

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runner.contract import Context
-from runner.contract.certificate import certificate_row
+from runner.contract.records import certificate_row
 from runner.curvature import BlockSplit, Dag, verify
 
 STREAM = "certificate"

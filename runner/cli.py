@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runner.run.exit_status import guarded, say
-from runner.run.streams import protect
+from runner.run.console import guarded, protect, say
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,8 +33,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def dispatch(argv: list[str]) -> int:
     """Do what a command line asks for; its exit status."""
-    from runner.run.parser import parse
-    from runner.run.verbs import VERBS, help_text
+    from runner.run.command_line import VERBS, parse
 
     call = parse(argv)
     if call.config_dir:
@@ -47,6 +45,8 @@ def dispatch(argv: list[str]) -> int:
 
         print(f"hess-run {__version__}")
     elif call.help:
+        from runner.run.show import help_text
+
         print(help_text(call))
     else:
         if call.quiet:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from runner.contract import SettingError
 from runner.run import config
+from runner.store.archive import where_published
 from runner.store.identity import digest
 from runner.store.job import Job
-from runner.store.published import where_published
 from runner.store.store import Stored, merge
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ ALLOWED = {
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
     "run": {
-        *("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report", "diagnose"),
+        *("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report"),
         "results",
     },
     "results": {"contract", "run", "store"},
-    "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report"},
+    "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report", "run"},
     "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},
 }
 """Room of runner/ -> the other rooms it may use."""
@@ -37,14 +37,18 @@ THIRD_PARTY = {
     "curvature": {"torch"},
     "curvature/matrix_free": {"torch", "numpy", "scipy"},
     "curvature/spectra": {"torch", "numpy", "scipy"},
+    "curvature/plots": {"torch", "pandas", "matplotlib"},
 }
 """Room -> packages it may use, where that is restricted; the longest matching room decides."""
 
-HYDRA = {"runner/run/config/compose.py", "runner/run/config/overrides.py", "runner/run/launch.py"}
+HYDRA = {"runner/run/config/compose.py", "runner/run/config/overrides.py", "runner/run/command.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")
 """Rooms below stats and report: neither pandas nor matplotlib."""
+
+LATE = "runner/curvature/plots.py"
+"""The exception: `.to_frame()` and `.plot()` of results in a notebook. It imports them inside its functions."""
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
@@ -95,7 +99,12 @@ def test_rooms_import_only_what_they_may(path):
         if top in ("hydra", "omegaconf"):
             assert relative(path) in HYDRA, f"only {', '.join(sorted(HYDRA))} know Hydra"
         if top in HEAVY and not only_types:
-            assert here not in NO_TABLES_OR_FIGURES, f"{here} must not import {top}"
+            assert here not in NO_TABLES_OR_FIGURES or relative(path) == LATE, f"{here} must not import {top}"
+
+
+def test_measuring_imports_neither_tables_nor_figures():
+    top_level = [n for n in ast.parse((ROOT / LATE).read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert not [ast.unparse(n) for n in top_level if re.search("|".join(HEAVY), ast.unparse(n))]
 
 
 def test_figures_come_from_the_report_alone():
@@ -110,8 +119,10 @@ def test_the_engine_needs_torch_alone(path):
     allowed = THIRD_PARTY[max((r for r in THIRD_PARTY if inside.startswith(r)), key=len)]
     import sys
 
-    for module, _ in imports(path):
+    for module, only_types in imports(path):
         top = module.split(".")[0]
+        if only_types and top in HEAVY:  # annotations of `.to_frame()` and `.plot()`
+            continue
         assert top in allowed | {"runner"} | set(sys.stdlib_module_names), f"{inside} must not import {top}"
 
 

@@ -11,7 +11,7 @@ from runner import results
 from runner.contract import SettingError
 from runner.run import config
 from runner.run.execute import run
-from runner.run.results import results_lines
+from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
 from tests.run.conftest import toy_conf  # noqa: F401
 

@@ -1,18 +1,79 @@
-"""How a clause is checked, the same way for every paper: equalities, inequalities, and searches for violations.
+"""How a clause is checked, the same way for every paper: outcomes, equalities, inequalities and searches.
 
-Cases come smallest first, so that the first failure is the one to recompute by hand.
+A verdict always follows from the numbers that a check returns and from the class of the root cause; it is never written
+down. Cases come smallest first, so that the first failure is the one to recompute by hand.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.formula import TOLERANCE, Outcome, Witness
+Agreement = Literal["holds", "holds after correction", "fails"]
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One instance small enough to recompute by hand: what is printed gives, what is right gives, and the reference."""
+
+    instance: str
+    printed: str
+    corrected: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Numbers of one check.
+
+    printed: largest relative error of the formula as printed (inequality: largest violation, <= 0 when it holds).
+    corrected: the same for the corrected formula, None where nothing needs correcting.
+    instances: how many instances were tried, steps of a search for violations included.
+    witness: the first instance on which the printed formula fails. tolerance: largest error that counts as agreement.
+    mean: mean finite error of the printed formula over the instances, where the check has it.
+    """
+
+    printed: float
+    corrected: float | None = None
+    instances: int = 1
+    witness: Witness | None = None
+    tolerance: float = TOLERANCE
+    mean: float = 0.0
+
+    @property
+    def agreement(self) -> Agreement:
+        if self.printed <= self.tolerance:
+            return "holds"
+        if self.corrected is not None and self.corrected <= self.tolerance:
+            return "holds after correction"
+        return "fails"
+
+
+Check = Callable[[], Outcome]
+Dropped = tuple[tuple[str, Check], ...]
+
+
+class Needs(NamedTuple):
+    """A check, and the same check without one hypothesis each, which has to fail if the check means anything."""
+
+    check: Check
+    dropped: Dropped
+
+
+def needs(check: Check, *dropped: tuple[str, Check]) -> Needs:
+    """A check with (hypothesis, check without it) pairs."""
+    return Needs(check, dropped)
+
+
+Entry = Check | Needs
+"""What a package's modules give for the id of a clause, in their dictionaries CHECKS."""
+
 
 Case = TypeVar("Case")
 Value = Callable[[Case], Tensor]

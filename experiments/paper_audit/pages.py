@@ -5,14 +5,57 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from experiments.paper_audit.formula import CLASSES, Paper
-from experiments.paper_audit.rows import Row, entries
+from experiments.paper_audit.measure import WITNESS, Row
+from experiments.paper_audit.papers import CLASSES, Erratum, Paper, Unchecked
 
 MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
-HEADLINES = ("dag.lambda1", "dag.eq2", "attention.j.1", "attention.d.1", "ws.theorem7")
+HEADLINES = ("dag.lambda1", "dag.eq2", "dag.table7", "attention.j.1", "ws.theorem7")
 """Root causes of the most important errors, the most important first."""
+
+
+def entries(of: Paper, rows: list[Row]) -> list[Row]:
+    """The errata of one paper with the numbers of a run: classes A to E by root cause, then the places not checked.
+
+    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right line), consequence,
+    experiments (what the correction changes there), also_affects (places), authors_view, worked_checks.
+    """
+    found = [_entry(of, erratum, [row for row in rows if row["root"] == erratum.id]) for erratum in of.errata]
+    return sorted(found, key=lambda entry: str(entry["class"])) + [_unchecked(of.key, u) for u in of.unchecked]
+
+
+def _entry(of: Paper, erratum: Erratum, own: list[Row]) -> Row:
+    verdicts = [row["verdict"] for row in own]
+    worst = next((v for v in ("major error", "minor error", "open") if v in verdicts), "holds")
+    if erratum.witness is not None:
+        shown = [asdict(erratum.witness())]
+    else:
+        shown = [{k: row[k] for k in WITNESS} for row in own if row["instance"]][:2]
+    if erratum.example:
+        shown = [dict.fromkeys(WITNESS, "") | {"instance": erratum.example}]
+    return {
+        "paper": of.key,
+        "id": erratum.id,
+        "place": erratum.place,
+        "class": erratum.kind,
+        "verdict": worst,
+        "printed": erratum.printed,
+        "corrected": erratum.corrected,
+        "elsewhere": erratum.elsewhere,
+        "consequence": erratum.consequence,
+        "experiments": erratum.effect,
+        "also_affects": [row["place"] for row in own],
+        "authors_view": erratum.view,
+        "worked_checks": shown,
+    }
+
+
+def _unchecked(key: str, place: Unchecked) -> Row:
+    texts = ("id", "printed", "corrected", "elsewhere", "consequence", "experiments")
+    entry: Row = {"paper": key, "place": place.place, "class": "E", "verdict": "not checked"} | dict.fromkeys(texts, "")
+    return entry | {"also_affects": [], "authors_view": place.reason, "worked_checks": []}
 
 
 def code(text: str) -> str:
@@ -44,7 +87,7 @@ def _latex(text: str) -> str:
 
 
 def paper_page(of: Paper, rows: list[Row]) -> str:
-    """The page of one paper: what survives, class A in full, B as a table, the worked checks of B and C to E folded."""
+    """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks of B, C to E."""
     listed = entries(of, rows)
     by_class = {k: [e for e in listed if e["class"] == k] for k in CLASSES}
     lines = [f"# Errata: {of.title}", "", f"*{of.name}.* {MADE}", "", f"**What survives.** {of.survives}", ""]
@@ -81,11 +124,13 @@ def _by_class(by_class: dict[str, list[Row]], kinds: str = "ABCDE") -> str:
 def _major(label: str, entry: Row) -> list[str]:
     """A major error in full."""
     parts = {"Printed": code(entry["printed"]), "Corrected": f"${entry['corrected']}$"}
-    parts |= {"Consequence": entry["consequence"], "Authors' view": entry["authors_view"]}
+    parts |= {"Consequence": entry["consequence"], "Worked check": _worked(entry)}
     lines = [f"### {label}. {entry['place']}", "", *(f"- *{name}:* {text}" for name, text in parts.items()), ""]
-    further = {"Worked check": _worked(entry), "Right elsewhere in the paper": entry["elsewhere"]}
+    further = {"Authors' view": entry["authors_view"], "Right elsewhere in the paper": entry["elsewhere"]}
     further |= {"Experiments": entry["experiments"], "Also affects": _affects(entry)}
-    return lines + folded("Worked check and effects", [f"- *{name}:* {text}" for name, text in further.items() if text])
+    return lines + folded(
+        "Authors' view and effects", [f"- *{name}:* {text}" for name, text in further.items() if text]
+    )
 
 
 def _worked(entry: Row) -> str:
@@ -138,7 +183,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
         "A to D count root causes, E also places without a check; clauses are rows of the audit. **A**, major error:",
         "a theorem, definition, formula or conclusion is false as printed, and the paper rests on it or nowhere has",
         "it right. **B**, minor error: false as printed, but the paper has it right elsewhere and nothing rests on the",
-        "printed form, or it stands in a display, remark or step of a proof. **C**, notation and wording. **D**, an",
+        "printed form, or it is in a display, remark or step of a proof. **C**, notation and wording. **D**, an",
         "error of our text only. **E**, open or not checked. Only A counts as refuted; D and E do not count.",
         "",
         "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from experiments.paper_audit.formula import CLASSES, Paper
-from experiments.paper_audit.pages import as_json, overview, paper_page
-from experiments.paper_audit.papers import keys, paper, titles
-from experiments.paper_audit.rows import Row, entries
-from runner.contract import Claim
+from experiments.paper_audit.dag import zeros
+from experiments.paper_audit.measure import Row
+from experiments.paper_audit.pages import as_json, entries, overview, paper_page
+from experiments.paper_audit.papers import CLASSES, ZEROS, Paper, keys, paper, titles
+from experiments.paper_audit.settings import PaperAudit
+from runner.contract import Analysis, Claim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +26,35 @@ CLAIMS: dict[str, Any] = {
     "not checked": "not run",
 }
 """Verdict of a clause -> verdict of a claim."""
+
+
+class AuditAnalysis(Analysis):
+    """Claims, figure and pages from the rows of all papers."""
+
+    experiment: PaperAudit
+
+    @cached_property
+    def formulas(self) -> list[dict[str, Any]]:
+        return _rows(self.tables, "formulas")
+
+    def claims(self) -> list[Claim]:
+        return [*claims(self.formulas), *zeros.claims(_rows(self.tables, ZEROS))]
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        return {"consequences": lambda: consequences(self.formulas)}
+
+    def documents(self) -> dict[str, str]:
+        return documents(self.formulas)
+
+
+def _rows(tables: Any, name: str) -> list[dict[str, Any]]:
+    """Rows of a table (none where it is missing), each formula once whatever the number of seeds; text as text."""
+    if name not in tables:
+        return []
+    table = tables[name]
+    table = table.drop_duplicates("id") if name == "formulas" else table[table["seed"] == table["seed"].min()]
+    texts = [c for c in table.columns if table[c].dtype == object]
+    return table.assign(**{c: table[c].fillna("") for c in texts}).to_dict("records")
 
 
 def claims(rows: list[Row]) -> list[Claim]:

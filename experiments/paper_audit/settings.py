@@ -6,21 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.paper_audit.papers import costs, keys
+from experiments.paper_audit.papers import ZEROS, costs, keys
 from runner import contract as c
-
-ZEROS = "zeros"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(c.Experiment):
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     uncertified: ClassVar[str] = "its rows are comparisons with automatic differentiation themselves"
     reproduces: ClassVar[str] = "every numbered statement that numbers can check, clause by clause; docs/errata.md"
     measure = "experiments.paper_audit.measure:measure"
-    analysis = "experiments.paper_audit.analysis:AuditAnalysis"
+    analysis = "experiments.paper_audit.report:AuditAnalysis"
 
     source: list[str] = c.grid(choices=(*keys(), ZEROS))
 
@@ -31,6 +29,6 @@ class PaperAudit(c.Experiment):
     @staticmethod
     def audit(arguments: Sequence[str]) -> int:
         """`hess-run audit PLACE`: one clause, printed and corrected, against its reference."""
-        from experiments.paper_audit.command import main
+        from experiments.paper_audit.measure import audit
 
-        return main(arguments)
+        return audit(arguments)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from experiments.phi_block_diagonal.dense import dense_curvature
-from experiments.phi_block_diagonal.networks import INPUTS, network
 from runner.contract import Cell, Context, Table
-from runner.contract.certificate import certificate_row
+from runner.contract.records import certificate_row
 from runner.curvature import verify
-from runner.curvature.parameters.groups import Layout, layout
+from runner.curvature.parameters.model import Layout, layout
+from runner.models.network import default_init
 
 if TYPE_CHECKING:
     from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
@@ -157,3 +157,72 @@ def labels(layout: Layout, partition: str) -> Tensor:
             found.append(start + (unit if partition == "neuron" else torch.zeros_like(unit)))
         start += outputs if partition == "neuron" else 1
     return torch.arange(layout.size) if partition == "parameter" else torch.cat(found)
+
+
+INPUTS = 16
+
+
+class Block(nn.Module):
+    """branch(h), or h + branch(h)."""
+
+    def __init__(self, branch: nn.Module, residual: bool) -> None:
+        super().__init__()
+        self.branch, self.residual = branch, residual
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.branch(h) if self.residual else self.branch(h)
+
+
+class SelfAttention(nn.Module):
+    """One head of softmax attention, written out: it is differentiated twice."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(size, size) for _ in range(4))
+
+    def forward(self, h: Tensor) -> Tensor:
+        scores = self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5
+        return self.out(torch.softmax(scores, -1) @ self.value(h))
+
+
+class Reshape(nn.Module):
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), *self.shape)
+
+
+class Mean(nn.Module):
+    """Mean over tokens."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.mean(1)
+
+
+def network(architecture: str, residual: bool, classes: int, width: int, generator: torch.Generator) -> nn.Sequential:
+    """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists everywhere."""
+    with default_init(generator):
+        made = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[architecture]
+        return made(residual, classes, width).double()
+
+
+def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
+    hidden = [Block(nn.Sequential(nn.Linear(width, width), nn.GELU()), residual) for _ in range(2)]
+    return nn.Sequential(nn.Linear(INPUTS, width), nn.GELU(), *hidden, nn.Linear(width, classes))
+
+
+def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
+    channels = 2 * width // 3
+    hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
+    start = [Reshape(1, 4, 4), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
+    return nn.Sequential(*start, hidden, nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes))
+
+
+def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
+    size = 2 * width // 3
+    attend = Block(nn.Sequential(nn.LayerNorm(size), SelfAttention(size)), residual)
+    feed = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size))
+    body = [Reshape(4, 4), nn.Linear(4, size), attend, Block(feed, residual), Mean()]
+    return nn.Sequential(*body, nn.Linear(size, classes))

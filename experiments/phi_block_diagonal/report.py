@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
-from runner.report.plot_style import PlotStyles
+from runner.report.figures import PlotStyles
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
@@ -117,19 +118,19 @@ class PhiBlockDiagonalAnalysis(Analysis):
 
     def _draw(self, partition: str) -> Figure:
         """Phi against the number of classes, at the start and after training: mean over seeds, bars for the range."""
-        figure, axes = draw.new_figure(1, 2, width=8.0, height=3.4)
-        for column, (state, when) in enumerate(STATES.items()):
+
+        def panel(ax: Axes, state: str) -> None:
             values = self._values(partition.replace("-", " "), state)
             for (architecture, residual), rows in values.groupby(level=["architecture", "residual"]):
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
                 bars = [(mean - rows.min(axis=1)).clip(lower=0), (rows.max(axis=1) - mean).clip(lower=0)]  # rounding
-                axes[0, column].errorbar(classes, mean, yerr=bars, capsize=2, label=label, **STYLES.style(label))
-            axes[0, column].set(
-                xscale="log", ylim=(0, 1), xlabel="classes", ylabel=r"$\Phi$ of " + partition + "s", title=when
-            )
-        axes[0, 0].legend(fontsize=6)
-        return figure
+                ax.errorbar(
+                    classes, mean, yerr=bars, capsize=2, label=label.replace("mlp", "MLP"), **STYLES.style(label)
+                )
+            ax.set(xscale="log", ylim=(0, 1))
+
+        return draw.panels(STATES, panel, x="classes", y=r"$\Phi$ of " + partition + "s", height=3.6, legend_columns=3)
 
     def notes(self) -> list[str]:
         if "phi" not in self.tables:

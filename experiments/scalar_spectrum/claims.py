@@ -22,7 +22,7 @@ SOLVED = 1e-11
 """Relative distance of ⟨w,v⟩ from θ* at which a step counts as at the solution."""
 FIG3 = "Section 2, Fig. 3"
 SLIPS = {"phases": ("θ* > 0", "scalar.phases, class B"), "proportional": ("targets scaled", "scalar.scaling, class C")}
-"""Statements that fail to the letter, with the case in which they hold and the root cause in the errata: nothing rests
+"""Statements that fail as published, with the case in which they hold and the root cause in the errata: nothing rests
 on the rest, so that their one verdict is *minor error*."""
 WIGGLES, LAST = 3, 10
 """Changes of sign that count as wiggling, and values at the end that show where a run stays."""
@@ -69,7 +69,7 @@ def _exact(says: Statement, value: float, detail: str) -> Claim:
 
 
 def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim:
-    """A statement about random starts: seeds vote for it when at least `share` of their runs show it.
+    """A statement about random starts: a seed shows it when at least `share` of their runs show it.
 
     votes: columns seed and shown.
     """

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.report.figures import letter, new_figure, note, shared_legend
-from runner.report.plot_style import COLOURS, DASHES, MARKERS
+from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, note, panels, shared_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,30 +30,24 @@ def _expand(group: pd.DataFrame) -> np.ndarray:
 def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with σ²."""
     frame = tables["scaling"]
-    widths = sorted(frame["scaled_width"].unique())
-    figure, axes = new_figure(1, len(widths) + 1, height=3.3)
-    for ax, width in zip(axes[0], widths, strict=False):
-        part = _first_seed(frame[(frame["scaled_width"] == width) & (frame["targets"] == "fixed")])
-        for i, (sigma, group) in enumerate(part.groupby("sigma")):
+    shown = _first_seed(frame[frame["targets"] == "fixed"])
+
+    def draw(ax: Axes, width: int) -> None:
+        if width == 0:
+            return _per_variance(ax, frame)
+        for i, (sigma, group) in enumerate(shown[shown["scaled_width"] == width].groupby("sigma")):
             values = _expand(group)
-            ax.plot(
-                np.arange(1, len(values) + 1),
-                values,
-                marker=MARKERS[i % 8],
-                color=COLOURS[i % 8],
-                linewidth=0.8,
-                markersize=3.5,
-                label=f"σ = {sigma:g}",
-            )
+            look: dict[str, Any] = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "linewidth": 0.8}
+            ax.plot(np.arange(1, len(values) + 1), values, **look, markersize=3.5, label=f"σ = {sigma:g}")
         ax.set_yscale("symlog", linthresh=0.01)
         ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
         ax.set_xlabel("index of eigenvalue")
         ax.set_ylabel("Hessian eigenvalue (symlog)")
-    _per_variance(axes[0][-1], frame)
-    letter(axes, [f"width m = {width}" for width in widths] + ["eigenvalue / σ²"])
-    note(figure, "spectra: the first seed; last panel: all seeds")
-    shared_legend(figure, columns=5)
-    return figure
+        return None
+
+    heads = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())} | {0: "eigenvalue / σ²"}
+    said = "spectra: the first seed; last panel: all seeds"
+    return panels(heads, draw, sharey=False, height=3.3, legend_columns=5, caption=said)
 
 
 def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
@@ -139,29 +132,31 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
 
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
     frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)].sort_values("step")
-    panels = [(n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())]
-    figure, axes = new_figure(2, len(panels), width=2.9 * len(panels) + 0.4, height=4.9, sharex="col")
-    for column, (network, rate) in enumerate(panels):
+    runs = [(n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())]
+    names = {"first": "λ1 and trace", "second": "λ2"}
+
+    def draw(ax: Axes, key: tuple[str, str, float]) -> None:
+        value, network, rate = key
         part = frame[(frame["network"] == network) & (frame["rate"] == rate)]
-        upper, lower = axes[0, column], axes[1, column]
         for i, (_, run) in enumerate(part.groupby("seed")):
-            shown = {"linewidth": 1.6 if i == 0 else 0.6, "alpha": 1.0 if i == 0 else 0.6}
-            upper.plot(run["step"], run["first"], color=COLOURS[0], label="first outlier λ1", **shown)
-            lower.plot(run["step"], run["second"], color=COLOURS[1], label="second outlier λ2", **shown)
-            if i == 0:
-                upper.plot(run["step"], run["trace"], color="black", linestyle="--", linewidth=1, label="tr H")
-        lower.axhline(0, color="0.3", linestyle=":", linewidth=1)
-        lower.set_xlabel("step")
+            look: dict[str, Any] = {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
+            look |= {"color": COLOURS[value == "second"], "label": f"{value} outlier {names[value][:2]}"}
+            ax.plot(run["step"], run[value], **look)
+            if i == 0 and value == "first":
+                ax.plot(run["step"], run["trace"], color="black", linestyle="--", linewidth=1, label="tr H")
+        if value == "second":
+            ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
         if float(part["step"].max()) > 200 and rate == max(frame["rate"]):
-            lower.set_xlim(0, 150)  # the rest is zero
+            ax.set_xlim(0, 150)  # the rest is zero
+        if (network, rate) == runs[0]:
+            ax.set_ylabel(names[value])
+
+    cell = {"linear": "linear", "relu": "ReLU, positive cell"}
+    heads = {(value, n, r): f"{cell[n]}, rate {r:g}" for value in names for n, r in runs}
+    said = "thick: the first seed, thin: the others; the caption's rate is 0.18 for both networks"
+    size: dict[str, Any] = {"columns": len(runs), "height": 4.9, "sharex": "col", "sharey": False}
+    figure = panels(heads, draw, x="step", **size, caption=said)
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
-    axes[0, 0].set_ylabel("λ1 and trace")
-    axes[1, 0].set_ylabel("λ2")
-    note(figure, "thick: the first seed, thin: the others; the caption's rate is 0.18 for both networks")
-    for ax, (network, rate) in zip(axes[0], panels, strict=True):
-        cell = ", positive cell" if network == "relu" else ""
-        ax.set_title(f"{NAMES[network]}{cell}, rate {rate:g}", loc="left")
-    shared_legend(figure)
     return figure
 
 
@@ -173,30 +168,28 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
     frame = frame[
         (frame["network"] == "relu") & (frame["left"] == frame["left"].max()) & frame["share"].between(-0.6, 1.8)
     ]
-    figure, axes = new_figure(1, 2, width=8.0, height=3.4, sharey=True)
-    for ax, cell in zip(axes[0], ("+", "-"), strict=True):
-        part = frame[frame["cell"] == cell]
+
+    def draw(ax: Axes, cell: str) -> None:
         colour, marker = CELL[cell]
         ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
         ax.axhline(0, color="0.3", linewidth=0.8)
-        for _, run in part.groupby(["rate", "seed"]):
-            run = run.sort_values("step")
+        for _, run in frame[frame["cell"] == cell].groupby(["rate", "seed"]):
             ax.plot(run["share"], run["second"], marker, color=colour, markersize=2.2, alpha=0.5, linestyle="none")
         ax.set_xlim(-0.6, 1.8)
         ax.set_xticks([-0.5, 0, 1 / 3, 1, 1.5], ["−0.5", "0", "1/3", "1", "1.5"])
         for x, name in ((-0.13, "early"), (2 / 3, "late"), (1.4, "divergent")):
             ax.text(x, 0.97, name, transform=ax.get_xaxis_transform(), ha="center", va="top")
-        ax.set_xlabel("⟨w,v⟩ / θ*")
-    note(figure, "a dot is a recorded step of a run, all rates and seeds")
-    low, high = axes[0, 0].get_ylim()
-    axes[0, 0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
-    axes[0, 0].set_ylabel("second outlier λ2")
-    letter(axes, ["positive cell, θ* > 0", "negative cell, θ* < 0"])
+
+    said = "a dot is a recorded step of a run, all rates and seeds"
+    heads = {"+": "positive cell, θ* > 0", "-": "negative cell, θ* < 0"}
+    figure = panels(heads, draw, x="⟨w,v⟩ / θ*", y="second outlier λ2", height=3.4, caption=said)
+    low, high = figure.axes[0].get_ylim()
+    figure.axes[0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
     return figure
 
 
 def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """The five outliers of the network with bias beside Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
+    """The five outliers of the network with bias next to Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
     exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(figure, "drawn: the first seed")
@@ -250,6 +243,9 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
+RATIO = "sharpness · rate / 2"
+
+
 def _ratio(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(ratio=frame["sharpness"] * frame["rate"] / 2).sort_values("step")
 
@@ -262,51 +258,37 @@ def _ratio_axis(ax: Axes, low: float, high: float) -> None:
     ax.set_ylim(low, high)
     ax.set_yticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_ylabel("sharpness · rate / 2")
 
 
 def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large weights."""
     frame = _first_seed(_ratio(tables["edge"]))
     frame = frame[frame["width"] == frame["width"].max()]
-    networks, factors = sorted(frame["network"].unique()), sorted(frame["factor"].unique())
-    starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
-    figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
-    note(figure, "drawn: the first seed; a large mark at the top: the run diverges")
-    for row, network in enumerate(networks):
-        for column, start in enumerate(starts):
-            ax = axes[row, column]
-            part = frame[(frame["network"] == network) & (frame["start"] == start)]
-            for i, factor in enumerate(factors):
-                if start == "small" and 1.2 < factor < 2 and len(factors) > 5:
-                    continue  # chaotic: their ranges are in the figure of final sharpness
-                run = part[part["factor"] == factor]
-                if (run["status"] == "settled").any():  # it stays where it is
-                    run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
-                shown = run[run["ratio"] < 6]
-                ax.plot(
-                    shown["step"],
-                    shown["ratio"],
-                    color=COLOURS[i % 8],
-                    linewidth=1,
-                    linestyle=DASHES[i % 8] if factor < 1 else "-",
-                    marker=MARKERS[i % 8],
-                    markevery=5,
-                    markersize=3.5,
-                    label=f"factor {factor:g}",
-                )
-                if len(shown) < len(run):
-                    ax.plot(shown["step"].iloc[-1:], [5.5], marker=MARKERS[i % 8], color=COLOURS[i % 8], markersize=6)
-            ax.axhline(1, color="black", linestyle=":", linewidth=1)
-            ax.set_xlim(0, 40)
-            _ratio_axis(ax, 0.12, 7)
-            if row == len(networks) - 1:
-                ax.set_xlabel("step")
-    width = int(frame["width"].max())
-    titles = [f"{NAMES[n]}, {s} start, m = {width:,}" for n in networks for s in starts]
-    letter(axes, titles)
-    shared_legend(figure, columns=7)
-    return figure
+    factors = sorted(frame["factor"].unique())
+
+    def draw(ax: Axes, key: tuple[str, str]) -> None:
+        network, start = key
+        part = frame[(frame["network"] == network) & (frame["start"] == start)]
+        for i, factor in enumerate(factors):
+            if start == "small" and 1.2 < factor < 2 and len(factors) > 5:
+                continue  # chaotic: their ranges are in the figure of final sharpness
+            run = part[part["factor"] == factor]
+            if (run["status"] == "settled").any():  # it stays where it is
+                run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
+            shown = run[run["ratio"] < 6]
+            look: dict[str, Any] = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8]}
+            dashes = DASHES[i % 8] if factor < 1 else "-"
+            line: dict[str, Any] = {"linewidth": 1, "linestyle": dashes, "markevery": 5, "markersize": 3.5}
+            ax.plot(shown["step"], shown["ratio"], **look, **line, label=f"factor {factor:g}")
+            if len(shown) < len(run):
+                ax.plot(shown["step"].iloc[-1:], [5.5], **look, markersize=6)
+        ax.axhline(1, color="black", linestyle=":", linewidth=1)
+        ax.set_xlim(0, 40)
+        _ratio_axis(ax, 0.12, 7)
+
+    said = "drawn: the first seed; a large mark at the top: the run diverges"
+    heads = _by_start(frame, f", m = {int(frame['width'].max()):,}")
+    return panels(heads, draw, x="step", y=RATIO, **_size(frame), legend_columns=7, caption=said)
 
 
 def edge_final(tables: Mapping[str, pd.DataFrame]) -> Figure:
@@ -314,32 +296,35 @@ def edge_final(tables: Mapping[str, pd.DataFrame]) -> Figure:
     from experiments.scalar_spectrum.claims import edge_runs
 
     runs = edge_runs(tables["edge"])
-    networks, widths = sorted(runs["network"].unique()), sorted(runs["width"].unique())
-    factors = sorted(runs["factor"].unique())
-    starts = [s for s in ("small", "large") if (runs["start"] == s).any()]
-    figure, axes = new_figure(len(networks), len(starts), height=2.6 * len(networks) + 0.7, width=8.2, sharex=True)
-    for row, network in enumerate(networks):
-        for column, start in enumerate(starts):
-            ax = axes[row, column]
-            part = runs[(runs["network"] == network) & (runs["start"] == start)]
-            for i, width in enumerate(widths):
-                look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none", "markersize": 4}
-                of = part[part["width"] == width]
-                seeds = of["seed"].rank(method="dense") - 1
-                x = of["factor"].map(factors.index) + 0.26 * (i - (len(widths) - 1) / 2) + 0.03 * (seeds - 2)
-                alive = ~of["diverged"]
-                ax.vlines(x[alive], of["low"][alive], of["high"][alive], color=COLOURS[i], linewidth=1)
-                ax.plot(x[alive], of["high"][alive], **look, label=f"m = {width:,}")
-                ax.plot(x[~alive], np.full((~alive).sum(), 7.0), **{**look, "markerfacecolor": "none"})
-            ax.axhline(1, color="black", linestyle=":", linewidth=1)
-            ax.text(0.01, 0.975, "diverged", transform=ax.transAxes, fontsize=7, va="top")
-            _ratio_axis(ax, 0.12, 9)
-            ax.set_xticks(range(len(factors)), [f"{f:g}" for f in factors])
-            if row == len(networks) - 1:
-                ax.set_xlabel("factor: rate over 2/sharpness of the reference")
-    note(
-        figure, "a mark is the largest, a line the range over the last 20 steps of a run; hollow, at the top: diverged"
-    )
-    letter(axes, [f"{NAMES[n]}, {s} start" for n in networks for s in starts])
-    shared_legend(figure)
-    return figure
+    widths, factors = sorted(runs["width"].unique()), sorted(runs["factor"].unique())
+
+    def draw(ax: Axes, key: tuple[str, str]) -> None:
+        part = runs[(runs["network"] == key[0]) & (runs["start"] == key[1])]
+        for i, width in enumerate(widths):
+            look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none", "markersize": 4}
+            of = part[part["width"] == width]
+            seeds = of["seed"].rank(method="dense") - 1
+            x = of["factor"].map(factors.index) + 0.26 * (i - (len(widths) - 1) / 2) + 0.03 * (seeds - 2)
+            alive = ~of["diverged"]
+            ax.vlines(x[alive], of["low"][alive], of["high"][alive], color=COLOURS[i], linewidth=1)
+            ax.plot(x[alive], of["high"][alive], **look, label=f"m = {width:,}")
+            ax.plot(x[~alive], np.full((~alive).sum(), 7.0), **{**look, "markerfacecolor": "none"})
+        ax.axhline(1, color="black", linestyle=":", linewidth=1)
+        ax.text(0.01, 0.975, "diverged", transform=ax.transAxes, fontsize=8, va="top")
+        _ratio_axis(ax, 0.12, 9)
+        ax.set_xticks(range(len(factors)), [f"{f:g}" for f in factors])
+
+    said = "a mark is the largest, a line the range over the last 20 steps of a run; hollow, at the top: diverged"
+    x = "factor: rate over 2/sharpness of the reference"
+    return panels(_by_start(runs), draw, x=x, y=RATIO, **_size(runs), caption=said)
+
+
+def _by_start(frame: pd.DataFrame, more: str = "") -> dict[tuple[str, str], str]:
+    """Network and start of the weights -> title of their panel."""
+    starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
+    return {(n, s): f"{NAMES[n]}, {s} start{more}" for n in sorted(frame["network"].unique()) for s in starts}
+
+
+def _size(frame: pd.DataFrame) -> dict[str, Any]:
+    """Grid of `_by_start`: a row for each network, a column for each start."""
+    return {"columns": frame["start"].nunique(), "height": 2.6 * frame["network"].nunique() + 0.7, "sharex": True}

@@ -1,4 +1,4 @@
-"""The parts that measure one spectrum at a time: data scaling, ReLU cells, bias. Each beside a dense eigensolver."""
+"""The parts that measure one spectrum at a time: data scaling, ReLU cells, bias. Each next to a dense eigensolver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.certificates import of_hessian
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
-from runner.data.scalar import linear, wedge
+from runner.data.synthetic import linear, wedge
 
 if TYPE_CHECKING:
     from experiments.scalar_spectrum.settings import ScalarSpectrum
@@ -70,7 +70,7 @@ def normal(m: int, ctx: Context, role: str) -> Tensor:
 
 
 def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """The spectrum of one linear network while the inputs are scaled: targets left alone, or scaled with them."""
+    """The spectrum of one linear network while the inputs are scaled: targets unchanged, or scaled with them."""
     m = int(cell.params["scaled_width"])
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
     x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))

@@ -19,7 +19,7 @@ from experiments.scalar_spectrum.spectra import (
 )
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
-from runner.data.scalar import linear, wedge
+from runner.data.synthetic import linear, wedge
 
 if TYPE_CHECKING:
     from experiments.scalar_spectrum.settings import ScalarSpectrum

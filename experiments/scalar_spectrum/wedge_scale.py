@@ -15,10 +15,11 @@ import torch
 
 from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Cell, Context, Table
-from runner.data.scalar import wedge
+from runner.data.synthetic import wedge
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from experiments.scalar_spectrum.settings import ScalarSpectrum
@@ -105,7 +106,7 @@ def best(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]:
-    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives as a mark; verdicts stay."""
+    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives as a variant; verdicts stay."""
     if table is None or not len(table):
         return list(claims)
     ((sigma, _),) = best(table).items()
@@ -115,8 +116,8 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
     found = []
     for claim in claims:
         if claim.where == FIG3 and claim.name == "turns_positive":
-            marks = "; ".join(t for t in (claim.variants, mark.format(int(at.sum()))) if t)
-            claim = replace(claim, variants=marks)
+            variants = "; ".join(t for t in (claim.variants, mark.format(int(at.sum()))) if t)
+            claim = replace(claim, variants=variants)
         found.append(claim)
     return found
 
@@ -147,21 +148,17 @@ def figure(table: pd.DataFrame) -> Figure:
     or changes sign three times or more (its high rate).
     """
     from experiments.scalar_spectrum.claims import wedge_name
-    from runner.report.figures import letter, log_axis, new_figure, note, shared_legend
-    from runner.report.plot_style import COLOURS, DASHES, MARKERS
+    from runner.report.figures import COLOURS, DASHES, MARKERS, panels
 
     found = shares(table)
-    drawn, axes = new_figure(1, len(PATTERNS), width=8.0, height=3.3, sharey=True)
-    for ax, name in zip(axes[0], PATTERNS, strict=True):
+
+    def draw(ax: Axes, name: str) -> None:
         for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):
-            label = f"{network}, {wedge_name(float(left))}"
-            beside = part["sigma"] * 1.03 ** (i - 1.5)  # lines that agree are seen side by side
-            ax.plot(beside, part[name], color=COLOURS[i], marker=MARKERS[i], linestyle=DASHES[i], label=label)
-        log_axis(ax, "x")
+            label = f"{'ReLU' if network == 'relu' else network}, {wedge_name(float(left))}"
+            place = part["sigma"] * 1.03 ** (i - 1.5)  # lines that agree are seen side by side
+            ax.plot(place, part[name], color=COLOURS[i], marker=MARKERS[i], linestyle=DASHES[i], label=label)
         ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("scale σ of the wedge data (fitted)")
-    axes[0, 0].set_ylabel("share of runs")
-    note(drawn, f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale")
-    letter(axes, list(PATTERNS.values()))
-    shared_legend(drawn)
-    return drawn
+
+    said = f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale"
+    x = "scale σ of the wedge data (fitted)"
+    return panels(PATTERNS, draw, x=x, y="share of runs", log="x", height=3.3, caption=said)

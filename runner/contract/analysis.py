@@ -24,9 +24,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from runner.contract.claim import Claim
 from runner.contract.experiment import Experiment, named
-from runner.contract.statistic import Statistic
+from runner.contract.records import Claim, Statistic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +74,7 @@ class Analysis:
         return []
 
     def measured(self) -> pd.DataFrame | None:
-        """Values to hold against experiments/reference/<name>.csv, in long format: the key columns of that file that
+        """Values to compare with experiments/reference/<name>.csv, in long format: the key columns of that file that
         identify a value (metric among them), `seed` and `value`; one row per seed. None: no value to hold."""
         return None
 

@@ -13,23 +13,51 @@ or a Hydra object.
         analysis = "experiments.ratio.report:RatioAnalysis"
         width: list[int] = grid(above=0)                   # -> cells width=3, width=10
         samples: int = setting(50, above=0)                # part of every cell's identity
+
+Random streams are named: one seed and a role give one generator, whoever asks and in whatever order. A stream is keyed
+by SHA-256 over the seed and the role, so adding a stream never shifts another one, and the same role gives the same
+numbers on every machine.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from runner.contract import seeding
-from runner.contract.names import imported
-from runner.contract.schema import check
+from runner.contract.schema import check, imported
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+
+def stream_key(seed: int, role: str) -> int:
+    """64-bit key of the stream `role` under `seed`. Raises ValueError for an empty role."""
+    if not role or role != role.strip():
+        raise ValueError(f"random stream: expected a role such as 'init' or 'data/train', found {role!r}")
+    digest = hashlib.sha256(f"hess-run/{seed}/{role}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # torch takes signed 64-bit seeds
+
+
+def torch_generator(seed: int, role: str, device: str = "cpu") -> torch.Generator:
+    """A torch generator for the stream `role` of `seed`."""
+    import torch
+
+    generator = torch.Generator(device=device)
+    generator.manual_seed(stream_key(seed, role))
+    return generator
+
+
+def numpy_generator(seed: int, role: str) -> np.random.Generator:
+    """A numpy generator for the stream `role` of `seed`."""
+    import numpy as np
+
+    return np.random.default_rng(stream_key(seed, role))
+
 
 Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -83,20 +111,20 @@ class Context:
     def torch_generator(self, role: str) -> torch.Generator:
         """Generator of the stream `role` of this seed, the same in every cell; put cell parameters into the role
         where cells shall draw independently."""
-        return seeding.torch_generator(self.seed, role)
+        return torch_generator(self.seed, role)
 
     def numpy_generator(self, role: str) -> np.random.Generator:
         """As torch_generator, for numpy."""
-        return seeding.numpy_generator(self.seed, role)
+        return numpy_generator(self.seed, role)
 
     def checkpoints(self, key: Mapping[str, Any]) -> Checkpoints | None:
-        """Checkpoint store of the training `key`; None outside a run (tests), where training starts afresh."""
+        """Checkpoint store of the training `key`; None outside a run (tests), where it starts from the beginning."""
         return self.open_checkpoints({**key, "seed": self.seed}) if self.open_checkpoints else None
 
 
 @dataclass(frozen=True)
 class Companion:
-    """Settings of an experiment, and the seeds, whose cells stand beside those of other settings in a report."""
+    """Settings of an experiment, and the seeds, whose cells a report of other settings reads as well."""
 
     experiment: Experiment
     seeds: Sequence[int]
@@ -108,7 +136,7 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
 
     Class attributes: version (raised when what the measuring function means changes), title, measure and analysis (see
     the module; `measure` may also be a method), devices (kinds of device that it makes use of: cpu, cuda, mps),
-    uncertified (why its cells carry no table `certificate`; see runner.contract.certificate), and of an experiment from
+    uncertified (why its cells carry no table `certificate`; see runner.contract.records), and of an experiment from
     a paper: paper (short name) and reproduces (the figures and tables that it makes, one line).
     A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
     union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are

@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 GROUPS = ("dataset", "model", "metric", "training")
@@ -120,6 +120,8 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
     known = list(choices)
     for item in value if isinstance(value, list | tuple) else (value,):
         if item not in known:
+            from difflib import get_close_matches
+
             near = get_close_matches(str(item), [str(k) for k in known], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise SettingError(f"{name}: expected one of {', '.join(map(str, known))}, found {item}{hint}")
@@ -193,3 +195,14 @@ def _field(default: Any, marks: Mapping[str, Any], limits: Mapping[str, Any]) ->
     if isinstance(default, list | dict | set):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def imported(text: str, where: str) -> Any:
+    """The object that 'module:name' names. Raises SettingError, which begins with `where`."""
+    module, _, name = text.partition(":")
+    if not (module and name):
+        raise SettingError(f"{where}: expected 'module:name', found {text!r}")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(f"{where}: {text} cannot be loaded: {error}") from error

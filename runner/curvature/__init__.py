@@ -30,82 +30,77 @@ Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapun
 Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate, as_linear_operator
+Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot()
 Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
 """
 
 from runner.curvature.certificate.verify import Certifiable, Certificate, verify
-from runner.curvature.exact.blocks import exact_blocks, gauss_newton_blocks
-from runner.curvature.exact.paths import Contribution, path_decomposition, paths
-from runner.curvature.exact.split import BlockSplit, split_blocks
-from runner.curvature.graph.checks import check_before_measuring
-from runner.curvature.graph.composition import Composition, Concatenated, Residual, WeightedSum
-from runner.curvature.graph.dag import Dag, Node
+from runner.curvature.exact.blocks import (
+    BlockSplit,
+    Contribution,
+    exact_blocks,
+    gauss_newton_blocks,
+    path_decomposition,
+    paths,
+    split_blocks,
+)
+from runner.curvature.exact.checks import check_before_measuring
+from runner.curvature.graph.dag import Composition, Concatenated, Dag, Node, Residual, WeightedSum
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
-from runner.curvature.matrix_free.base import SymmetricOperator
-from runner.curvature.matrix_free.estimators import (
-    Estimate,
-    couplings,
-    frobenius_norms,
-    gn_gaps,
-    lanczos_extremes,
-    spectral_norms,
-    stable_ranks,
-)
+from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
+from runner.curvature.matrix_free.norms import frobenius_norms, spectral_norms
 from runner.curvature.matrix_free.operators import BlockOperator, CurvatureOperator
-from runner.curvature.metrics.inter_layer import (
+from runner.curvature.matrix_free.ratios import couplings, gn_gaps, stable_ranks
+from runner.curvature.metrics.blocks import (
+    GaussNewtonFactors,
+    LowRank,
     assemble,
+    block_jacobians,
     block_metrics,
     coupling,
     effective_dimension,
     gap_by_distance,
+    gauss_newton_factors,
     gn_gap,
     gn_gap_of_sums,
-    negative_curvature_mass,
-    resonance,
-    stable_rank,
-)
-from runner.curvature.metrics.jacobians import (
-    block_jacobians,
     interaction_radius,
     lyapunov_exponents,
     lyapunov_log_norm,
     mean_spectral_norms,
-    spectral_radius,
-)
-from runner.curvature.metrics.low_rank import (
-    GaussNewtonFactors,
-    LowRank,
-    gauss_newton_factors,
+    negative_curvature_mass,
     pull_back,
     rank_for_accuracy,
+    resonance,
+    spectral_radius,
+    stable_rank,
     truncate,
     truncation_bound,
 )
-from runner.curvature.metrics.measure import inter_layer_metrics
-from runner.curvature.metrics.ratios import PairMetrics
-from runner.curvature.parameters.block import ParameterBlock
+from runner.curvature.metrics.pairs import inter_layer_metrics
+from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
 from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
 from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.spectra.lanczos import lanczos_extremes
 from runner.curvature.spectra.symmetric import as_linear_operator
 from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_estimate, upper_bound_estimate
 
 __all__ = [
     "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated", "Contribution",
-    "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors", "LowRank",
-    "MeasurementError", "Node", "PairMetrics", "ParameterBlock", "ParameterOperator", "Residual", "SpectralDensity",
-    "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_linear_operator",
-    "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling", "couplings",
-    "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms", "gap_by_distance",
+    "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
+    "InterLayerMetrics", "LowRank", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
+    "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum",
+    "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
+    "couplings", "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms", "gap_by_distance",
     "gauss_newton_blocks", "gauss_newton_factors", "gn_gap", "gn_gap_of_sums", "gn_gaps", "group_metrics",
     "inter_layer_metrics", "interaction_radius", "lanczos_extremes", "lyapunov_exponents", "lyapunov_log_norm",
     "mean_spectral_norms", "negative_curvature_mass", "parameter_hessian", "parametric_blocks", "parametric_terms",
-    "path_decomposition", "paths", "pull_back", "rank_for_accuracy", "resonance", "spectral_density",
-    "spectral_norms", "spectral_radius", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
-    "trace_estimate", "trace_module", "truncate", "truncation_bound", "upper_bound_estimate", "verify",
+    "path_decomposition", "paths", "pull_back", "rank_for_accuracy", "resonance", "spectral_density", "spectral_norms",
+    "spectral_radius", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs", "trace_estimate",
+    "trace_module", "truncate", "truncation_bound", "upper_bound_estimate", "verify",
 ]  # fmt: skip

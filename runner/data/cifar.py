@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from the official binary archives; no pickle is ever read.
 
 A record is its labels (CIFAR-10: one byte; CIFAR-100: coarse, then fine) and 3072 pixel bytes, red, green, blue planes
-row by row. Files lie in `root`/<folder of the archive>/, `root` being $HESS_DATA, else `data/`.
+row by row. `locate` says where the files are looked for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Archive:
 
     train, test: file -> number of records, in order; label_bytes: label bytes per record, the last one is the class;
     limits: number of classes of each label byte; names: small text files with the classes' names; records: the
-    record_sum of the training records and of the test records.
+    record_sum of the training records and of the test records; torchvision: folder of the same data in torchvision.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Archive:
     limits: tuple[int, ...]
     names: tuple[str, ...]
     records: tuple[str, ...] = ()
+    torchvision: str = ""
 
     @property
     def url(self) -> str:
@@ -70,6 +71,7 @@ ARCHIVES = {
         limits=(10,),
         names=("batches.meta.txt",),
         records=("1b15cbf5376a64e556c870e6fb6066d3", "2b8fedb328dd5315bc7fa51b5ab965c0"),
+        torchvision="cifar-10-batches-py",
     ),
     "cifar100": Archive(
         name="cifar100",
@@ -81,6 +83,7 @@ ARCHIVES = {
         limits=(20, 100),
         names=("coarse_label_names.txt", "fine_label_names.txt"),
         records=("e2b231efc135c5a49c46ceb4c92b1b33", "0b39f658a11decaf8ff5d13fba8201bd"),
+        torchvision="cifar-100-python",
     ),
 }
 
@@ -109,13 +112,41 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(root or os.environ.get("HESS_DATA") or "data")
 
 
+def places(spec: Archive) -> list[Path]:
+    """Folders where the files are looked for: the official one below $HESS_DATA and data/, then torchvision's there."""
+    roots = dict.fromkeys((data_root(), Path("data")))
+    return [root / folder for folder in (spec.folder, spec.torchvision) if folder for root in roots]
+
+
+def locate(spec: Archive) -> Path:
+    """The first of `places` with every binary file; where there is none, the first one, where `fetch` writes."""
+    found = places(spec)
+    return next((folder for folder in found if complete(spec, folder)), found[0])
+
+
+def complete(spec: Archive, folder: Path) -> bool:
+    """Whether every binary file is in `folder` with its exact size."""
+    try:
+        check_files(spec, folder)
+    except DataError:
+        return False
+    return True
+
+
+def pickled(spec: Archive) -> str:
+    """A note on torchvision's folder where it is there without the binary files; "" otherwise."""
+    found = [place for place in places(spec) if place.name == spec.torchvision and place.is_dir()]
+    lacking = [str(place) for place in found if not complete(spec, place)]
+    return f"{', '.join(lacking)} holds pickled files, which are never read" if lacking else ""
+
+
 def missing(name: str) -> str:
     """The first file of an archive that is missing or of the wrong size, and how to get it; "" where all are there."""
     spec = archive(name)
     try:
-        check_files(spec, data_root() / spec.folder)
+        check_files(spec, locate(spec))
     except DataError as error:
-        return str(error)
+        return "; ".join(filter(None, (str(error), pickled(spec))))
     return ""
 
 
@@ -127,12 +158,13 @@ def remedy(name: str) -> str:
 def load(settings: CifarData, ctx: Context | None = None, root: str | Path | None = None) -> ImageData:
     """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order of the files.
 
-    root: folder of the data sets (default: see data_root). The seed changes nothing here. CIFAR-100 labels are the
-    fine ones. Raises DataError for files that are missing or have the wrong size, and for labels out of range.
+    root: folder that has the official one (default: see `locate`). The seed changes nothing here. CIFAR-100 labels are
+    the fine ones. Raises DataError for files that are missing or have the wrong size, and for labels out of range.
     """
+    spec = archive(settings.kind)
     return read(
-        archive(settings.kind),
-        data_root(root),
+        spec,
+        locate(spec) if root is None else Path(root) / spec.folder,
         train=settings.train,
         test=settings.test,
         mean=settings.mean,
@@ -142,7 +174,7 @@ def load(settings: CifarData, ctx: Context | None = None, root: str | Path | Non
 
 def read(
     spec: Archive,
-    root: Path,
+    folder: Path,
     *,
     train: int | None = None,
     test: int | None = None,
@@ -151,12 +183,12 @@ def read(
     flat: bool = True,
 ) -> ImageData:
     """load() for any archive of this format. train, test: that many of the first records. flat: see Split."""
-    check_files(spec, root / spec.folder)
+    check_files(spec, folder)
     digest = hashlib.sha256()
     splits, orders = [], []
     for part, (files, keep) in enumerate(((spec.train, train), (spec.test, test))):
-        images, labels = _read_part(spec, root / spec.folder, files, digest)
-        check_records(spec, root / spec.folder, part, digest.hexdigest())
+        images, labels = _read_part(spec, folder, files, digest)
+        check_records(spec, folder, part, digest.hexdigest())
         orders.append(record_order(digest.hexdigest(), images[:KNOWN_FIRST], labels[:KNOWN_FIRST]))
         if keep is not None and not 0 < keep <= len(labels):
             raise DataError(f"{spec.name}: expected 1 to {len(labels)} examples, found {keep}")

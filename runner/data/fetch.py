@@ -25,7 +25,17 @@ from typing import IO
 import numpy as np
 from filelock import FileLock
 
-from runner.data.cifar import Archive, archive, check_files, check_labels, check_records, data_root, remedy
+from runner.data.cifar import (
+    Archive,
+    archive,
+    check_files,
+    check_labels,
+    check_records,
+    complete,
+    data_root,
+    locate,
+    remedy,
+)
 from runner.data.images import DataError
 
 Progress = Callable[[int, int | None], None]
@@ -59,7 +69,10 @@ def fetch(
     progress(done, total): bytes so far and bytes in all (None while unknown).
     Raises DataError when no address gives the archive with the published checksum, or its content is not as expected.
     """
-    return fetch_archive(archive(name), data_root(root), mirrors=mirrors, progress=progress, timeout=timeout)
+    spec = archive(name)
+    if root is None and complete(spec, found := locate(spec)):
+        return found
+    return fetch_archive(spec, data_root(root), mirrors=mirrors, progress=progress, timeout=timeout)
 
 
 def fetch_archive(
@@ -74,7 +87,7 @@ def fetch_archive(
             f"{spec.name}: expected a folder to write to at {root}, found: {error}; set $HESS_DATA"
         ) from error
     with FileLock(root / f".{spec.name}.lock"):
-        if not _complete(spec, folder):
+        if not complete(spec, folder):
             packed = root / spec.file
             if not packed.is_file() or md5(packed) != spec.md5:
                 urls = list(mirrors) if spec.url in mirrors else [*mirrors, spec.url]
@@ -84,18 +97,12 @@ def fetch_archive(
     return folder
 
 
-def verify(name: str, root: str | Path | None = None) -> Path:
-    """Folder of `name` after checking every file: size, labels, and the checksums noted when it was fetched.
+def verify(spec: Archive, folder: Path) -> None:
+    """Check every file of an archive: size, labels, and the checksums noted when it was fetched.
 
     Raises DataError for the first file that is not as it should be. Files that came another way have no checksums
     noted; their sizes, their labels and the sum of their records are checked.
     """
-    return verify_files(archive(name), data_root(root))
-
-
-def verify_files(spec: Archive, root: Path) -> Path:
-    """verify() for any archive of this format."""
-    folder = root / spec.folder
     check_files(spec, folder)
     for file in spec.sizes:
         records = np.memmap(folder / file, np.uint8, "r").reshape(-1, spec.record)
@@ -118,7 +125,6 @@ def verify_files(spec: Archive, root: Path) -> Path:
                 f"{spec.name}: expected SHA-256 {expected} of {folder / file}, found {found}: the file has changed; "
                 f"remove {folder}, then {remedy(spec.name)}"
             )
-    return folder
 
 
 def md5(path: Path) -> str:
@@ -156,14 +162,6 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
         return folder
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _complete(spec: Archive, folder: Path) -> bool:
-    try:
-        check_files(spec, folder)
-    except DataError:
-        return False
-    return True
 
 
 def _digest(path: Path, algorithm: str) -> str:
@@ -230,7 +228,7 @@ def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progre
                 return
             part.unlink()
             reasons.append(f"{url}: expected MD5 {spec.md5}, found {found}")
-            if not resumed:  # a whole file with the wrong content; a resumed one may mix two, so it is tried afresh
+            if not resumed:  # a whole file with the wrong content; a resumed one may mix two: start again
                 break
     raise DataError(
         f"{spec.name}: expected {spec.file} from one of {len(urls)} addresses, found none usable ("

@@ -1,11 +1,16 @@
-"""Images: their settings, and `Split`, bytes and labels with the normalisation that turns them into inputs."""
+"""Data sets as experiments see them: `load` of the class of their settings, and `Split`, bytes and labels with the
+normalisation that turns them into inputs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runner.contract.schema import imported
+from runner.kinds.dataset import ImageSettings
 
 if TYPE_CHECKING:
     import torch
@@ -13,6 +18,7 @@ if TYPE_CHECKING:
 
     Transform = Callable[[Tensor], Tensor]
     Reader = Callable[[Tensor, Transform | None], tuple[Tensor, Tensor]]
+    from runner.contract import Context
 
 
 @cache
@@ -125,3 +131,39 @@ class ImageData(NamedTuple):
     fingerprint: str
     train_order: str = ""
     test_order: str = ""
+
+
+_HELD: dict[str, ImageData] = {}
+"""The images read last, by their settings: every cell of a run asks for the same."""
+
+
+def load(settings: Any, ctx: Context) -> Any:
+    """The data that `settings` describe, by the function that `load` of their class names.
+
+    A class that names none has it next to it, `load(settings, ctx)` in its module; a subclass inherits its parent's.
+    Raises DataError for settings that nobody can load.
+    """
+    for cls in type(settings).__mro__:
+        named = vars(cls).get("load") or getattr(sys.modules[cls.__module__], "load", None)
+        if isinstance(named, str):
+            named = imported(named, f"{cls.__module__}.{cls.__name__}.load")
+        if named is not None:
+            return named(settings, ctx)
+    raise DataError(f"{type(settings).__module__}: expected a function load(settings, ctx) next to the settings")
+
+
+def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> ImageData:
+    """Images of any kind, read once per process. flat: batches as (B, 3072), else (B, 3, 32, 32).
+
+    Raises DataError for missing or broken files, and where the data have another number of classes than the settings.
+    """
+    key = f"{settings!r} {ctx.seed if settings.seeded else ''}"
+    if key not in _HELD:
+        found: ImageData = load(settings, ctx)
+        if found.classes != settings.classes:
+            raise DataError(f"{settings.kind}: expected {settings.classes} classes as set, found {found.classes}")
+        _HELD.clear()
+        _HELD[key] = found
+    data = _HELD[key]
+    parts = [part.as_images(part.mean, part.std, flat) for part in (data.train, data.test)]
+    return data._replace(train=parts[0], test=parts[1])

@@ -1,60 +1,62 @@
-"""`hess-run diagnose target=...`: the command line of a diagnosis."""
+"""`hess-run diagnose target=...`: its keys, and the process of its own in which the target runs."""
 
 from __future__ import annotations
 
-import random
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import partial
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError, one_of, setting
-from runner.contract import check as check_limits
+from runner.contract import SettingError, check, one_of, setting
+from runner.contract.schema import imported
+from runner.run.command_line import Call
+from runner.run.console import FULL_ERROR, guarded, protect, say
+from runner.run.execute import end_with, stop
+from runner.store.job import check_outputs
 
-HELP = """\
-hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)
-
-The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a torch.nn.Module in evaluation
-mode, loss(output, target) as in torch, and batch = (input, target). To follow a training it yields (step, module, loss,
-batch or loader) as often as it likes. Measured: a certificate of the products; R, C, D and Gauss-Newton gap between the
-outputs of the named submodules; the share of curvature that block-diagonal methods discard, and the picture between
-groups of parameters; top eigenvalues, spectral density, trace, and the bound lambda_sup beside lambda_1; the gradient
-noise scale if there is a loader. The price is told in gradients before it starts. Run the same command again to go on.
-
-keys (= default)
-  nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly below the module);
-                           * stays inside one part of a name, ** crosses its dots: layers.*,**.attn
-  output=NAME              which tensor of a structured output the loss gets: logits, or 0 (default: all of it)
-  batch_dim=0              dimension of the examples in inputs and targets (1 for an LSTM with batch_first=False)
-  shared=NAME,...          inputs that belong to no example: a mask, or 1 for the second positional argument
-  steps=0,100              of a training: these only (default: every one that is yielded)
-  batches=16               batches taken of a loader
-  parts=NAME,...           of {parts} (default: all)
-  eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
-  outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
-
-writes <outputs>/<name>/index.html, tables/*.csv, figures/*.png
-"""
+PARTS = ("network", "certificate", "layers", "groups", "eigenvalues", "density", "trace", "noise")
+"""What is measured, in this order."""
+DRIVER = "runner.diagnose.experiment:diagnose"
+"""Measures a request; named, since this module is read by a process that never imports torch."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A parsed command line."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Keys that change numbers."""
 
-    target: str = ""
     nodes: tuple[str, ...] = ()
+    eigenvalues: int = setting(10, above=0)
+    memory: float = setting(1.0, above=0)
     output: str = ""
     batch_dim: int = setting(0, at_least=0)
     shared: tuple[str, ...] = ()
-    steps: tuple[int, ...] = ()
-    batches: int = setting(16, above=0)
-    parts: tuple[str, ...] = ()
-    eigenvalues: int = setting(10, above=0)
     seed: int = 42
     device: str = "cpu"
     threads: int = setting(1, above=0)
-    memory: float = setting(1.0, above=0)
+
+    @property
+    def budget(self) -> int:
+        """Bytes for one measurement."""
+        return int(self.memory * (1 << 30))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Options):
+    """A parsed command line."""
+
+    target: str = ""
+    steps: tuple[int, ...] = ()
+    batches: int = setting(16, above=0)
+    parts: tuple[str, ...] = ()
     outputs: Path = Path("outputs/diagnose")
     name: str = ""
     force: bool = False
@@ -62,7 +64,15 @@ class Request:
     def __post_init__(self) -> None:
         if not self.target:
             raise SettingError("diagnose: target=package.module:function or target=file.py:function is missing")
-        check_limits(self, "")
+        check(self, "")
+        one_of("parts", list(self.parts), PARTS)
+        if self.name and not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise SettingError(f"name: expected letters, digits, '.', '-' and '_', found {self.name!r}")
+
+    @property
+    def file(self) -> str:
+        """The file or module of the target."""
+        return self.target.rpartition(":")[0] or self.target
 
 
 def parse(words: Sequence[str]) -> Request:
@@ -93,74 +103,159 @@ def _value(key: str, text: str, kind: type) -> Any:
         raise SettingError(f"{key}: expected {expected}, found {text!r}") from error
 
 
-def help_text() -> str:
-    """The help of the verb."""
-    from runner.diagnose.all_parts import PARTS
+def diagnose_command(call: Call) -> int:
+    """hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)
 
-    return HELP.format(parts=", ".join(PARTS)).rstrip()
+    The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a torch.nn.Module in
+    evaluation mode, loss(output, target) as in torch, and batch = (input, target). To follow a training it yields
+    (step, module, loss, batch or loader) as often as it likes. It runs in a process of its own, without arguments and
+    input; what it prints is on standard error.
+
+    Measured: a numerical check of the products; R, C, D and Gauss-Newton gap between the outputs of the named
+    submodules; the share of curvature that block-diagonal methods discard, and the coupling of groups of parameters;
+    top eigenvalues, spectral density, trace, and the upper bound lambda_sup of lambda_1; the gradient noise scale if
+    there is a loader. The cost is predicted in gradients before it starts. Run the same command again to continue.
+
+    keys (= default)
+      nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly below the module);
+                               * stays inside one part of a name, ** crosses its dots: layers.*,**.attn
+      output=NAME              which tensor of a structured output the loss gets: logits, or 0 (default: all of it)
+      batch_dim=0              dimension of the examples in inputs and targets (1 for an LSTM with batch_first=False)
+      shared=NAME,...          inputs that belong to no example: a mask, or 1 for the second positional argument
+      steps=0,100              of a training: these only (default: every one that is yielded)
+      batches=16               batches used of a loader
+      parts=NAME,...           of network, certificate, layers, groups, eigenvalues, density, trace, noise
+                               (default: all)
+      eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
+      outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
+
+    writes <outputs>/<name>/index.html, report.md, tables/*.csv, figures/*.png
+    """
+    if not call.settings:
+        print(getdoc(diagnose_command))
+        return 0
+    return main(call.settings)
 
 
-def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
-    """Diagnose; exit status 0, or 1 when a part failed. Raises SettingError for mistakes, and where the function fails
-    after some snapshots: those are measured, and on the page."""
-    request = parse(arguments)
-    from runner.diagnose.all_parts import chosen
-    from runner.diagnose.checks import check
-    from runner.diagnose.measure import diagnose
-    from runner.diagnose.problem import Options, Problem
-    from runner.diagnose.report import write
-    from runner.diagnose.target import load, snapshots
-    from runner.store.outputs import check_outputs, claim_outputs
-    from runner.store.store import Store
+def main(words: Sequence[str], tell: Callable[[str], None] = print) -> int:
+    """Run the target and measure in a process of its own, and pass on what that says.
 
-    parts = chosen(request.parts)
+    Returns
+    -------
+    Exit status: 0, or 1 where a part failed or the process was killed.
+
+    Raises
+    ------
+    SettingError
+        For a mistake in the words or in the target, and for a target that ends its process.
+    """
+    request = parse(words)
     check_outputs(request.outputs)
-    _prepare(request)
-    name, function, _ = load(request.target)
-    name = request.name or name
-    options = Options(
-        request.nodes, request.seed, request.device, request.eigenvalues, request.memory, request.threads,
-        request.output, request.batch_dim, request.shared,
-    )  # fmt: skip
-    found = snapshots(function, request.batches, request.device)
-    first = next(found, None)
-    if first is None:
-        raise SettingError("target: the function yielded nothing")
-    check(Problem(first, options))
-    claim_outputs(request.outputs)
-    store = Store(request.outputs, name)
-
-    ended: list[SettingError] = []
-
-    def all_of_them() -> Any:
-        yield first
-        try:
-            yield from found
-        except SettingError as error:  # a training that broke off: what came before it gets its page
-            ended.append(error)
-
-    outcome = diagnose(all_of_them(), parts, options, store, say, steps=request.steps, force=request.force)
-    for line in (f"{name}: {outcome.found} parts were stored", *write(name, store.root, outcome)):
-        say(line)
-    if ended:
-        raise ended[0]
-    return 1 if outcome.failed else 0
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(theirs, request, os.getpid()))
+    process.start()
+    theirs.close()
+    try:
+        status = None
+        while status is None and process.is_alive():
+            status = _pass_on(ours, tell, 0.1)
+        status = _pass_on(ours, tell) if status is None else status
+        process.join(1.0)
+    finally:
+        stop([process])
+    if status is not None:
+        return status
+    code = process.exitcode or 0
+    if code < 0:
+        name = signal.Signals(-code).name
+        say(f"target: {request.file}: its process was ended by {name}; finished parts are stored. Run again to go on.")
+        return 1
+    raise SettingError(f"target: {request.file} ended its process with status {code} (os._exit?); remove that call")
 
 
-def _prepare(request: Request) -> None:
-    """Threads, seeds and device. Raises SettingError for a device that is not there."""
-    import numpy
-    import torch
+def _pass_on(pipe: Any, tell: Callable[[str], None], seconds: float = 0.0) -> int | None:
+    """Pass on the messages of the next `seconds`; the exit status where it is among them."""
+    try:
+        while pipe.poll(seconds):
+            kind, content = pipe.recv()
+            if kind == "line":
+                tell(content)
+            elif kind == "mistake":
+                raise SettingError(content)
+            else:
+                return int(content)
+    except (EOFError, ConnectionError):
+        pass
+    return None
 
-    from runner.training.allocator import keep_freed_memory
+
+def _serve(pipe: Any, request: Request, parent: int) -> None:
+    """The process of the target. Its arguments, input and output are not those of the command."""
+    protect()
+    end_with(parent)
+    printed = _Printed()
+    sys.argv, sys.stdout = [request.file], printed  # type: ignore[assignment]
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.fork = os.forkpty = _no_fork  # type: ignore[assignment]
+
+    def tell(line: str) -> None:
+        pipe.send(("line", line))
 
     try:
-        torch.zeros(1, device=request.device)
-    except (RuntimeError, AssertionError) as error:
-        line = str(error).splitlines()[0]
-        raise SettingError(f"device: {request.device} cannot be used ({line}); this machine has cpu") from error
-    torch.set_num_threads(request.threads)
-    keep_freed_memory()
-    torch.manual_seed(request.seed)
-    numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use the global generator
-    random.seed(request.seed)
+        message: tuple[str, Any] = "status", imported(DRIVER, "diagnose")(request, tell)
+    except SettingError as error:
+        if FULL_ERROR:
+            traceback.print_exc()
+        message = "mistake", str(error)
+    except SystemExit as error:
+        message = "mistake", f"target: {_exit_of(error, request.file)}"
+    except KeyboardInterrupt:
+        return
+    except Exception as error:
+        message = "status", guarded(partial(_raised, error))
+    if printed.lines:
+        tell(f"target: {request.file} printed {printed.lines} lines; they are on standard error")
+    pipe.send(message)
+
+
+def _raised(error: Exception) -> int:
+    raise error
+
+
+class _Printed:
+    """Standard output of a target: standard error, with its lines counted."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        self.lines += text.count("\n")
+        return sys.stderr.write(text)
+
+
+_FORK = os.fork
+
+
+def _no_fork() -> int:
+    """os.fork of a target: workers of a loader may be forked; a copy of the measuring process would measure as well."""
+    caller = sys._getframe(1)
+    if caller.f_globals.get("__name__", "").startswith("multiprocessing"):
+        return _FORK()
+    place = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}"
+    raise SettingError(f"target: {place} forks its process (os.fork); a diagnosis needs one process: remove that call")
+
+
+def _exit_of(error: SystemExit, file: str) -> str:
+    """Where a target called sys.exit, and why where argparse did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    parses = any(Path(frame.filename).name == "argparse.py" for frame in frames)
+    own = [frame for frame in frames if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")]
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else file
+    if parses:
+        return f"{place} reads command-line arguments (argparse), and there are none; give each of them a default"
+    return f"{place} called sys.exit({error.code!r}); remove that call"

@@ -1,9 +1,12 @@
-"""One snapshot with everything that its parts share: the graph, the operator, the price of a gradient."""
+"""A snapshot with what its parts share (graph, operator, cost of a gradient), and the hash that identifies it."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,41 +14,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
-from runner.contract import seeding
+from runner.contract.experiment import torch_generator
 from runner.curvature import TracedDag, trace_module
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples
-from runner.curvature.graph.tracing.points import picked
+from runner.curvature.graph.tracing.calls import picked
+from runner.diagnose.command import Options
 from runner.diagnose.target import Snapshot
 
 NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command was asked for, as far as it changes numbers."""
-
-    nodes: tuple[str, ...] = ()
-    seed: int = 42
-    device: str = "cpu"
-    eigenvalues: int = 10
-    memory_gib: float = 1.0
-    threads: int = 1
-    output: str = ""
-    batch_dim: int = 0
-    shared: tuple[str, ...] = ()
-
-    @property
-    def memory(self) -> int:
-        """Bytes for one measurement."""
-        return int(self.memory_gib * (1 << 30))
-
-
-@dataclass(frozen=True)
 class Gradient:
-    """The price of one gradient of all batches: seconds of the clock below and on the wall, bytes kept between its
-    passes."""
+    """Cost of one gradient of all batches: processor seconds, wall seconds, bytes kept for the backward pass."""
 
     seconds: float
     wall: float
@@ -69,35 +52,35 @@ class Problem:
         self.snapshot, self.options = snapshot, options
         self.module: nn.Module = snapshot.module
         self.batches = snapshot.batches
-        self.told: dict[str, Any] = {}
-        """What telling a price found out, for the next one (pricing.py)."""
+        self.timings: dict[str, Any] = {}
+        """Results of trial runs that several predictions use (costs.py)."""
         self.building = 0.0
-        """Seconds that the operator over the parameters took to be built."""
+        """Seconds that building the operator over the parameters took."""
         self.started = self.clock()
-        self.pricing = 0.0
-        """Seconds that checks and telling the price took: part of what the network's own part costs."""
+        self.predicting = 0.0
+        """Seconds of the checks and the predictions; they count as cost of the part `network`."""
         self.loss: Callable[[Any, Any], Tensor] = (
             NAMED[snapshot.loss] if isinstance(snapshot.loss, str) else snapshot.loss
         )
 
     def clock(self) -> float:
-        """Seconds of the processor, which other processes do not stretch; on the wall for other devices."""
+        """Processor seconds, which other processes do not change; wall seconds for other devices."""
         if self.options.device.startswith("cuda"):
             torch.cuda.synchronize()
         return time.process_time() if self.options.device == "cpu" else time.perf_counter()
 
     def seconds(self, code: Callable[[], Any], times: int = 3) -> float:
-        """Of the fastest of several runs: what disturbs one only adds."""
-        found = []
+        """Seconds of the fastest of several runs."""
+        runs = []
         for _ in range(times):
             started = self.clock()
             code()
-            found.append(self.clock() - started)
-        return max(min(found), 1e-6)
+            runs.append(self.clock() - started)
+        return max(min(runs), 1e-6)
 
     def generator(self, role: str) -> torch.Generator:
         """The random stream of a part."""
-        return seeding.torch_generator(self.options.seed, f"diagnose/{role}")
+        return torch_generator(self.options.seed, f"diagnose/{role}")
 
     @cached_property
     def dag(self) -> TracedDag:
@@ -121,12 +104,12 @@ class Problem:
         from runner.curvature import ParameterOperator
 
         options, started = self.options, self.clock()
-        found = ParameterOperator(
-            self.module, self.loss, self.batches, memory_budget=options.memory,
+        operator = ParameterOperator(
+            self.module, self.loss, self.batches, memory_budget=options.budget,
             output=options.output or None, batch_dim=options.batch_dim, shared=options.shared,
         )  # fmt: skip
         self.building = self.clock() - started
-        return found
+        return operator
 
     @cached_property
     def smooth(self) -> Any:
@@ -136,8 +119,8 @@ class Problem:
     @cached_property
     def matrix(self) -> Tensor:
         """The whole Hessian in float64, (n, n), from n products."""
-        found = self.operator.dense().double()
-        return (found + found.mT) / 2
+        dense = self.operator.dense().double()
+        return (dense + dense.mT) / 2
 
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor]:
@@ -147,7 +130,7 @@ class Problem:
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained."""
+        """Parameters that require a gradient."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     @cached_property
@@ -163,24 +146,24 @@ class Problem:
 
     @cached_property
     def first_gradients(self) -> FirstGradients:
-        """Of all batches, once."""
+        """Loss and gradient norm of all batches and of each."""
         total = sum(self.examples)
         values: list[float] = []
         norms: list[float] = []
         mean: Tensor | None = None
         for batch, count in zip(self.batches, self.examples, strict=True):
-            found, gradient = self.batch_gradient(batch)
-            values.append(float(found))
+            value, gradient = self.batch_gradient(batch)
+            values.append(float(value))
             norms.append(float(gradient.double().norm()))
             part = gradient.double() * (count / total)
             mean = part if mean is None else mean.add_(part)
         assert mean is not None
-        value = sum(n * v for n, v in zip(self.examples, values, strict=True)) / total
-        return FirstGradients(value, float(mean.norm()), tuple(values), tuple(norms))
+        loss = sum(n * v for n, v in zip(self.examples, values, strict=True)) / total
+        return FirstGradients(loss, float(mean.norm()), tuple(values), tuple(norms))
 
     @cached_property
     def gradient(self) -> Gradient:
-        """Measured, after one that warms up."""
+        """Cost of a gradient, measured after one warm-up run."""
         kept = 0
 
         def pack(t: Tensor) -> Tensor:
@@ -205,10 +188,10 @@ class Problem:
         """(loss, flat gradient) of one batch."""
         args, kwargs = arguments_of(batch[0])
         with torch.enable_grad():
-            found = self.module(*args, **kwargs)
+            output = self.module(*args, **kwargs)
             if self.options.output:
-                found = tree_leaves(found)[picked(found, self.options.output, "output")]
-            value = self.loss(found, batch[1])
+                output = tree_leaves(output)[picked(output, self.options.output, "output")]
+            value = self.loss(output, batch[1])
             if not isinstance(value, Tensor):
                 raise TypeError(f"the loss returned a {type(value).__name__}, expected a scalar tensor (no .item())")
             value = value.mean()
@@ -218,3 +201,131 @@ class Problem:
             for g, p in zip(grads, self.parameters.values(), strict=True)
         ]
         return value.detach(), torch.cat(flat)
+
+
+# ------------------------------------------------------------------ the hash of a snapshot
+
+DEPTH = 6
+"""Levels of nested objects that enter the hash."""
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def content(snapshot: Snapshot, behaviour: Sequence[float]) -> str:
+    """SHA-256 of a snapshot: weights, buffers, attributes and sources of the module, the loss with its attributes, the
+    batches, and `behaviour` to five digits.
+
+    behaviour: loss and gradient norm of each batch. They change with code that the module or the loss calls elsewhere.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in snapshot.module.state_dict(keep_vars=True).items():
+        digest.update(f"{name} {tensor.requires_grad if isinstance(tensor, Tensor) else ''}".encode())
+        _add(digest, tensor)
+    for piece in _module(snapshot.module, 0, {id(snapshot.module)}):
+        digest.update(piece)
+    for piece in _pieces(snapshot.loss, 0, {id(snapshot.module)}):
+        digest.update(piece)
+    leaves, spec = tree_flatten(snapshot.batches)
+    digest.update(str(spec).encode())
+    for leaf in leaves:
+        _add(digest, leaf)
+    digest.update(" ".join(f"{number:.4e}" for number in behaviour).encode())
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        digest.update(_tensor(value))
+    else:
+        digest.update(repr(value).encode())
+
+
+def _tensor(value: Tensor) -> bytes:
+    t = value.detach().cpu().contiguous()
+    head = f"{tuple(t.shape)} {t.dtype}".encode()
+    return head + (t.reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b"")
+
+
+def _module(module: nn.Module, depth: int, seen: set[int]) -> Iterator[bytes]:
+    """Classes, modes and attributes of a module and its submodules, without parameters and buffers."""
+    for name, part in module.named_modules():
+        yield f"{name} {_name(type(part))} {part.extra_repr()}".encode()
+        if not type(part).__module__.startswith("torch."):
+            yield _source(type(part))
+        attributes = {k: v for k, v in vars(part).items() if k not in _OF_MODULES}
+        yield from _pieces(attributes, depth + 1, seen)
+
+
+_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+"""Attributes that every module has: parameters, buffers, hooks, submodules."""
+
+
+def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[bytes]:
+    """The bytes that distinguish a value: of numbers, tensors, containers, functions with their source, defaults and
+    closures, partials, modules, and the attributes of other objects; no memory addresses."""
+    if isinstance(value, PLAIN):
+        yield f"{type(value).__name__} {value!r}".encode()
+        return
+    if isinstance(value, Tensor):
+        yield _tensor(value)
+        return
+    yield _name(type(value)).encode()
+    if depth > DEPTH or id(value) in seen:
+        return
+    seen = seen | {id(value)}
+    for piece in _inside(value, depth + 1, seen):
+        yield from [piece] if isinstance(piece, bytes) else _pieces(piece, depth + 1, seen)
+
+
+def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    """The parts of a value that is not of a plain type."""
+    if isinstance(value, Mapping):
+        for key, inside in sorted(value.items(), key=lambda item: _key(item[0])):
+            yield from (_key(key).encode(), inside)
+    elif isinstance(value, Set):
+        yield from sorted(map(_key, value))
+    elif isinstance(value, Sequence):
+        yield from value
+    elif isinstance(value, nn.Module):
+        yield from dict(value.named_parameters()).values()
+        yield from dict(value.named_buffers()).values()
+        yield from _module(value, depth, seen)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif inspect.ismethod(value):
+        yield from (value.__func__, value.__self__)
+    elif inspect.isfunction(value):
+        yield _source(value)
+        yield from (value.__defaults__, value.__kwdefaults__)
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
+    elif inspect.isclass(value) or inspect.isbuiltin(value) or not hasattr(value, "__dict__"):
+        yield _source(value)
+    elif not inspect.ismodule(value):
+        yield _source(type(value))
+        yield vars(value)
+
+
+def _key(value: Any) -> str:
+    """Text of a key; of an object its class alone, since its repr may contain an address."""
+    return repr(value) if isinstance(value, PLAIN) else _name(type(value))
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # empty
+        return False
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _source(thing: Any) -> bytes:
+    """Its source code, or its name where that cannot be read."""
+    name = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__qualname__)}"
+    if name.startswith("torch."):
+        return name.encode()
+    try:
+        return inspect.getsource(thing).encode()
+    except (OSError, TypeError):
+        return name.encode()

@@ -1,4 +1,4 @@
-"""The function that states what is diagnosed: where it is, and what it returned."""
+"""The function that gives the network to diagnose: where it is, and the snapshots that it returns or yields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPE = "(module, loss, batch or loader), or yield (step, module, loss, batch or
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A network at one moment. batches: (input, target) each; loader: whether they came from a loader of several."""
+    """A network at one step. batches: (input, target) each; loader: whether they came from a loader."""
 
     step: int
     module: nn.Module
@@ -33,11 +33,11 @@ class Snapshot:
     batches: list[tuple[Any, Any]]
     loader: bool
     more: bool = False
-    """The loader had more batches than were taken."""
+    """Whether the loader had more batches than were used."""
 
 
-def load(text: str) -> tuple[str, Callable[[], Any], Path]:
-    """(name, function, file) of "package.module:function" or "file.py:function". Raises SettingError."""
+def load(text: str) -> tuple[str, Callable[[], Any]]:
+    """(name, function) of "package.module:function" or "file.py:function". Raises SettingError."""
     place, colon, function = text.rpartition(":")
     if not colon or not place or not function:
         raise SettingError(f"target: expected package.module:function or file.py:function, found {text!r}")
@@ -48,14 +48,13 @@ def load(text: str) -> tuple[str, Callable[[], Any], Path]:
         module = _import(place, lambda: _from_file(path))
     else:
         module = _import(place, lambda: _from_package(place))
-    found = getattr(module, function, None)
-    if not callable(found):
+    target = getattr(module, function, None)
+    if not callable(target):
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         near = get_close_matches(function, known, n=1) or known[:1]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise SettingError(f"target: {place} has no function {function}{hint}")
-    name = f"{module.__name__.rpartition('.')[2]}-{function}"
-    return name, found, Path(getattr(module, "__file__", None) or place)
+    return f"{module.__name__.rpartition('.')[2]}-{function}", target
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -80,36 +79,38 @@ def _from_package(name: str) -> ModuleType:
 def _import(place: str, load_it: Callable[[], ModuleType]) -> ModuleType:
     try:
         return load_it()
+    except SettingError:
+        raise
     except Exception as error:  # the user's code may raise anything
         raise SettingError(f"target: {place} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[Snapshot]:
-    """What the function returns or yields, one after the other: a training may change the same module in between.
+    """The snapshots that the function returns or yields, one at a time: a training may change the module in between.
 
-    limit: batches taken of a loader. Raises SettingError for anything else than SHAPE.
+    limit: batches used of a loader. Raises SettingError for anything else than SHAPE.
     """
-    found = _run(function)
-    if isinstance(found, tuple) and len(found) == 3:
-        yield _snapshot((0, *found), limit, device)
+    returned = _run(function)
+    if isinstance(returned, tuple) and len(returned) == 3:
+        yield _snapshot((0, *returned), limit, device)
         return
-    if isinstance(found, tuple) and len(found) == 4 and isinstance(found[0], Integral):
-        yield _snapshot(found, limit, device)
+    if isinstance(returned, tuple) and len(returned) == 4 and isinstance(returned[0], Integral):
+        yield _snapshot(returned, limit, device)
         return
-    if not hasattr(found, "__iter__") or isinstance(found, tuple | dict):
-        raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(found)}")
-    items, seen = iter(found), set()
+    if not hasattr(returned, "__iter__") or isinstance(returned, tuple | dict):
+        raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(returned)}")
+    items, seen = iter(returned), set()
     while (item := _run(lambda: next(items, None))) is not None:
         if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], Integral)):
-            raise SettingError(f"target: the function must return {SHAPE}; it gave {_shape(item)}")
+            raise SettingError(f"target: the function must return {SHAPE}; it yielded {_shape(item)}")
         if item[0] in seen:
-            raise SettingError(f"target: step {item[0]} was given twice: every snapshot of a training needs its own")
+            raise SettingError(f"target: step {item[0]} was yielded twice: every snapshot needs a step of its own")
         seen.add(item[0])
         yield _snapshot(item, limit, device)
 
 
 def _run(code: Callable[[], Any]) -> Any:
-    """What the user's code gives. Raises SettingError with the place of whatever it raises."""
+    """Run the user's code. Raises SettingError with the place of whatever it raises."""
     try:
         return code()
     except SettingError:
@@ -129,7 +130,7 @@ def _shape(value: Any) -> str:
 
 
 def _remedy(batch: Any) -> str:
-    """How the parts of another kind of batch are given."""
+    """How to give the parts of another kind of batch."""
     if isinstance(batch, dict):
         return ": give ({name: input, ...}, target), whose names become keyword arguments of the module"
     if isinstance(batch, tuple | list) and len(batch) > 2:

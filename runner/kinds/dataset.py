@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runner.contract import SettingError, kind, one_of, report_only, setting, since
-from runner.contract.names import imported
+from runner.contract.schema import imported
 
 RECORDS = {"cifar10": (50_000, 10_000, 10), "cifar100": (50_000, 10_000, 100)}
 """Training and test records and classes of the official archives."""
@@ -65,7 +65,7 @@ class CifarData(ImageSettings):
 class SurrogateData(ImageSettings):
     """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the seed."""
 
-    load: ClassVar[str] = "runner.data.surrogate:load"
+    load: ClassVar[str] = "runner.data.synthetic:load_surrogate"
     kind: str = kind("surrogate")
     train: int = setting(2000, above=0)
     test: int = setting(500, above=0)
@@ -75,7 +75,7 @@ class SurrogateData(ImageSettings):
 class DigitsData:
     """1,797 digits of 8 × 8 pixels in ten classes, in the order of the library."""
 
-    load: ClassVar[str] = "runner.data.digits:load"
+    load: ClassVar[str] = "runner.data.synthetic:load_digits"
     kind: str = kind("digits")
     size: ClassVar[int] = 1797
     inputs: ClassVar[int] = 64
@@ -90,7 +90,7 @@ class GaussianData:
     class. test: sizes of the test sets.
     """
 
-    load: ClassVar[str] = "runner.data.gaussian:load"
+    load: ClassVar[str] = "runner.data.synthetic:load_gaussian"
     kind: str = kind("gaussian")
     inputs: int = setting(2, above=0)
     mean: float = 1.0
@@ -114,7 +114,7 @@ class AttentionData:
     otherwise they stay as they are. streams: "named", or "published", the generator of the seed itself as in the paper.
     """
 
-    load: ClassVar[str] = "runner.data.attention:load"
+    load: ClassVar[str] = "runner.data.synthetic:load_attention"
     kind: str = kind("attention")
     train: int = setting(2048, above=0)
     validation: int = setting(512, above=0)

@@ -17,7 +17,7 @@ class InterLayerMetric:
     """R, C, D and GN-gap of the batch-mean blocks of all pairs of measured nodes (DAG, Section 4).
 
     examples: B, the examples of a block's mean. subsample: "first" B test examples, the paper's, or "random".
-    subsamples: random sets beside it, for the error bar over examples. double: blocks in float64. memory_gib: largest
+    subsamples: further random sets, for the error bar over examples. double: blocks in float64. memory_gib: largest
     exact computation at a time.
     """
 

@@ -1,4 +1,5 @@
-"""Networks stated as graphs: `Stage`, `Network`, and default torch initialisation from a named random stream."""
+"""Networks stated as graphs (`Stage`, `Network`), default torch initialisation from a named random stream, and the
+blocks of the fully connected networks: plain torch, differentiable as often as needed."""
 
 from __future__ import annotations
 
@@ -8,10 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from runner.models.activations import PIECEWISE_LINEAR, activation
 
 if TYPE_CHECKING:
     from runner.curvature import Dag, Node
+    from runner.curvature.exact.structure import Stage as StructureStage
+    from runner.curvature.exact.structure import Structure
     from runner.curvature.graph.losses import LossSpec
+
 
 INPUT = "input"
 
@@ -81,3 +88,115 @@ def default_init(generator: torch.Generator | None) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+class SpectralLinear(nn.Linear):
+    """x Ŵᵀ + b with Ŵ = W / (uᵀ W v), u and v the leading singular vectors by power iteration (Miyato et al., 2018).
+
+    As torch's spectral_norm: 15 iterations when made, one more at each forward pass in training mode, none in
+    evaluation mode; u and v are constants for the gradient.
+    """
+
+    u: Tensor
+    v: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("u", F.normalize(torch.randn(outputs), dim=0))
+        self.register_buffer("v", F.normalize(torch.randn(inputs), dim=0))
+        for _ in range(15):
+            self.iterate()
+
+    @torch.no_grad()
+    def iterate(self) -> None:
+        """One step of the power iteration for u and v."""
+        u = F.normalize(self.weight @ self.v, dim=0)
+        self.v.copy_(F.normalize(self.weight.t() @ u, dim=0))
+        self.u.copy_(u)
+
+    def sigma(self) -> Tensor:
+        """uᵀ W v, the estimate of ‖W‖₂."""
+        return torch.dot(self.u, self.weight @ self.v)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.iterate()
+        return F.linear(x, self.weight / self.sigma(), self.bias)
+
+
+class Block(nn.Module):
+    """σ(N(W h + b)), or h + α σ(N(W h + b)) with a skip; N is LayerNorm or nothing, h the parents side by side.
+
+    inputs, outputs: widths; activation: a name of ACTIVATIONS; norm: LayerNorm after the linear map; skip: α of the
+    residual form, None without a skip; spectral: W is divided by its spectral norm.
+    Raises ValueError for a skip between different widths.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        activation_name: str,
+        *,
+        norm: bool = False,
+        skip: float | None = None,
+        spectral: bool = False,
+    ) -> None:
+        super().__init__()
+        if skip is not None and inputs != outputs:
+            raise ValueError(f"residual block: expected equal widths, found {inputs} -> {outputs}")
+        self.linear = (SpectralLinear if spectral else nn.Linear)(inputs, outputs)
+        self.norm = nn.LayerNorm(outputs) if norm else None
+        self.skip = skip
+        self.activation_name = activation_name
+        self.act, self.act_gradient = activation(activation_name)
+
+    def pre_activation(self, *parents: Tensor) -> Tensor:
+        """N(W h + b), the argument of the activation."""
+        z = self.linear(parents[0] if len(parents) == 1 else torch.cat(parents, -1))
+        return z if self.norm is None else self.norm(z)
+
+    def forward(self, *parents: Tensor) -> Tensor:
+        a = self.act(self.pre_activation(*parents))
+        return a if self.skip is None else torch.add(parents[0], a, alpha=self.skip)
+
+    def curvature_structure(self, parents: int) -> Structure | None:
+        """`forward` as stages whose first and second derivatives the curvature engine has in closed form.
+
+        None for a spectral weight in training mode, where each forward pass changes it.
+        """
+        from runner.curvature.exact.structure import (
+            Chain,
+            ElementwiseStage,
+            LayerNormStage,
+            LinearStage,
+            ResidualStage,
+            Structure,
+        )
+
+        linear = self.linear
+        if isinstance(linear, SpectralLinear) and self.training:
+            return None
+        weight = linear.weight / linear.sigma() if isinstance(linear, SpectralLinear) else linear.weight
+        stages: list[StructureStage] = [LinearStage(weight.detach(), linear.bias.detach())]
+        if self.norm is not None:
+            stages.append(LayerNormStage(self.norm.weight.detach(), self.norm.bias.detach(), self.norm.eps))
+        if self.activation_name != "linear":
+            stages.append(ElementwiseStage(self.act, self.activation_name in PIECEWISE_LINEAR))
+        chain = Chain(tuple(stages))
+        if self.skip is not None:
+            chain = Chain((ResidualStage(chain, self.skip),))
+        return Structure((1.0,) if parents == 1 else None, chain)
+
+
+class SumMerge(nn.Module):
+    """(h_A + h_B + …)/√m over m parents: the linear merge, of unit gain for independent branches."""
+
+    def forward(self, *parents: Tensor) -> Tensor:
+        return torch.stack(parents).sum(0) * len(parents) ** -0.5
+
+    def curvature_structure(self, parents: int) -> Structure:
+        """The weighted sum, in the curvature engine's closed form."""
+        from runner.curvature.exact.structure import Chain, Structure
+
+        return Structure((parents**-0.5,) * parents, Chain(()))

@@ -1,13 +1,109 @@
-"""ResNet-18 in measured segments, with and without shortcuts (DAG, Exp. 6)."""
+"""ResNet-18 in measured segments, with and without shortcuts (DAG, Exp. 6), and its convolutions.
+
+In training on a processor, the library convolves where the image is large, matrix products where it is small.
+
+A 3x3 convolution of one position reads one of its nine taps, the padding meets the others: the library multiplies by
+all nine. In ResNet-18 on 32 x 32 images, whose last layer has one position, that is a third of a step. Here each output
+position is one matrix product of the window that lies inside the image with the taps that meet it. Positions are
+stored before channels (`channels_last`), so that windows and taps are slices.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from runner.models.activations import activation
-from runner.models.convolution import Convolution
 from runner.models.network import INPUT, Network, Stage, default_init
+
+SMALL = 4
+"""Output positions up to which the products of single positions are faster (one thread, AVX-512)."""
+Window = tuple[slice, slice, slice]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.T, in float32 by oneDNN: MKL leaves the AVX-512 units of AMD processors unused, half their speed."""
+    a, b = (t if t.is_contiguous() or t.t().is_contiguous() else t.contiguous() for t in (a, b))
+    if a.dtype == torch.float32 and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    return a @ b.t()
+
+
+def windows(
+    image: Sequence[int], kernel: Sequence[int], stride: int, padding: int
+) -> dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]]:
+    """Per window of the image that kernels meet: its slices, and of each output position that sees it the taps and
+    the position. Slices and positions have examples, or outputs of the kernel, before them."""
+    every, axes = slice(None), []
+    for size, taps in zip(image, kernel, strict=True):
+        starts = range(-padding, size + padding - taps + 1, stride)
+        axes.append([(slice(max(s, 0), min(s + taps, size)), slice(max(-s, 0), min(taps, size - s))) for s in starts])
+    found: dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]] = {}
+    for i, (rows, upper) in enumerate(axes[0]):
+        for j, (columns, left) in enumerate(axes[1]):
+            key = rows.start, rows.stop, columns.start, columns.stop
+            found.setdefault(key, ((every, rows, columns), []))[1].append(((every, upper, left), (every, i, j)))
+    return found
+
+
+class ByPositions(torch.autograd.Function):
+    """Convolution without bias, (B, C, H, W) by (O, C, k, k): one matrix product for each window of the image."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
+        ctx.sizes = stride, padding
+        image_size, kernel_size = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
+        ctx.windows = list(windows(image_size, kernel_size, stride, padding).values())
+        image, taps = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+        *_, (_, i, j) = ctx.windows[-1][1][-1]
+        out = x.new_empty(len(x), i + 1, j + 1, len(weight))
+        ctx.matrices = []
+        for inside, positions in ctx.windows:
+            parts = [taps[met].flatten(1) for met, _ in positions]
+            matrix = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+            results = product(image[inside].flatten(1), matrix).chunk(len(parts), 1)
+            for result, (_, at) in zip(results, positions, strict=True):
+                out[at] = result
+            ctx.matrices.append(matrix)
+        ctx.save_for_backward(x, weight)
+        return out.permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():  # a second derivative is asked for, which torch's own formula has
+            stride, padding = ctx.sizes
+            sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
+            return *torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, None, *sizes)[:2], None, None
+        x, weight, grad = (t.permute(0, 2, 3, 1) for t in (*ctx.saved_tensors, grad))
+        d_x, d_weight = torch.zeros_like(x), torch.zeros_like(weight)
+        for matrix, (inside, positions) in zip(ctx.matrices, ctx.windows, strict=True):
+            window = x[inside]
+            g = torch.cat([grad[at] for _, at in positions], 1)
+            d_x[inside] += product(g, matrix.t()).view_as(window)
+            parts = product(g.t(), window.flatten(1).t()).chunk(len(positions))
+            for part, (met, _) in zip(parts, positions, strict=True):
+                d_weight[met] += part.view_as(d_weight[met])
+        return d_x.permute(0, 3, 1, 2), d_weight.permute(0, 3, 1, 2), None, None
+
+
+class Convolution(nn.Conv2d):
+    """nn.Conv2d of a square kernel without bias; in training on a processor by the fastest kernel for its size."""
+
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int) -> None:
+        super().__init__(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or not (self.training or torch.is_inference_mode_enabled()):
+            return super().forward(x)
+        x = x.contiguous(memory_format=torch.channels_last)
+        stride, padding = self.stride[0], int(self.padding[0])
+        positions = ((x.shape[2] - 1) // stride + 1) * ((x.shape[3] - 1) // stride + 1)
+        if positions <= SMALL:
+            return ByPositions.apply(x, self.weight, stride, padding)
+        return super().forward(x)
 
 
 class Stem(nn.Module):

@@ -1,16 +1,17 @@
-"""From stored cells to a report: which cells belong together, what is missing, and where the report goes."""
+"""From stored cells to a report: which cells belong together, what is missing, how their settings depart from the
+paper's protocol, and where the report goes.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
-from runner.contract.certificate import CERTIFICATE
-from runner.report.departures import not_comparable
+from runner.contract.records import CERTIFICATE
 from runner.store.identity import Identity, digest
 from runner.store.identity import settings as settings_of
 from runner.store.job import Job
@@ -22,7 +23,7 @@ Protocol = Callable[[str, str], Experiment]
 
 @dataclass(frozen=True)
 class Scope:
-    """Where the report of some settings goes, and the grid that it is held against.
+    """Where the report of some settings goes, and the grid whose cells it needs.
 
     `<outputs>/<experiment>` and the grid of the YAML file for the paper's protocol; `<outputs>/<experiment>/<profile>`
     likewise for a profile; a folder of its own below that, named after the settings, and the grid asked for, for
@@ -74,7 +75,7 @@ class Collection:
     """The stored cells of one experiment under one set of settings, over all seeds.
 
     cells: in the order of the grid, then of the seed. missing: every cell that is not stored, of the grid (for the
-    seeds asked for or found) and of those that the jobs asked for beside it.
+    seeds asked for or found) and of those that the jobs asked for in addition.
     """
 
     job: Job
@@ -202,3 +203,58 @@ def reference_path(name: str) -> Path | None:
     """experiments/reference/<name>.csv, where there is one."""
     path = Path(__file__).resolve().parents[2] / "experiments" / "reference" / f"{name}.csv"
     return path if path.is_file() else None
+
+
+ASIDE = ("grid", "report", "free")
+"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what does not matter."""
+
+
+def departures(experiment: Experiment, paper: Experiment) -> list[str]:
+    """One phrase for every setting that is not the paper's, such as "training.epochs=4 instead of 50".
+
+    paper: the same experiment as its YAML file has it. Left out are grid fields (a reference row names its own grid
+    point), those that only reports read, and those made with `free()`. Another kind of data, model, metric or training
+    is one phrase, whatever else differs with it. Of a field that is a mapping only the paper's keys count: an entry
+    added next to them changes none of its numbers.
+    """
+    return [f"{key}={found} instead of {wanted}" for key, found, wanted in _differing(experiment, paper, "")]
+
+
+def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    """(dotted name, this run's value, the paper's) of every field that differs."""
+    for one in fields(wanted):
+        if not any(one.metadata.get(mark) for mark in ASIDE):
+            yield from _field(one.name, getattr(found, one.name), getattr(wanted, one.name), prefix)
+
+
+def _field(name: str, found: Any, wanted: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    name = prefix + name
+    if is_dataclass(wanted):
+        kinds = getattr(found, "kind", None), getattr(wanted, "kind", None)
+        if kinds[0] != kinds[1]:
+            yield name, *kinds
+        elif type(found) is type(wanted):
+            yield from _differing(found, wanted, f"{name}.")
+    elif isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key in wanted:
+            if found.get(key) != wanted[key]:
+                yield f"{name}.{key}", found.get(key), wanted[key]
+    elif found != wanted:
+        yield name, found, wanted
+
+
+def not_comparable(experiment: Experiment, paper: Experiment) -> str:
+    """Why a run cannot be compared with the paper's numbers, '' where it can."""
+    found = departures(experiment, paper)
+    return f"not the paper's protocol: {', '.join(found)}" if found else ""
+
+
+def said_of(manifest: Mapping[str, Any]) -> list[str]:
+    """How a reported run departs from the paper (other data, another profile), from its manifest; a phrase each."""
+    found = []
+    if manifest.get("surrogate"):
+        found.append("surrogate data, not the paper's data set")
+    profile = str(manifest.get("profile") or "paper")
+    if profile != "paper":
+        found.append(f"profile={profile}: not the paper's protocol")
+    return found

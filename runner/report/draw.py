@@ -1,19 +1,115 @@
-"""Draw the figures of a report, one at a time, each with its caption; what cannot be drawn costs nothing else."""
+"""Draw the figures of a report, one at a time, each with its caption, and save them with their provenance.
+
+A figure that cannot be drawn is recorded and costs nothing else. The same figure gives the same bytes.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.contract import Figures
-from runner.report import drawing, saving
-from runner.report.captions import Caption, caption
-from runner.report.figures import NothingToDraw
+from runner.report.captions import Caption, Drawing, caption, place_of, read_drawing
+from runner.report.figures import NothingToDraw, head
 from runner.report.findings import Failures, Findings
-from runner.report.provenance import stamp
+from runner.report.manifest import stamp
+from runner.store.tables import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+DPI = 160
+FORMATS = ("png", "pdf", "svg")
+
+
+def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
+    """Write a figure to `path`.`suffix`, by one rename, and return the file.
+
+    Parameters
+    ----------
+    path
+        Without suffix.
+    stamp
+        Provenance (experiment, figure, run, commit, profile, data …). It goes into the file's metadata as JSON. Only
+        stand-in data and a profile other than the paper's are also written below the plot.
+    suffix
+        One of `FORMATS`.
+
+    Notes
+    -----
+    The same figure and stamp give the same bytes.
+    """
+    import matplotlib
+
+    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
+    title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {"Title": title, "Description": record, "Software": "hess-run"},
+        "pdf": {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None},
+        "svg": {"Title": title, "Description": record, "Creator": "hess-run", "Date": None},
+    }
+    _hold_legends(figure)
+    footer = _footer(figure, stamp)
+    buffer = io.BytesIO()
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "hess-run"}):
+            box: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DPI}
+            figure.savefig(buffer, format=suffix, metadata=metadata[suffix], **box)
+    finally:
+        if footer is not None:
+            footer.remove()
+    target, content = path.with_name(f"{path.name}.{suffix}"), buffer.getvalue()
+    write_bytes(target, palette_png(content) if suffix == "png" else content)
+    return target
+
+
+def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
+    """What keeps a figure from being the paper's, below the canvas: a picture is copied without its caption."""
+    words = ["random-field stand-in data"] if stamp.get("data") == "surrogate" else []
+    words += [f"profile={stamp['profile']}"] if stamp.get("profile", "paper") not in ("paper", "") else []
+    if not words:
+        return None
+    return figure.text(0.5, -0.01, ", ".join(words), ha="center", va="top", fontsize=8, color="0.35")
+
+
+def palette_png(content: bytes) -> bytes:
+    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots look alike."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    image = Image.open(io.BytesIO(content))
+    if image.mode == "P":
+        return content
+    kept = PngInfo()
+    for key, value in getattr(image, "text", {}).items():
+        kept.add_text(key, value)
+    small = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    out = io.BytesIO()
+    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI)))
+    return out.getvalue()
+
+
+def _hold_legends(figure: Figure) -> None:
+    """Fix the figure's own legends where the layout puts them.
+
+    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
+    would slide down over it.
+    """
+    if not figure.legends:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for legend in figure.legends:
+        box = legend.get_window_extent().transformed(figure.transFigure.inverted())
+        legend.borderaxespad = 0
+        legend.set_loc("lower left")
+        legend.set_bbox_to_anchor((box.x0, box.y0), figure.transFigure)
 
 
 @dataclass
@@ -39,7 +135,7 @@ class Gallery:
         for name, maker in makers.items():
             say(f"figure {name}")
             before = len(self.failures.records)
-            read: list[drawing.Drawing] = []
+            read: list[Drawing] = []
             about = (self.manifest, self.warnings, self.failures)
             path = draw_one(self.directory, name, maker, *about, partial=self.partial, read=read.append)
             if path is not None:
@@ -48,7 +144,7 @@ class Gallery:
             elif len(self.failures.records) == before:
                 self.left_out.append(name)
 
-    def _describe(self, name: str, maker: Any, read: drawing.Drawing) -> None:
+    def _describe(self, name: str, maker: Any, read: Drawing) -> None:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
         what = self.found.captions.get(name) or caption_of(maker)
         self.captions[name] = caption(name, what, read, rows, self.manifest, bars=self.found.bars)
@@ -64,7 +160,7 @@ def draw_one(
     *,
     suffix: str = "png",
     partial: bool = False,
-    read: Callable[[drawing.Drawing], None] = lambda found: None,
+    read: Callable[[Drawing], None] = lambda found: None,
 ) -> Path | None:
     """Draw one figure into figures/ and return its file; None where it failed, or where nothing of it is measured.
 
@@ -79,8 +175,9 @@ def draw_one(
     (directory / "figures").mkdir(exist_ok=True)
     about = {**stamp(str(manifest.get("experiment", "")), manifest, warnings), "figure": name}
     try:
-        path = saving.save(figure, directory / "figures" / name, about, suffix=suffix)
-        read(drawing.read(figure))
+        head(figure, heading(name, manifest))
+        path = save(figure, directory / "figures" / name, about, suffix=suffix)
+        read(read_drawing(figure))
     except OSError:  # a full disk is no fault of the figure
         raise
     except Exception as error:  # text that cannot be typeset, data that cannot be shown
@@ -89,6 +186,18 @@ def draw_one(
     finally:
         figure.clear()
     return path
+
+
+def heading(name: str, manifest: Mapping[str, Any]) -> str:
+    """The line above a figure: paper, and its figure or table, or else the experiment: a picture is copied alone.
+
+    >>> heading("fig3_resonance", {"paper": "DAG"}), heading("spread", {"paper": "DAG", "title": "Decay of resonance"})
+    ('DAG paper, Fig. 3, reproduced', 'DAG paper: Decay of resonance')
+    """
+    source = f"{manifest['paper']} paper" if manifest.get("paper") else "hess-run"
+    place = place_of(name)
+    source = source[0].upper() + source[1:]
+    return f"{source}, {place}, reproduced" if place else f"{source}: {manifest.get('title') or name}"
 
 
 def caption_of(maker: Any) -> str:

@@ -1,19 +1,27 @@
-"""One look for every figure: sizes, panels, legends, axes. `runner.report.saving` writes them to files.
+"""The style of every figure: colours, sizes, panels, legends, axes. `runner.report.draw` writes figures to files.
 
 Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
-imported when a figure is made, not when this module is. The styles of labels (`runner.report.plot_style`) are the
-caller's.
+imported when a figure is made, not when this module is.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; a second sign (marker, dashes, hatching) carries
+every distinction into grey print. Which labels belong together is a module constant of the paper's package:
+
+    >>> METHODS = PlotStyles(("gd", "hsr", "trace"))
+    >>> METHODS.style("hsr")
+    {'color': '#D55E00', 'marker': 's', 'linestyle': '--'}
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.report.labels import name as named
-from runner.report.plot_style import COLOURS, DEFAULT_STYLES, PlotStyles
+from runner.report.formatting import name as named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,30 +30,54 @@ if TYPE_CHECKING:
 
     from runner.stats import Statistic
 
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "0.9",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "legend.frameon": True,
-    "legend.framealpha": 0.85,
-    "legend.edgecolor": "none",
-    "legend.handlelength": 2.6,
-    "image.cmap": "cividis",
-    "savefig.dpi": 160,
-    "pdf.fonttype": 42,
-    "figure.max_open_warning": 0,
-}
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (1, 2)))
+
+
+class PlotStyles:
+    """The looks of families of labels that share figures.
+
+    A label's place in its family is its style, so members of a family never look alike. A label of no family gets
+    colour, marker and dashes from a hash of its text, the same on every machine. Upper and lower case are equal.
+    Raises ValueError for a family with more members than there are styles, and for a label in two families.
+    """
+
+    def __init__(self, *families: tuple[str, ...]) -> None:
+        self.families = families
+        labels = [label.lower() for family in families for label in family]
+        repeated = sorted({label for label in labels if labels.count(label) > 1})
+        if repeated:
+            raise ValueError(f"looks: expected each label in one family, found {', '.join(repeated)} twice")
+        if any(len(family) > len(COLOURS) for family in families):
+            raise ValueError(f"looks: expected at most {len(COLOURS)} labels in a family")
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        return {label.lower(): slot for family in self.families for slot, label in enumerate(family)}
+
+    def style(self, label: str) -> dict[str, Any]:
+        """color, marker and linestyle of a label, for `ax.plot(x, y, **looks.style("plain"))`."""
+        slot = self._slots.get(label.lower())
+        digest = hashlib.sha256(label.encode()).digest()
+        pick = [byte % len(COLOURS) for byte in digest[:3]] if slot is None else [slot] * 3
+        return {"color": COLOURS[pick[0]], "marker": MARKERS[pick[1]], "linestyle": DASHES[pick[2]]}
+
+    def point_style(self, label: str) -> dict[str, Any]:
+        """color and marker of a label, for `ax.scatter(x, y, **looks.point_style("plain"))`."""
+        return {key: value for key, value in self.style(label).items() if key != "linestyle"}
+
+    def colour(self, label: str) -> str:
+        """The colour of a label."""
+        return str(self.style(label)["color"])
+
+
+DEFAULT_STYLES = PlotStyles()
+"""Every label looks as its hash says."""
+STYLE = Path(__file__).with_name("hess.mplstyle")
+WIDEST = 8.0
+"""Width of a figure of several panels in inches: its 8-point labels are shown at 7 points in a column of 7 inches."""
 
 
 class NothingToDraw(ValueError):
@@ -60,8 +92,6 @@ def new_figure(
     height: float | None = None,
     sharex: bool | Literal["all", "row", "col"] = False,
     sharey: bool | Literal["all", "row", "col"] = False,
-    projection: str | None = None,
-    width_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, NDArray[Any]]:
     """A figure in the shared style and its axes as an array of shape (rows, cols), also for one panel.
 
@@ -74,17 +104,77 @@ def new_figure(
     from cycler import cycler
     from matplotlib.figure import Figure
 
-    parameters: Any = matplotlib.rcParams
-    parameters.update(
-        STYLE | {"axes.prop_cycle": cycler(color=COLOURS)}
-    )  # read when artists are made, so a context around this call would be too short
+    # Artists read these when they are made, so that a context around this call would be too short.
+    matplotlib.rcParams.update(matplotlib.rc_params_from_file(STYLE, use_default_template=False))
+    matplotlib.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
     size = (width or 0.4 + 3.4 * cols, height or 0.3 + 2.7 * rows)
     figure = Figure(figsize=size, layout="constrained")
-    keywords = {"projection": projection} if projection else {}
-    axes = figure.subplots(
-        rows, cols, squeeze=False, sharex=sharex, sharey=sharey, subplot_kw=keywords, width_ratios=width_ratios
-    )
-    return figure, axes
+    return figure, figure.subplots(rows, cols, squeeze=False, sharex=sharex, sharey=sharey)
+
+
+def panels(
+    titles: Mapping[Any, str],
+    draw: Callable[[Axes, Any], str | None],
+    *,
+    x: str = "",
+    y: str = "",
+    columns: int | None = None,
+    log: Literal["", "x", "y", "both"] = "",
+    integer: bool = False,
+    legend_columns: int | None = None,
+    caption: str = "",
+    sharey: bool | Literal["row", "col"] = True,
+    **size: Any,
+) -> Figure:
+    """A figure with one panel for each key of `titles`, drawn by `draw(ax, key)`, letters, and one legend below.
+
+    Use it wherever a figure repeats a plot for several depths, networks or checkpoints: `draw` adds the lines of one
+    panel, and `panels` does what every such figure needs (grid, labels, letters and titles, logarithmic axes, legend,
+    note for the caption). What `draw` returns, if anything, replaces the title of its panel.
+
+    Parameters
+    ----------
+    titles
+        Key of a panel (depth, activation, tuple, …) to its title, in reading order.
+    x, y
+        Axis labels: below every panel of the last row, and next to the first panel of every row.
+    columns
+        Panels in a row; by default all.
+    log, integer
+        Logarithmic axes; whole numbers as ticks of the x axis.
+    legend_columns
+        Columns of the legend, which names every label once; 0 for no legend.
+    caption
+        Words for the caption (see `note`).
+    sharey, **size
+        As in `new_figure`; the width is at most `WIDEST`.
+    """
+    in_row = columns or len(titles)
+    size.setdefault("width", min(WIDEST, 0.4 + 3.4 * in_row))
+    figure, axes = new_figure(-(-len(titles) // max(1, in_row)), in_row, sharey=sharey, **size)
+    shown, replaced = list(axes.flat[: len(titles)]), []
+    for ax, (key, title) in zip(shown, titles.items(), strict=True):
+        replaced.append(draw(ax, key) or title)
+    for i, ax in enumerate(shown):
+        if x and i >= len(shown) - in_row:
+            ax.set_xlabel(x)
+        if y and i % in_row == 0:
+            ax.set_ylabel(y)
+        if log:
+            log_axis(ax, log)
+        if integer:
+            ax.xaxis.get_major_locator().set_params(integer=True)
+    for ax in axes.flat[len(titles) :]:
+        ax.remove()
+    if len(shown) > 1:
+        letter(shown, replaced)
+    else:
+        shown[0].set_title(replaced[0], loc="left")
+    if legend_columns != 0:
+        shared_legend(figure, columns=legend_columns)
+    if caption:
+        note(figure, caption)
+    return figure
 
 
 def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None:
@@ -107,16 +197,22 @@ def _alphabet(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else _alphabet(i // 26 - 1) + _alphabet(i % 26)
 
 
-def legend(ax: Axes, *, outside: bool | None = None, title: str | None = None) -> None:
-    """A legend of `ax`, inside where it hides least, or to the right of the panel (by default above four entries)."""
+def legend(ax: Axes, *, title: str | None = None) -> None:
+    """A legend of `ax`, inside where it hides least, or to the right of the panel above four entries."""
     handles, labels = ax.get_legend_handles_labels()
     if not labels:
         return
     labels = [named(label) for label in labels]
-    if outside or (outside is None and len(labels) > 4):
+    if len(labels) > 4:
         ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, title=title)
     else:
         ax.legend(handles, labels, loc="best", title=title)
+
+
+def head(figure: Figure, text: str) -> None:
+    """Write which paper and figure this is above the panels, before a title that the figure already has."""
+    own = figure.get_suptitle()
+    figure.suptitle(f"{text}: {own}" if own else text, x=0.01, ha="left", fontsize=8, color="0.35")
 
 
 def note(figure: Figure, text: str) -> None:
@@ -161,32 +257,6 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
             axis.set_minor_formatter(NullFormatter())
 
 
-def mean_band(
-    ax: Axes,
-    x: ArrayLike,
-    mean: ArrayLike,
-    std: ArrayLike | None,
-    label: str,
-    *,
-    looks: PlotStyles = DEFAULT_STYLES,
-    name: str | None = None,
-    positive: bool = False,
-) -> None:
-    """Mean as a line in the look of `label`, mean ± std as a band; `name` is the legend's text.
-
-    positive: keep the band's lower edge above zero (a thousandth of the mean), for logarithmic axes.
-    """
-    import numpy as np
-
-    x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
-    look = looks.style(label)
-    ax.plot(x, mean, label=label if name is None else name, markevery=max(1, x.size // 12), **look)
-    if std is not None:
-        std = np.nan_to_num(np.asarray(std, dtype=float))
-        low = np.maximum(mean - std, 1e-3 * np.abs(mean)) if positive else mean - std
-        ax.fill_between(x, low, mean + std, color=look["color"], alpha=0.18, linewidth=0)
-
-
 def histogram(
     ax: Axes,
     values: ArrayLike,
@@ -228,12 +298,11 @@ def groups(
     samples: Mapping[str, ArrayLike],
     *,
     looks: PlotStyles = DEFAULT_STYLES,
-    violin: bool = False,
     paired: bool = False,
     names: Mapping[str, str] | None = None,
     points: int = 300,
 ) -> None:
-    """Boxes (or violins) of several samples side by side, every value as a point, n below the label.
+    """Boxes of several samples side by side, every value as a point, n below the label.
 
     paired: connect the i-th values. Above `points` values a sample shows evenly spaced order statistics only, and its
     label says so. The points' sideways spread is fixed, not random.
@@ -247,14 +316,11 @@ def groups(
         x = np.sort(raw[np.isfinite(raw)])
         shown = x if x.size <= points else x[np.linspace(0, x.size - 1, points).round().astype(int)]
         look = looks.point_style(label)
-        if x.size and violin and np.ptp(x) > 0:
-            for body in cast(Any, ax.violinplot([x], [position], widths=0.8, showextrema=False)["bodies"]):
-                body.set(facecolor=look["color"], alpha=0.3)
         if x.size:
             ax.boxplot(
                 [x],
                 positions=[position],
-                widths=0.18 if violin else 0.5,
+                widths=0.5,
                 showfliers=False,
                 medianprops={"color": "black", "linewidth": 1.8},
                 manage_ticks=False,
@@ -271,10 +337,9 @@ def groups(
     ax.set_xlim(-0.6, position + 0.6)
 
 
-def annotate_test(ax: Axes, statistic: Statistic, *, text: str = "") -> None:
-    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or why it is mute."""
-    line = _wrap(ax, text or describe(statistic))
-    ax.set_xlabel("\n".join(part for part in (ax.get_xlabel(), line) if part))
+def annotate_test(ax: Axes, statistic: Statistic) -> None:
+    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or the reason."""
+    ax.set_xlabel("\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part))
 
 
 def describe(statistic: Statistic) -> str:
@@ -324,11 +389,12 @@ def heatmap(
     log: bool = False,
     centred: bool = False,
     limits: tuple[float, float] | None = None,
+    bar: bool = True,
 ) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
     log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
-    limits: ends of the colours, where panels are to be compared.
+    limits: ends of the colours, where panels are to be compared; bar: whether the colour bar is drawn.
     """
     import numpy as np
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize
@@ -342,5 +408,5 @@ def heatmap(
         LogNorm() if log and values.count() else CenteredNorm() if centred else Normalize(*limits) if limits else None
     )
     image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
-    bar = ax.figure.colorbar(image, ax=ax, shrink=0.9)
-    bar.set_label(label)
+    if bar:
+        ax.figure.colorbar(image, ax=ax, shrink=0.9).set_label(label)

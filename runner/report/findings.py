@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from runner import stats
 from runner.contract import Analysis, Experiment, Figures, Tables, analyse
 from runner.report import compare
+from runner.report.score import Score, read_reference
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+VALUES, SCORES = ("metric", "seed", "value"), tuple(field.name for field in fields(Score))
+"""Columns of measured values and of a scorecard without rows."""
 
 
 @dataclass
@@ -63,13 +66,14 @@ class Findings:
     figures: Figures
     captions: Mapping[str, str]
     bars: str
+    paper: str
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
         tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
         tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard), "appendix": appendix(self.notes)}
-        always = ("stats", "claims", "scorecard")
+        always = ("stats", "claims", "scorecard") if self.paper else ()
         return {name: table for name, table in tables.items() if name in always or len(table)}
 
 
@@ -98,47 +102,42 @@ def ask(
     no_figures: Figures = {}
     tests = failures.guard("statistics", lambda: stats.correct(asked.statistics()), no_tests)
     nothing = compare.claims_table(())
-    measured = failures.guard("values", lambda: _measured(asked, reference), _no_values())
+    measured = failures.guard("values", lambda: _measured(asked, reference), _empty(VALUES))
     return Findings(
         measured=measured,
         stats=_statistics_table(tests),
         claims=failures.guard("claims", lambda: compare.claims_table(asked.claims()), nothing),
-        scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _no_scores()),
+        scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _empty(SCORES)),
         notes=failures.guard("notes", lambda: [str(note) for note in asked.notes()], no_notes),
         documents=failures.guard("documents", asked.documents, no_documents),
         figures=failures.guard("figures", analysis.figures, no_figures),
         captions=failures.guard("captions", asked.captions, no_documents),
         bars=analysis.bars,
+        paper=experiment.paper,
     )
 
 
 def _measured(analysis: Analysis, reference: Path | None) -> pd.DataFrame:
-    """The values to hold against the paper's, one row a seed; none where the paper has no values."""
+    """The values to compare with the paper's, one row a seed; none where the paper has no values."""
     found = None if reference is None else analysis.measured()
-    return _no_values() if found is None else found
+    return _empty(VALUES) if found is None else found
 
 
-def _no_values() -> pd.DataFrame:
+def _empty(columns: Iterable[str]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(columns=["metric", "seed", "value"])
+    return pd.DataFrame(columns=list(columns))
 
 
 def _scorecard(measured: pd.DataFrame, reference: Path | None, reason: str) -> pd.DataFrame:
     """The scorecard, without rows where the paper has no values."""
-    return _no_scores() if reference is None else compare.scorecard(measured, compare.read_reference(reference), reason)
+    return _empty(SCORES) if reference is None else compare.scorecard(measured, read_reference(reference), reason)
 
 
 def _statistics_table(tests: Sequence[stats.Statistic]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
-
-
-def _no_scores() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(columns=[f.name for f in fields(compare.Score)])
 
 
 def _at(error: Exception) -> str:

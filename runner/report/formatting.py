@@ -1,25 +1,93 @@
-"""report.md: a summary, published numbers and statements by verdict in tables, and limitations."""
+"""Text of reports: human names of identifiers, report.md with its tables by verdict, and the hand-written summary.
+
+A summary is a Jinja template next to the experiment's settings, <experiment>.md:
+
+    {{ number("gap_global", activation="gelu", checkpoint="init") }}    our mean of a published number
+    {{ number("gap_global", "paper_mean", activation="gelu") }}         another column of its row
+    {{ statement("residual slope") }}, {{ verdict("residual slope") }}  a statement: what was measured, the verdict
+    {{ numbers("exact match") }}, {{ statements("refuted") }}           how many; without a verdict: how many count
+    {{ numbers("reproduced", checkpoint="init") }}                      how many of the rows with these keys
+    {{ mean("distances", "R", checkpoint="init", distance=0) }}         mean of a column of a merged table
+
+A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with three significant
+digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import is_extension
-from runner.report.labels import row_label
-from runner.stats.variants import variants_of
+from runner.contract import Experiment, is_extension
+from runner.report.score import text_of
+from runner.stats.claims import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMED = 4
+
+LABELS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("labels.toml").read_text(encoding="utf-8"))
+KEYS_WITH_NAME = ("depth", "distance", "hidden", "width", "d_u", "k", "probes", "pair")
+"""Keys whose value says nothing without their name."""
+FIRST = "metric"
+
+
+def label(text: Any) -> str:
+    """The human name of an identifier; the identifier itself, with spaces, where it has none.
+
+    >>> label("gelu"), label("gap_global"), label("some_part")
+    ('GELU', 'GN gap', 'some part')
+    """
+    word = str(text)
+    return LABELS.get(word, LABELS.get(word.lower(), word.replace("_", " ")))
+
+
+NAMES = ("relu", "leaky_relu", "gelu", "silu", "sgd", "sam", "asam", "hsr", "l-bfgs", "levenberg-marquardt", "resnet18")
+"""Identifiers of activations, methods and networks, for legends."""
+
+
+def name(text: str) -> str:
+    """A legend entry with its activation, method or network spelt as in print.
+
+    >>> name("gelu"), name("l-bfgs, continued"), name("mean")
+    ('GELU', 'L-BFGS, continued', 'mean')
+    """
+    first, comma, rest = text.partition(",")
+    return f"{LABELS[first]}{comma}{rest}" if first in NAMES else text
+
+
+def row_label(keys: Mapping[str, Any]) -> str:
+    """The human name of a published number, from its key columns.
+
+    >>> row_label({"activation": "gelu", "checkpoint": "final", "metric": "gap", "depth": "8"})
+    'GN gap, GELU, after training, depth 8'
+    """
+    parts = [label(keys[FIRST])] if keys.get(FIRST) else []
+    parts += [
+        f"{label(k)} {v}" if k in KEYS_WITH_NAME or re.fullmatch(r"[-\d.]+", str(v)) else label(v)
+        for k, v in _rest(keys)
+    ]
+    return ", ".join(parts)
+
+
+def _rest(keys: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    rest = [(key, value) for key, value in keys.items() if key not in (FIRST, "experiment", "table") and value != ""]
+    return sorted(rest, key=lambda item: item[0] in KEYS_WITH_NAME)
+
+
+MOST_NAMED = 4
 """Variants of a statement that its row names; of more it gives their number."""
 SPLIT = ("confirmed", "refuted", "minor error", "inconclusive", "not run")
 """Verdicts by which variants are named."""
 ORDER = ("refuted", "minor error", "not reproduced", "inconclusive", "confirmed", "not comparable")
 """Verdicts of the rows of a table, in their order; all others are counted."""
-LONGEST = 60
+MOST_ROWS = 60
 """Rows of a table; the rest is in the CSV files."""
 
 
@@ -47,9 +115,9 @@ def report_text(
     stated = [{str(k): v for k, v in row.items()} for row in claims.to_dict("records")]
     papers = [row for row in stated if not is_extension(str(row.get("where") or ""))]
     extensions = [row for row in stated if is_extension(str(row.get("where") or ""))]
-    counts = [f"{len(scored)} published numbers: {_counts(scored)}."] if scored else []
-    counts += [f"{len(papers)} statements of the paper: {_counts(papers)}."] if papers else []
-    counts += [f"{len(extensions)} extensions (not in the paper): {_counts(extensions)}."] if extensions else []
+    counts = [f"{len(scored)} published numbers: {counts_of(scored)}."] if scored else []
+    counts += [f"{len(papers)} statements of the paper: {counts_of(papers)}."] if papers else []
+    counts += [f"{len(extensions)} extensions (not in the paper): {counts_of(extensions)}."] if extensions else []
     found = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
     left = Counter(str(row["reason"]) for row in scored if row["verdict"] == "not comparable")
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
@@ -58,9 +126,11 @@ def report_text(
         f"{summary}\n" if summary else "",
         f"{' '.join(counts)}\n" if counts else "",
         "" if summary else _list("Notes", notes),
-        _table("Published numbers that are not reproduced, or inconclusive", NUMBERS, map(number_row, _sorted(found))),
-        _table("Statements of the paper", STATEMENTS, map(statement_row, _sorted(papers))),
-        _table("Extensions (not in the paper)", STATEMENTS, map(statement_row, _sorted(extensions))),
+        markdown_table(
+            "Published numbers that are not reproduced, or inconclusive", NUMBERS, map(number_row, _sorted(found))
+        ),
+        markdown_table("Statements of the paper", STATEMENTS, map(statement_row, _sorted(papers))),
+        markdown_table("Extensions (not in the paper)", STATEMENTS, map(statement_row, _sorted(extensions))),
         _list("Limitations", [*reasons, *limitations]),
         _list("Numerical validation", validation),
     ]
@@ -121,7 +191,9 @@ def _split(text: str) -> str:
     if len(parts) < 2:
         return ""
     total = sum(len(names) for names in parts.values())
-    named = {v: ", ".join(names) if len(names) <= NAMED else f"{len(names)} of {total}" for v, names in parts.items()}
+    named = {
+        v: ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}" for v, names in parts.items()
+    }
     return f" ({'; '.join(f'{names} {verdict}' for verdict, names in named.items())})"
 
 
@@ -136,12 +208,13 @@ def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted((row for row in rows if row["verdict"] in ORDER), key=lambda row: ORDER.index(row["verdict"]))
 
 
-def _table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A heading and a table below it; '' without rows."""
     cells = [[" ".join(text.split()).replace("|", "\\|") for text in row] for row in rows]
     if not cells:
         return ""
-    lines = [columns, ["---"] * len(columns), *cells[:LONGEST]]
-    more = f"\n\n{len(cells) - LONGEST} more rows are in the CSV files." if len(cells) > LONGEST else ""
+    lines = [columns, ["---"] * len(columns), *cells[:MOST_ROWS]]
+    more = f"\n\n{len(cells) - MOST_ROWS} more rows are in the CSV files." if len(cells) > MOST_ROWS else ""
     return f"## {heading}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + more + "\n"
 
 
@@ -153,5 +226,77 @@ def _word(value: Any) -> bool:
     return value not in ("", None) and value == value
 
 
-def _counts(rows: Iterable[Mapping[str, Any]]) -> str:
+def counts_of(rows: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(f"{n} {verdict}" for verdict, n in Counter(str(row["verdict"]) for row in rows).most_common())
+
+
+COUNTED = ("exact match", "reproduced", "not reproduced", "inconclusive", "confirmed", "refuted", "minor error")
+PARTIAL = "{# shown for partial results, too #}"
+MOST_WORDS = 150
+"""Words of a summary."""
+
+
+def summary_path(name: str, experiment: Experiment) -> Path | None:
+    """The summary's file, where there is one."""
+    file = getattr(sys.modules[type(experiment).__module__], "__file__", None)
+    path = Path(file).resolve().with_name(f"{name}.md") if file else None
+    return path if path is not None and path.is_file() else None
+
+
+def summary(
+    text: str, claims: pd.DataFrame, scorecard: pd.DataFrame, tables: Mapping[str, pd.DataFrame] | None = None
+) -> str:
+    """A summary with its numbers. Raises ValueError for a row that there is not, or several, and for too many words.
+
+    tables: merged over cells and seeds, for `mean`.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    stated, scored = claims.to_dict("records"), scorecard.to_dict("records")
+    environment = Environment(undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False)
+    environment.filters["exp"] = math.exp
+    environment.filters["fixed"] = lambda value, digits: f"{value:.{digits}f}"
+    environment.globals.update(
+        number=lambda metric, column="measured_mean", **keys: _row(scored, {"metric": metric, **keys})[column],
+        statement=lambda name, column="statistic": _row(stated, {"name": name})[column],
+        verdict=lambda name: _row(stated, {"name": name})["verdict"],
+        numbers=lambda verdict="", **keys: _count([row for row in scored if _agrees(row, keys)], verdict),
+        mean=lambda table, column, **keys: _mean((tables or {})[table], column, keys),
+        statements=lambda verdict="": _count([r for r in stated if not is_extension(str(r["where"]))], verdict),
+        extensions=lambda verdict="": _count([r for r in stated if is_extension(str(r["where"]))], verdict),
+    )
+    found = " ".join(environment.from_string(text).render().split())
+    if len(found.split()) > MOST_WORDS:
+        raise ValueError(f"summary: expected at most {MOST_WORDS} words, found {len(found.split())}")
+    return found
+
+
+def _shown(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}" if "e+0" in text and abs(value) < 1e6 else text
+
+
+def _row(rows: list[dict[Any, Any]], keys: Mapping[str, Any]) -> dict[Any, Any]:
+    found = [row for row in rows if _agrees(row, keys)]
+    if len(found) != 1:
+        raise ValueError(f"summary: expected one row with {dict(keys)}, found {len(found)}")
+    return found[0]
+
+
+def _agrees(row: Mapping[Any, Any], keys: Mapping[str, Any]) -> bool:
+    return all(text_of(row.get(key)) == text_of(value) for key, value in keys.items())
+
+
+def _mean(table: pd.DataFrame, column: str, keys: Mapping[str, Any]) -> float:
+    """Mean of a column over the rows with these keys."""
+    for key, value in keys.items():
+        table = table[table[key] == value]
+    if table.empty:
+        raise ValueError(f"summary: expected rows with {dict(keys)}, found none")
+    return float(table[column].mean())
+
+
+def _count(rows: list[dict[Any, Any]], verdict: str) -> int:
+    return sum(row["verdict"] == verdict if verdict else row["verdict"] in COUNTED for row in rows)

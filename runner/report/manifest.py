@@ -1,14 +1,27 @@
-"""manifest.json of a report: one schema for every reader, and the checksums of the report's files."""
+"""manifest.json of a report: its schema, the checksums of the files, the provenance of every artifact, the fingerprint.
+
+The fingerprint is one hash of cells, settings, published values and the code that makes the report. A report whose
+manifest holds the same fingerprint is up to date. Processor, date and commit of the measurements are not part of it;
+neither is the engine, whose results are the cells.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import math
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.report.fingerprint import sha256
+from runner.contract import Experiment
+from runner.report.collect import said_of
+from runner.store.archive import published_root
+from runner.store.identity import digest
+from runner.store.store import Stored
 from runner.store.tables import read_json
 
 NAME = "manifest.json"
@@ -132,5 +145,137 @@ def _fits(value: Any, kind: type, items: type | None) -> bool:
 
 
 def _inside(file: str) -> bool:
-    """Whether a file lies in the report's folder or in figures/."""
-    return re.fullmatch(r"(figures/)?[\w=-][\w.=-]*", file) is not None
+    """Whether a file is in the report's folder, in figures/ or in tables/."""
+    return re.fullmatch(r"((figures|tables)/)?[\w=-][\w.=-]*", file) is not None
+
+
+def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
+    """What a reader of any artifact has to know, one phrase each."""
+    warnings = said_of(manifest)
+    if manifest.get("changed"):
+        warnings.append(f"settings changed on the command line: {manifest['changed']}")
+    if manifest.get("not_comparable"):
+        warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
+    changed = sum("+changes" in str(cell.get("git_commit")) for cell in manifest.get("cells", []))
+    if changed:
+        warnings.append(f"{changed} cells were measured from a changed working tree")
+    if missing:
+        warnings.append(f"incomplete: {len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured")
+    return warnings
+
+
+def commits_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The commits that measured the cells of a report, each once."""
+    return sorted({str(cell.get("git_commit") or "unknown") for cell in manifest.get("cells", [])})
+
+
+def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    """Where a figure comes from; without the time, so that the same cells give the same file."""
+    settings = manifest.get("settings") or {}
+    dataset = settings.get("dataset") if isinstance(settings, Mapping) else None
+    return {
+        "experiment": name,
+        "figure": "",
+        "paper": manifest.get("paper", ""),
+        "profile": manifest.get("profile", ""),
+        "run": manifest.get("settings_key", ""),
+        "commit": " ".join(commits_of(manifest)),
+        "version": manifest.get("version", ""),
+        "data": dataset.get("kind", "") if isinstance(dataset, Mapping) else "",
+        "seeds": ",".join(map(str, manifest.get("seeds", []))),
+        "warning": "; ".join(warnings),
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: NaN and infinities as null, unknown objects as text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+RUNNER = Path(__file__).resolve().parents[1]
+REFERENCE = RUNNER.parent / "experiments" / "reference"
+PACKAGES = ("report", "stats", "contract")
+"""Packages of runner/ that make reports."""
+CODE = (".py", ".html", ".css", ".js", ".md", ".toml", ".mplstyle")
+"""Files of them that decide what a report says and how it looks."""
+NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
+"""Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
+
+
+def fingerprint(
+    experiment: Experiment, cells: Sequence[Stored], manifest: Mapping[str, Any], files: Iterable[Path]
+) -> str:
+    """Hash of everything that decides the content of a report.
+
+    Parameters
+    ----------
+    experiment
+        Its package is part of the hash.
+    cells
+        Every cell that the report reads, companions included.
+    manifest
+        As `runner.report.collect.manifest` gives it.
+    files
+        The YAML file and the published values.
+    """
+    measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
+    settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
+    code = [_folder(path) for path in (_package(experiment), *(RUNNER / name for name in PACKAGES))]
+    return digest([measured, settings, code, [sha256(path) for path in files]])
+
+
+def start_fingerprint(root: Path) -> str:
+    """Hash of everything that decides the start page of an output folder, and the rates over all reports."""
+    files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
+    content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
+    content += [[path.name, sha256(path)] for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))]
+    below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
+    return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
+
+
+def not_run_files(root: Path) -> list[Path]:
+    """Files that say what was not run and why: the published one, then that of the output folder."""
+    folders = [*filter(None, [published_root()]), root]
+    return [path for folder in folders if (path := folder / "not_run.md").is_file()]
+
+
+def references(experiment: Experiment, files: Iterable[Path]) -> list[Path]:
+    """Files of published values that a report may read: those that the experiment's code or its YAML file name."""
+    text = _words(_package(experiment)).union(*(_words(path) for path in files))
+    return [path for path in sorted(REFERENCE.glob("*.csv")) if path.stem in text]
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _package(experiment: Experiment) -> Path:
+    """The experiment's package of the first two levels (experiments/dag/), or its module alone."""
+    module = sys.modules[type(experiment).__module__]
+    parts = module.__name__.split(".")
+    own = Path(str(module.__file__)).resolve()
+    for _ in range(len(parts) - 2 if len(parts) > 2 else 0):
+        own = own.parent
+    return own if own.is_dir() else own.parent if own.name == "__init__.py" else own
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in CODE)
+
+
+@cache
+def _folder(path: Path) -> str:
+    return digest([[file.name, sha256(file)] for file in _files(path)])
+
+
+@cache
+def _words(path: Path) -> frozenset[str]:
+    text = (file.read_text(encoding="utf-8", errors="replace") for file in _files(path))
+    return frozenset(word for content in text for word in re.findall(r"\w+", content))

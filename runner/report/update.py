@@ -11,19 +11,25 @@ from typing import Any
 
 from runner.contract import SettingError
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
-from runner.report.draw import draw_one
+from runner.report.draw import FORMATS, draw_one
 from runner.report.findings import Failures, ask
-from runner.report.fingerprint import fingerprint, references
-from runner.report.manifest import NAME, changed_files, checksums, is_merged, read_manifest
-from runner.report.provenance import plain, warnings_of
-from runner.report.saving import FORMATS
+from runner.report.manifest import (
+    NAME,
+    changed_files,
+    checksums,
+    fingerprint,
+    is_merged,
+    plain,
+    read_manifest,
+    references,
+    warnings_of,
+)
 from runner.report.write import remove_stale, write_manifest, write_page, write_report
 from runner.store import tables
-from runner.store.job import Job
-from runner.store.outputs import claim_outputs
-from runner.store.published import published_folder
+from runner.store.archive import published_folder, where_published
+from runner.store.identity import software
+from runner.store.job import Job, claim_outputs
 from runner.store.store import Stored, merge
-from runner.store.version import software
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def report(
     todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
-        return collection, [f"{job.name}: no stored cells for these settings{todo}", *damage]
+        return collection, [f"{job.name}: no stored cells for these settings{todo}; {where_published()}", *damage]
     claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"

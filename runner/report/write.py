@@ -9,30 +9,39 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, Tables, is_extension
-from runner.contract.certificate import CERTIFICATE, certificate_lines
+from runner.contract import CLAIM_VERDICTS, Experiment, Tables, is_extension
+from runner.contract.records import CERTIFICATE, certificate_lines
 from runner.report import compare
-from runner.report.departures import said_of
+from runner.report.collect import said_of
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
-from runner.report.fingerprint import not_run_files, start_fingerprint
-from runner.report.formatting import report_text
-from runner.report.manifest import ANSWERS, NAME, checksums, read_manifest
-from runner.report.provenance import plain, warnings_of
+from runner.report.formatting import PARTIAL, report_text, summary, summary_path
+from runner.report.manifest import (
+    ANSWERS,
+    NAME,
+    checksums,
+    not_run_files,
+    plain,
+    read_manifest,
+    start_fingerprint,
+    warnings_of,
+)
+from runner.report.page import Page
 from runner.report.site import build_experiment, build_start
-from runner.report.site.model import Page
-from runner.report.summary import summary, summary_path
 from runner.store import tables
-from runner.store.outputs import MARKER
+from runner.store.archive import archive_bytes
+from runner.store.job import MARKER, claim_outputs
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
@@ -101,7 +110,7 @@ def write_report(
     earlier = read_manifest(directory)
     trust = _certificates(experiment, manifest, tables_by_name)
     warnings = warnings_of(manifest, missing)
-    text = _report_text(name, experiment, found, failures, warnings, trust)
+    text = _report_text(name, experiment, found, tables_by_name, failures, warnings, trust)
     written = _write_answers(directory, tables_by_name, found, text)
     gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
     gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
@@ -114,8 +123,8 @@ def write_report(
         directory=directory,
         tables={t: len(frame) for t, frame in tables_by_name.items()},
         figures=gallery.written,
-        claims={verdict: counts[verdict] for verdict in compare.CLAIM_VERDICTS},
-        extensions={verdict: ours[verdict] for verdict in compare.CLAIM_VERDICTS if ours[verdict]},
+        claims={verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
+        extensions={verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
         scorecard=compare.summarise(found.scorecard),
         missing=list(missing),
         failures=failures.lines(),
@@ -157,16 +166,17 @@ def _report_text(
     name: str,
     experiment: Experiment,
     found: Findings,
+    measured: Mapping[str, pd.DataFrame],
     failures: Failures,
     warnings: Sequence[str],
     trust: Sequence[str],
 ) -> str:
-    """report.md; without the summary where the results are partial, since its sentences speak of all of them."""
-    path = None if warnings else summary_path(name, experiment)
-    text = ""
-    if path is not None:
-        content = path.read_text(encoding="utf-8")
-        text = failures.guard("summary", lambda: summary(content, found.claims, found.scorecard), "")
+    """report.md; where cells are missing, with a summary only if it is written for partial results."""
+    path, text = summary_path(name, experiment), ""
+    content = path.read_text(encoding="utf-8") if path is not None else ""
+    incomplete = all(warning.startswith("incomplete") for warning in warnings)
+    if content and (not warnings or (incomplete and PARTIAL in content)):
+        text = failures.guard("summary", lambda: summary(content, found.claims, found.scorecard, measured), "")
     sentences = [line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings]
     return report_text(experiment.title or name, text, found.claims, found.scorecard, found.notes, sentences, trust)
 
@@ -196,7 +206,7 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 def write_overview(root: Path) -> Path:
     """The start page of an output folder, from the reports below it, and the rates by criterion over all of them.
 
-    It says what it was made from, and is left alone while that is the same.
+    It says what it was made from, and is unchanged while that is the same.
     """
     origin, page = start_fingerprint(root), root / "index.html"
     if page.is_file() and (root / "rows.js").is_file() and origin.encode() in page.read_bytes():
@@ -226,3 +236,33 @@ def remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) ->
     for file in set(earlier) - set(now):
         if file.startswith("figures/"):
             (directory / file).unlink(missing_ok=True)
+
+
+def export_site(folders: Iterable[Path], target: Path) -> list[str]:
+    """Write the site into `target` and `target`.zip; returns names of folders whose report cannot be read.
+
+    Parameters
+    ----------
+    folders
+        One folder with a report for each experiment (`runner.store.archive.report_folders`).
+    target
+        A new or empty folder, or one of an earlier site.
+    """
+    claim_outputs(target)
+    left_out = []
+    for folder in folders:
+        page = Page.read(folder)
+        if page is None:
+            left_out.append(folder.name)
+            continue
+        place = target / page.name
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "figures").mkdir(parents=True)
+        for file in ("manifest.json", *(name for name in page.manifest["files"] if (folder / name).is_file())):
+            shutil.copyfile(folder / file, place / file)
+        write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
+    write_overview(target)
+    files = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    content = ((f"{target.name}/{path.relative_to(target).as_posix()}", path.read_bytes()) for path in files)
+    tables.write_bytes(target.with_name(f"{target.name}.zip"), archive_bytes(content))
+    return left_out

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import Cell, SettingError
-from runner.run.call import Call
+from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
-from runner.run.messages import nearest
+from runner.run.console import nearest
 from runner.run.reports import read_jobs
 from runner.store.archive import Archive
 from runner.store.identity import Identity
@@ -80,14 +80,27 @@ def _params_key(params: object) -> str:
 
 
 def list_command(call: Call) -> int:
-    """One line for every experiment."""
+    """hess-run list [PATTERN] [outputs=PATH] [--json]
+
+    One line for every experiment: paper, cells of one seed, cells stored below PATH (default outputs), predicted
+    processor time of one seed, and what it reproduces. PATTERN: a part of the name. Imports only what --config-dir
+    and HESS_MODULES allow.
+
+      hess-run list --config-dir my/conf             with experiments of your own
+    """
     records = experiments(Path(call.keys.get("outputs", "outputs")), *call.words)
     print(json.dumps(records, indent=1) if call.json else "\n".join(listing(records)))
     return 0
 
 
 def plan_command(call: Call) -> int:
-    """What a run would do."""
+    """hess-run [-m] plan experiment=NAME [key=value ...] [--json]
+
+    Every cell that the same command without `plan` would measure: its id, predicted time and memory, and whether it is
+    stored. Checks everything that a run checks before its first cell, the files of the data set apart; writes nothing.
+
+      hess-run plan -m experiment=ws_bound 'seed=range(42,47)'
+    """
     jobs = read_jobs(call)[1]
     print(json.dumps(cells_of(jobs), indent=1) if call.json else "\n".join(plan(jobs)))
     return 0

@@ -1,7 +1,7 @@
 """The only loop over cells: skip what is stored, measure, store, record failures.
 
 Any number of processes may run the same loop over the same store; each cell is measured by the one that holds its
-lock. That is also how `jobs=N` works on one machine (`runner.run.pool`).
+lock. That is also how `jobs=N` works on one machine (`runner.run.execute`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from typing import Any
 
 from runner.contract import Cell, Context
 from runner.contract import measure as measure_cell
-from runner.run.exit_status import NoSpace, out_of_space
-from runner.run.progress import Progress
+from runner.run.console import LimitReached, Progress, limit
 from runner.store import tables as csv
-from runner.store.checkpoints import DiskCheckpoints
+from runner.store.identity import software
 from runner.store.job import Job
-from runner.store.store import Store
-from runner.store.version import software
+from runner.store.store import DiskCheckpoints, Store
 
 WAIT_FOR_OTHERS = (0.05, 0.5)  # seconds between looks at cells that another process is measuring: first, longest
 
@@ -88,12 +86,11 @@ def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Log
         try:
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
-        except OSError as error:
-            if out_of_space(error):
-                log.error("no space left: %s", error)
-                raise NoSpace(str(error)) from error
-            return _failure(store, cell_id, cell, job, error, log)
         except Exception as error:  # whatever an experiment raises is a failed cell, never a lost run
+            reached = limit(error)
+            if reached and reached != "not enough memory":  # another cell may need less
+                log.error("%s: %s", reached, error)
+                raise LimitReached(f"{reached}: {error}") from error
             return _failure(store, cell_id, cell, job, error, log)
         log.info("cell %s stored after %.2f s", cell_id, time.perf_counter() - started)
         return "measured"
@@ -174,7 +171,9 @@ def open_log(store: Store, job: Job) -> logging.Logger:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.disabled = False  # Hydra switches off every logger that is there when it sets up its own
-    handler = logging.FileHandler(store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log", delay=True)
+    handler = logging.FileHandler(
+        store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log", encoding="utf-8", delay=True
+    )
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     return logger

@@ -17,25 +17,28 @@ from runner.contract import SettingError
 from runner.report.collect import scope
 from runner.report.manifest import NAME as MANIFEST
 from runner.report.manifest import is_merged, read_manifest, read_table
-from runner.report.site.model import SCORE_COLUMNS
+from runner.report.page import SCORE_COLUMNS
 from runner.run import config
-from runner.run.call import Call
+from runner.run.command_line import Call
 from runner.run.reports import report_jobs
 from runner.store import tables
-from runner.store.archive import archive_bytes
+from runner.store.archive import CELLS, archive_bytes, published_root, where_published
 from runner.store.cells import CellFiles, Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
-from runner.store.published import CELLS, published_root, where_published
-from runner.store.scratch import sweep
 from runner.store.store import Store
+from runner.store.tables import sweep
 
 SHOWN = 20
 """Lines shown of each kind of change."""
 
 
 def publish_command(call: Call) -> int:
-    """Merge finished cells and their report into the published results."""
+    """hess-run publish EXPERIMENT [key=value ...] [outputs=PATH] [show=true]
+
+    For maintainers: merges finished cells and their report into the published results; show=true shows what would
+    change.
+    """
     outputs = Path(call.keys.get("outputs", "outputs"))
     print("\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true")))
     return 0

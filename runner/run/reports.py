@@ -1,23 +1,24 @@
-"""The jobs of a command line, and the reports of what is stored of them: after a run, and by `hess-run report`."""
+"""Commands on stored results: the jobs of a command line, `report`, `results`, `open` and `site`."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from runner.contract import SettingError
+from runner import results
+from runner.contract import SettingError, one_of
 from runner.run import config
-from runner.run.call import Call
-from runner.run.config import files
+from runner.run.command_line import Call
+from runner.run.config import experiment_names, files
 from runner.run.config.overrides import Arguments
-from runner.run.exit_status import say
-from runner.run.messages import short
-from runner.store.job import Job
-from runner.store.outputs import check_outputs
-from runner.store.published import published_folder
-from runner.store.scratch import sweep
+from runner.run.console import say, short
+from runner.store.archive import published_folder, where_published
+from runner.store.job import Job, check_outputs
+from runner.store.tables import sweep
 
 
 def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
@@ -69,7 +70,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
         print("\n".join(lines))
         for cell in collection.failures:
             print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
-        # A companion's cells stand beside the report's own, and are as much there.
+        # A companion's cells count as stored, too.
         shown = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
         stored = {cell.id for cell in shown}
         complete = complete and all(cell_id in stored for job in members for cell_id, _ in job.cells())
@@ -86,14 +87,22 @@ def _progress(line: str) -> None:
 
 
 def report_command(call: Call) -> int:
-    """Report from the store: one experiment, or every one that has cells."""
+    """hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
+
+    Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of settings or, without
+    experiment, of every experiment that has any. Measures nothing, and leaves what is up to date as it is.
+    figure: draw that one alone; figures: draw them as PDF or SVG, too.
+
+      hess-run report                                everything below outputs/
+      hess-run report experiment=ws_bound outputs=outputs/run
+    """
     figure, suffix = call.keys.get("figure", ""), call.keys.get("figures", "png")
     one = any(word.startswith("experiment=") for word in call.settings)
     if figure and not one:
         raise SettingError("figure: expected experiment=NAME next to it")
     jobs = read_jobs(call)[1] if one else _stored_jobs(call)
     if not jobs:
-        print("nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list)")
+        print(f"nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); {where_published()}")
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
     if call.keys:
@@ -110,3 +119,82 @@ def _stored_jobs(call: Call) -> list[Job]:
     """A job of every experiment that has cells."""
     of_each = [replace(call, settings=(f"experiment={name}", *call.settings)) for name in config.experiment_names()]
     return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]
+
+
+def results_command(call: Call) -> int:
+    """hess-run results [EXPERIMENT] [outputs=PATH] [--json]
+
+    Tables of stored cells, published ones included: their rows, and of one experiment their columns.
+    """
+    print("\n".join(results_lines("".join(call.words), Path(call.keys.get("outputs", "outputs")), call.json)))
+    return 0
+
+
+def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:
+    """Table -> rows and columns (name -> type) of one experiment."""
+    loaded = results.load(experiment, outputs=outputs)
+    return {
+        name: {"rows": len(table), "columns": {str(key): str(kind) for key, kind in table.dtypes.items()}}
+        for name, table in loaded.items()
+    }
+
+
+def _rows(outputs: Path) -> dict[str, dict[str, int]]:
+    """Experiment -> table -> rows."""
+    return {name: found.rows for name, found in results.overview(outputs).items()}
+
+
+def results_lines(experiment: str, outputs: Path, as_json: bool = False) -> list[str]:
+    """Lines of the command. experiment: "" for all of them."""
+    found: Mapping[str, Any] = columns(experiment, outputs) if experiment else _rows(outputs)
+    if as_json:
+        return [json.dumps(found, indent=1)]
+    if not found:
+        return [f"no cells are stored below {outputs}; {where_published()}"]
+    if not experiment:
+        lines = [
+            f"{name}: {', '.join(f'{t} ({rows})' for t, rows in sorted(of.items()))}" for name, of in found.items()
+        ]
+        return [*lines, "numbers of rows in brackets; columns: hess-run results EXPERIMENT"]
+    lines = [f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()]
+    return [*lines, f'in Python: from runner import results; results.load("{experiment}")["{next(iter(found))}"]']
+
+
+def open_command(call: Call) -> int:
+    """hess-run open [NAME] [outputs=PATH]
+
+    Opens the page of an experiment in a browser, or the start page; prints where it is.
+    """
+    import webbrowser
+
+    outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
+    if name:
+        one_of("open", name, experiment_names())
+    page = (outputs / name / "index.html").absolute()
+    if not page.is_file():
+        made = f"hess-run report experiment={name}" if name else "hess-run report"
+        raise SettingError(f"open: expected a page {page}, found none; make it with {made}; {where_published()}")
+    print(page)
+    webbrowser.open(page.as_uri())
+    return 0
+
+
+def site_command(call: Call) -> int:
+    """hess-run site [to=DIR] [outputs=PATH]
+
+    Builds the complete static site (reports, pages, start page) into DIR (default: site) and into DIR.zip: the reports
+    below PATH, and the published ones of every other experiment. It needs no server and loads nothing from outside.
+    """
+    from runner.report.write import export_site
+    from runner.store.archive import report_folders
+
+    target, outputs = Path(call.keys.get("to", "site")), Path(call.keys.get("outputs", "outputs"))
+    reports = report_folders(outputs)
+    if not reports:
+        raise SettingError(f"site: expected reports below {outputs}, found none; {where_published()}")
+    left_out = export_site(reports, target)
+    for name in left_out:
+        line = f"{name}: expected a whole report, found changed files; see hess-run report experiment={name}"
+        print(line, file=sys.stderr)
+    print(f"site: {target / 'index.html'}, {target}.zip")
+    return 1 if left_out else 0

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
 from runner.contract import GROUPS, SettingError
-from runner.run.call import Call
-from runner.run.config import experiment_file as reading
+from runner.run import command_line
+from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
-from runner.run.messages import nearest, short
+from runner.run.console import nearest, short
 
 
 def show_command(call: Call) -> int:
-    """Print the page of an experiment or of a choice of a group."""
+    """hess-run show NAME        an experiment: its fields (type, default, choices, meaning) and the kinds it takes
+    hess-run show GROUP=NAME  a choice of dataset, model, metric or training: its fields
+
+    The meaning and the place in the paper are the comments of the YAML file.
+
+      hess-run show exp1_resonance
+      hess-run show model=bottleneck_mlp
+    """
     print(show(call.words[0]))
     return 0
+
+
+def help_text(call: Call) -> str:
+    """Help of a verb; of an experiment, where one is named; of the command otherwise."""
+    if call.verb:
+        return str(getdoc(VERBS[call.verb].command))
+    names = [word.partition("=")[2] for word in call.settings if word.startswith("experiment=")]
+    return show(names[0]) if names else f"{command_line.__doc__}\nexperiments: {', '.join(files.experiment_names())}"
 
 
 def show(word: str) -> str:
@@ -34,37 +50,42 @@ def show(word: str) -> str:
 
 
 def _experiment_lines(name: str) -> list[str]:
-    file = reading.experiment_file(name)
+    file = files.experiment_file(name)
     experiment = preview(name)
-    cls = type(experiment)
     lines = [f"{name}: {experiment.title}"]
     if experiment.paper:
         lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
-    head = [
-        line.removeprefix("#").strip()
-        for line in file.path.read_text(encoding="utf-8").splitlines()[1:]
-        if line.startswith("#")
-    ]
+    head = _head(file.path)[1:]  # without @package
     lines += ["", *head] if head else []
-    meaning = comments(file.path)
-    own = reading.experiment_fields(name)
-    lines += ["", "fields (= default)"]
-    rows = [(key, _type(cls, f), _value(getattr(experiment, key)), _notes(f, meaning)) for key, f in own.items()]
-    lines += _table(rows)
-    for group in takes(cls):
+    own, meaning = files.experiment_fields(name), comments(file.path)
+    values = {key: getattr(experiment, key) for key in own}
+    lines += ["", "fields (= default)", *_table(type(experiment), values, meaning)]
+    for group in takes(type(experiment)):
         chosen = file.choices.get(group, "none")
-        lines += ["", f"{group} = {chosen}; takes {', '.join(reading.fitting(name, group))}"]
+        lines += ["", f"{group} = {chosen}; takes {', '.join(files.fitting(name, group))}"]
         settings = getattr(experiment, group)
-        meaning = comments(files.find(group, chosen)) if chosen != "none" else {}
-        meaning = {**meaning, **{k: v for k, v in comments(file.path).items() if k not in own}}
-        lines += _table(_rows(settings, meaning, group))
-    quick = file.body.get("profiles", {}).get("quick", [])
-    lines += [
-        "",
-        f"profile=quick: {' '.join(map(str, quick)) or 'the same'}",
-        f"devices: {', '.join(experiment.devices)}",
-    ]
+        known = comments(files.find(group, chosen)) if chosen != "none" else {}
+        known |= {key: text for key, text in meaning.items() if key not in own}
+        lines += _table(type(settings), vars(settings), known, group)
+    quick = " ".join(map(str, file.body.get("profiles", {}).get("quick", [])))
+    lines += ["", f"profile=quick: {quick or 'the same'}", f"devices: {', '.join(experiment.devices)}"]
     return [line.rstrip() for line in lines]
+
+
+def _kind_lines(group: str, name: str) -> list[str]:
+    path, cls = files.find(group, name), files.kind_class(group, name)
+    default = {
+        f.name: f.default_factory() if callable(f.default_factory) else f.default for f in dataclasses.fields(cls)
+    }
+    values = {**default, **files.load(path)}
+    users = []
+    for experiment in files.experiment_names():
+        try:
+            users += [experiment] if name in files.fitting(experiment, group) else []
+        except SettingError:  # a file that cannot be read takes nothing
+            continue
+    table = _table(cls, values, comments(path), group) or ["  no settings of its own"]
+    return [f"{group}={name}", *_head(path), "", *table, "", f"taken by: {', '.join(users) or 'none'}"]
 
 
 def _head(path: Path) -> list[str]:
@@ -73,79 +94,25 @@ def _head(path: Path) -> list[str]:
     return [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
 
 
-def _kind_lines(group: str, name: str) -> list[str]:
-    path = files.find(group, name)
-    cls: Any = reading.kind_class(group, name)
-    head = [
-        line.removeprefix("#").strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
-    ]
-    node, meaning = files.load(path), comments(path)
-    rows = []
-    for f in dataclasses.fields(cls):
-        if f.name != "kind":
-            value = _value(node.get(f.name, _default(f)))
-            note = _joined(_limits(f), meaning.get(f.name, ""))
-            rows.append((f"{group}.{f.name}", readable(hints(cls)[f.name]), value, note))
-    users = []
-    for experiment in reading.experiment_names():
-        try:
-            users += [experiment] if name in reading.fitting(experiment, group) else []
-        except SettingError:  # a file that cannot be read takes nothing
-            continue
-    table = _table(rows) or ["  no settings of its own"]
-    return [f"{group}={name}", *head, "", *table, "", f"taken by: {', '.join(users) or 'none'}"]
-
-
-def _default(f: dataclasses.Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
-
-
-def _rows(settings: Any, meaning: Mapping[str, str], group: str) -> list[tuple[str, str, str, str]]:
-    rows = []
-    cls: Any = type(settings)
-    for f in dataclasses.fields(settings):
-        if f.name != "kind":
-            note = _joined(_limits(f), meaning.get(f.name, ""))
-            value, kind = _value(getattr(settings, f.name)), readable(hints(cls)[f.name])
-            rows.append((f"{group}.{f.name}", kind, value, note))
-    return rows
-
-
-def _type(cls: type, f: dataclasses.Field[Any]) -> str:
-    return f"{readable(hints(cls)[f.name])}{', one cell each' if f.metadata.get('grid') else ''}"
+def _table(cls: Any, values: Mapping[str, Any], meaning: Mapping[str, str], group: str = "") -> list[str]:
+    """A line for each field (name, type, value, limits and meaning), two where one is too long."""
+    shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
+    names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
+    width, lines = max(map(len, names.values()), default=0), []
+    for f in shown:
+        kind = f"{readable(hints(cls)[f.name])}{', one cell each' if f.metadata.get('grid') else ''}"
+        note = "; ".join(part for part in (str(f.metadata.get("limits", "")), meaning.get(f.name, "")) if part)
+        note += " [report only]" if f.metadata.get("report") and not group else ""
+        line = f"  {names[f.name].ljust(width)}  {kind} = {_value(values[f.name])}"
+        if note and len(line) + len(note) + 4 <= _columns():
+            line, note = f"{line}  # {note}", ""
+        lines += [line, f"  {' ' * width}  # {note}"] if note else [line]
+    return lines
 
 
 def _value(value: Any) -> str:
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value).replace("'", "")
+    text = str(value).lower() if isinstance(value, bool) else str(value).replace("'", "")
     return short(text, 70)
-
-
-def _limits(f: dataclasses.Field[Any]) -> str:
-    """The declared limits of a field, as text."""
-    return str(f.metadata.get("limits", ""))
-
-
-def _notes(f: dataclasses.Field[Any], meaning: Mapping[str, str]) -> str:
-    note = _joined(_limits(f), meaning.get(f.name, ""))
-    return f"{note} [report only]" if f.metadata.get("report") else note
-
-
-def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
-
-
-def _table(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    """Two lines a field where one is too long: name, type and default, then what it means."""
-    width = max((len(row[0]) for row in rows), default=0)
-    room = _columns()
-    lines = []
-    for name, kind, value, note in rows:
-        line = f"  {name.ljust(width)}  {kind} = {value}"
-        if note and len(line) + len(note) + 4 <= room:
-            line, note = f"{line}  # {note}", ""
-        lines.append(line)
-        lines += [f"  {' ' * width}  # {note}"] if note else []
-    return lines
 
 
 def _columns() -> int:

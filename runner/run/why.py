@@ -17,10 +17,10 @@ from typing import Any
 
 from runner.contract import SettingError
 from runner.report.manifest import read_manifest
-from runner.report.site.model import PAPERS, Page
-from runner.run.call import Call
-from runner.run.messages import nearest, short
-from runner.store.published import published_folder, report_folders
+from runner.report.page import PAPERS, Page
+from runner.run.command_line import Call
+from runner.run.console import nearest, short
+from runner.store.archive import published_folder, report_folders, where_published
 from runner.store.store import Store
 from runner.store.tables import read_json
 
@@ -31,7 +31,17 @@ Record = Mapping[str, Any]
 
 
 def why_command(call: Call) -> int:
-    """Print where an artifact came from."""
+    """hess-run why FILE[:LINE] | ANCHOR [outputs=PATH] [--json]
+
+    Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came from: cells with their
+    parameters and seeds, commits, processors, times, and the commands that measure and draw it again. A figure that was
+    copied elsewhere is looked up below PATH (default outputs) by what it says of itself.
+
+      hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
+      hess-run why outputs/ws_bound/scorecard.csv:4
+      hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)
+      hess-run why dag.T5                                 (its rows)
+    """
     lines = why(call.words[0], Path(call.keys.get("outputs", "outputs")))
     print(json.dumps(as_record(lines), indent=1) if call.json else "\n".join(lines))
     return 0
@@ -163,7 +173,8 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
         return [f"{anchor}: {len(parts)} rows; hess-run why ROW says more of each", *parts]
     if not known:
         raise SettingError(
-            f"why: no report below {short(outputs)} has rows of this paper; make them with hess-run report"
+            f"why: no report below {short(outputs)} has rows of this paper; make them with hess-run report; "
+            + where_published()
         )
     raise SettingError(f"why: no row has the anchor {short(anchor)}{nearest(anchor, known)}; the pages link to each")
 
@@ -225,7 +236,7 @@ def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[s
         *(f"            {line}" for line in ids[:SHOWN_CELLS]),
         *more,
         f"  commits   {_counted(cell.get('git_commit') for cell in cells)}",
-        f"  CPU       {_counted(machines) or 'not known here: the cells are not beside the report'}",
+        f"  CPU       {_counted(machines) or 'not known here: the cells are not next to the report'}",
         f"  measured  {_span(str(cell['finished']) for cell in cells)}",
     ]
 
@@ -275,8 +286,7 @@ def _commands(
 
 def _cell_lines(folder: Path) -> list[str]:
     """A stored cell, from its cell.json."""
-    from runner.store.cells import Folder
-    from runner.store.check import Damaged
+    from runner.store.cells import Damaged, Folder
 
     try:
         meta: Record = Folder(folder.parent).cell(folder.name).meta

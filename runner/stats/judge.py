@@ -1,46 +1,61 @@
-"""The only place where verdicts are reached: on rows of a scorecard (`runner.stats.equivalence`, through this face),
-and on statements of a paper.
+"""The only module that reaches verdicts: on published numbers (equivalence tests of `runner.stats.intervals`) and on
+statements of a paper.
 
-Statements. *confirmed* or *refuted* when the 95 % interval over seeds lies wholly on one side of the limits, or enough
-data sets show it; *inconclusive* when the interval holds both answers or the test cannot reach its level; *minor error*
-when it is wrong as printed in a display or remark on which no result depends (classes B and C of the errata); *not run*
-when nothing was measured or no instance meets the condition; *true by construction* when it could not have come out
-otherwise.
+Statements. *confirmed* or *refuted* when the 95 % interval over seeds is wholly on one side of the limits, or enough
+data sets show it; *inconclusive* when the interval contains both answers or the test cannot reach its level; *minor
+error* when it is wrong as printed, in a display or remark on which no result depends (classes B and C of the errata);
+*not run* when nothing was measured or no instance meets the condition; *true by construction* when no other outcome was
+possible.
 
-Several conditions of one statement (depths, checkpoints) are parts of it: it is confirmed when every part is, and
-refuted when a part is at the level that their number asks for (Bonferroni), so that a statement with many parts is not
-refuted by chance.
+Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed when every part is
+confirmed, and refuted when one part is refuted at the level corrected for their number (Bonferroni).
 
-Scope. A paper speaks of the networks that it measured. Where these very networks and images are at hand, and what was
-measured on them has no chance in it (nothing trained, nothing estimated), a statement about them with limits of its own
-is a fact and decided as one, for or against, whatever the spread over seeds (`same`). A criterion
-that we chose is decided by the 95 % interval, in both directions. The result for further seeds is a variant of its
-own, "(other seeds)".
+Scope. A paper speaks of the networks that it measured. Where the same networks and images are available and the
+quantity is deterministic (nothing trained, nothing estimated), a statement with limits from the paper is decided by
+this value alone, whatever the spread over seeds (`same`). A criterion that we chose is decided by the 95 % interval, in
+both directions. The result for further seeds is a variant, "(other seeds)".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim, Statement, Verdict, decide
-from runner.stats.data_sets import DataSetRule, data_sets_needed, finding_of, one_draw, verdict_of_data_sets
-from runner.stats.equivalence import (
+from runner.contract.records import Statistic
+from runner.stats.claims import (
+    DataSetRule,
+    data_sets_needed,
+    finding_of,
+    gathered,
+    incomplete,
+    minor_error,
+    one_draw,
+    overall,
+    together,
+    variants_text,
+    verdict_of_data_sets,
+)
+from runner.stats.intervals import (
     EQUIVALENCE,
     FEWEST_SEEDS,
     LEVEL,
+    NAN,
     Comparison,
+    Sample,
     below,
     digits_agree,
     equal,
     margin_of,
     none_above,
     paired,
+    seeds_for_limit,
 )
-from runner.stats.intervals import NAN, Sample, seeds_for_limit
-from runner.stats.variants import gathered, incomplete, minor_error, overall, together, variants_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "EQUIVALENCE",
@@ -48,8 +63,10 @@ __all__ = [
     "LEVEL",
     "Comparison",
     "DataSetRule",
+    "Evidence",
     "below",
     "bound",
+    "by_seed",
     "claim",
     "constructed",
     "data_sets_needed",
@@ -60,6 +77,7 @@ __all__ = [
     "gathered",
     "incomplete",
     "margin_of",
+    "median",
     "minor_error",
     "none_above",
     "number",
@@ -99,11 +117,11 @@ def claim(
 
 
 Parts = Mapping[str, Iterable[float]] | Iterable[float]
-"""What a statement is held to: name of a part (a depth, a checkpoint) -> values over seeds; or the values alone."""
+"""Name of a part of a statement (a depth, a checkpoint) -> values over seeds; or the values of a single part."""
 
 
 def stated(what: Statement | str, **about: Any) -> Statement:
-    """A statement as it is, or one of this name with `text`, `where` and limits or a number."""
+    """The statement, or a new one of this name with `text`, `where` and limits or a number."""
     return what if isinstance(what, Statement) else Statement(name=what, **about)
 
 
@@ -119,12 +137,22 @@ def bound(
     statement: str = "",
     same: Mapping[str, float] | None = None,
 ) -> Claim:
-    """The mean over seeds keeps the statement's limits in every part. known: fewest seeds to decide.
+    """Claim that the mean over seeds is within the statement's limits in every part.
 
-    A part is confirmed when its 95 % interval lies within the limits, and refutes when its interval at the level
-    1 − 0.05/parts lies wholly outside. what: a statement, or the name of one given by the other arguments.
-    over: what varies, in words. same: part -> the paper's own statistic on its own networks and images, without chance;
-    such a part is confirmed or refuted by that number alone, if the limits are the paper's own, too.
+    A part is confirmed when its 95 % interval is within the limits, and refuted when its interval at the level
+    1 − 0.05/parts is wholly outside.
+
+    Parameters
+    ----------
+    what
+        A statement, or the name of one that the other arguments describe.
+    known
+        Fewest seeds that decide.
+    over
+        What varies, in words.
+    same
+        Part -> the paper's statistic on its own networks and images, if it is deterministic. This value alone decides
+        the part if the limits are the paper's, too.
     """
     says = stated(what, text=statement, where=where, low=low, high=high)
     if not says.decidable:
@@ -150,12 +178,15 @@ def number(
     statement: str = "",
     same: Mapping[str, float] | None = None,
 ) -> Claim:
-    """The mean over seeds is the printed number in every part: the equivalence test of the scorecard.
+    """Claim that the mean over seeds is the printed number in every part: the equivalence test of the scorecard.
 
-    what: a statement, or the name of one given by the other arguments (printed by one number of five seeds).
-    same: part -> the paper's own statistic on its own networks and images, without chance; where that has every printed
-    digit, the part is confirmed as *identical* rows of a scorecard are, whatever the spread over seeds, and refuted
-    where it lies outside the margin.
+    Parameters
+    ----------
+    what
+        A statement, or the name of one that the other arguments describe (one number from five seeds).
+    same
+        Part -> the paper's statistic on its own networks and images, if it is deterministic. The part is confirmed
+        where it has every printed digit, and refuted where it is outside the margin, whatever the spread over seeds.
     """
     says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
     if math.isnan(says.number):
@@ -189,9 +220,9 @@ def _as_facts(
     decided: Mapping[str, tuple[Verdict, float]],
     elsewhere: Mapping[str, tuple[Verdict, float]],
 ) -> Claim:
-    """A claim some of whose parts are facts about the published networks, with a mark for what other seeds say of each.
+    """A claim with parts that values on the published networks decide, and a variant for other seeds of each.
 
-    decided: verdict of every part; elsewhere: the verdicts by the interval over seeds.
+    facts: part -> that value; decided: verdict of every part; elsewhere: the verdicts by the interval over seeds.
     """
     alone = len(decided) == 1
     marks = {"published networks" if alone else n: v for n, (v, _) in decided.items()}
@@ -215,7 +246,7 @@ def _samples(parts: Parts) -> dict[str, Sample]:
 
 
 def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") -> Claim:
-    """A quantity without chance keeps the limits in every part; NaN is a part with nothing to test."""
+    """Claim that a deterministic quantity is within the limits in every part; NaN: nothing to test in this part."""
     if not statement.decidable:
         return _without_limits(statement)
     if not math.isnan(statement.number):
@@ -234,17 +265,17 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
 
 
 def _without_limits(statement: Statement) -> Claim:
-    """Nothing could fail: neither the paper nor a criterion of ours sets a limit."""
-    return claim(statement, "not run", detail="no limit and no number to hold it to")
+    """The claim of a statement without limits, from the paper or chosen by us: no check could fail."""
+    return claim(statement, "not run", detail="no limit and no number to compare it with")
 
 
 def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
-    """A statement that could not have come out otherwise here."""
+    """The claim of a statement for which no other outcome was possible here."""
     return claim(statement, "true by construction", value, why)
 
 
 def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:
-    """Verdict and seeds needed of one part of a bound."""
+    """Verdict on one part of a bound, and the seeds needed."""
     if sample.n < known:
         return "inconclusive", float(known)
     inner = sample.interval(LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
@@ -266,7 +297,7 @@ def _joined(
     threshold: str = "",
     over: str = "seeds",
 ) -> Claim:
-    """One claim from the samples of its parts and what became of each."""
+    """One claim from the samples and verdicts of its parts."""
     verdict = overall([v for v, _ in found.values()])
     shown = next((n for n, (v, _) in found.items() if v == verdict), "")
     listed = []
@@ -285,3 +316,115 @@ def _joined(
         variants=variants_text({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
         seeds_needed=max(needed) if needed and verdict == "inconclusive" else NAN,
     )
+
+
+# ------------------------------------------------------------------ tests of several data sets
+
+
+def by_seed(table: pd.DataFrame, of: Callable[[pd.DataFrame], float]) -> dict[int, float]:
+    """seed -> of(rows of that seed), in the order of the seeds."""
+    return {int(str(seed)): of(rows) for seed, rows in table.groupby("seed", sort=True)}
+
+
+def median(values: Mapping[int, float]) -> float:
+    """Median of the finite values; NaN without any."""
+    from statistics import median as middle
+
+    finite = [v for v in values.values() if math.isfinite(v)]
+    return float(middle(finite)) if finite else math.nan
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The tests and numbers of one variant, from which its claims are decided.
+
+    Each data set (seed) is judged by itself, since its points share its random draw; then data sets are counted
+    (`verdict_of_data_sets`).
+
+    Parameters
+    ----------
+    rule
+        How data sets make a verdict.
+    level
+        Of a single test, uncorrected as in the papers: agreement of several data sets is required instead. The number
+        of tests below it after Holm's correction is reported.
+    group
+        The variant, with which the groups of its tests begin.
+    tests
+        (name, group) -> Holm-corrected test.
+    """
+
+    rule: DataSetRule
+    level: float
+    group: str = ""
+    tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
+
+    def of_seeds(self, test: str) -> dict[int, Statistic]:
+        """Seed -> the test of this name in that data set."""
+        prefix = f"{self.group} seed=" if self.group else "seed="
+        return {
+            int(group.removeprefix(prefix)): row
+            for (name, group), row in self.tests.items()
+            if name == test and group.startswith(prefix) and group.removeprefix(prefix).isdigit()
+        }
+
+    def claim(
+        self, statement: Statement, found: Mapping[int, str], values: Mapping[int, float], threshold: str, detail: str
+    ) -> Claim:
+        """The claim from what each data set shows, with the median of the quantity over data sets."""
+        verdict, text = verdict_of_data_sets(found, self.rule)
+        detail = "; ".join(t for t in (text, detail) if t)
+        needed = data_sets_needed(found, self.rule) if verdict == "inconclusive" else math.nan
+        return claim(statement, verdict, median(values), detail, threshold=threshold, seeds_needed=needed)
+
+    def tested(self, statement: Statement, test: str, *, sign: int) -> Claim:
+        """Claim decided by one test in every data set. sign: of the effect claimed, 0 for either."""
+        found, rows = {}, self.of_seeds(test)
+        for seed, row in rows.items():
+            if math.isnan(row.p) or row.p_min >= self.level:
+                found[seed] = "inconclusive"
+            elif row.p >= self.level or (sign and row.effect == 0):
+                found[seed] = "no"
+            else:
+                found[seed] = "yes" if not sign or sign * row.effect > 0 else "opposite"
+        strict = sum(row.p_holm < self.level for row in rows.values())
+        listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
+        threshold = f"p < {self.level:g} in a data set" + (f", effect {'> 0' if sign > 0 else '< 0'}" if sign else "")
+        detail = f"effects {listed}; {strict} below {self.level:g} after Holm" if rows else ""
+        return self.claim(statement, found, {s: r.effect for s, r in rows.items()}, threshold, detail)
+
+    def within(self, statement: Statement, test: str) -> Claim:
+        """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set, compared with the limits.
+
+        A data set shows it when the interval is within them, the opposite when it is wholly outside; otherwise it is
+        inconclusive.
+        """
+        found, rows = {}, self.of_seeds(test)
+        for seed, row in rows.items():
+            if not (math.isfinite(row.shift_low) and math.isfinite(row.shift_high)):
+                found[seed] = "inconclusive"
+            elif statement.holds(row.shift_low) and statement.holds(row.shift_high):
+                found[seed] = "yes"
+            else:
+                outside = row.shift_high < statement.low or row.shift_low > statement.high
+                found[seed] = "opposite" if outside else "inconclusive"
+        listed = ", ".join(f"{r.shift:.2g} [{r.shift_low:.2g}, {r.shift_high:.2g}]" for r in rows.values())
+        threshold = f"interval of the shift {statement.threshold}"
+        detail = f"shifts {listed}" if rows else ""
+        return self.claim(statement, found, {s: r.shift for s, r in rows.items()}, threshold, detail)
+
+    def unharmed(self, statement: Statement, test: str) -> Claim:
+        """Claim of no harm: a data set shows the opposite where the effect is significantly below zero."""
+        found, rows = {}, self.of_seeds(test)
+        for seed, row in rows.items():
+            no_power = math.isnan(row.p) or row.p_min >= self.level
+            found[seed] = "inconclusive" if no_power else "opposite" if row.p < self.level and row.effect < 0 else "yes"
+        listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
+        threshold = f"no effect < 0 with p < {self.level:g}"
+        return self.claim(statement, found, {s: r.effect for s, r in rows.items()}, threshold, f"effects {listed}")
+
+    def compared(self, statement: Statement, values: Mapping[int, float], threshold: str = "") -> Claim:
+        """Claim decided by one number of every data set, compared with the limits."""
+        found = {seed: finding_of(v, statement) for seed, v in values.items()}
+        listed = "values " + ", ".join(f"{v:.3g}" for v in values.values()) if values else ""
+        return self.claim(statement, found, values, threshold or statement.threshold, listed)

@@ -1,4 +1,4 @@
-"""Rank tests with effect sizes: each call gives one `Statistic`, one row of stats.csv.
+"""Rank tests with effect sizes, fits and summaries: each call gives one `Statistic`, one row of stats.csv.
 
 Conventions, the same in every row:
 - Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution of the midranks);
@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from runner.contract.statistic import NAN, TESTS, About, Statistic
-from runner.stats.samples import join, pairs, power, sample
+from runner.contract.records import NAN, TESTS, About, Statistic
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -257,3 +256,132 @@ def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int,
         notes.append("too few values for a confidence interval")
     bounds = values[2:] if k > 0 else [NAN, NAN]
     return {"shift": (values[0] + values[1]) / 2, "shift_low": bounds[0], "shift_high": bounds[1]}
+
+
+# ------------------------------------------------------------------ fits and summaries
+
+
+def linear(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
+    u, v, notes = pairs(x, y, f"linear {about['name']}", note)
+    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, **about)
+    return _fit(base, u, v, notes)
+
+
+def log_linear(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """Least squares log y = a − b x (natural logarithm) with R² of log y.
+
+    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they are left
+    out, and the note counts them.
+    """
+    import numpy as np
+
+    u, v, notes = pairs(x, y, f"log_linear {about['name']}", note)
+    usable = v > 0
+    if not usable.all():
+        notes.append(f"{int((~usable).sum())} of {v.size} values are not positive and left out")
+    base = Statistic(kind="log_linear", n_a=int(usable.sum()), n_b=int(usable.sum()), **about)
+    return _fit(base, u[usable], np.log(v[usable]), notes)
+
+
+def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
+    """`base` with the least-squares line of v against u."""
+    import numpy as np
+
+    if u.size < 2 or np.unique(u).size < 2 or not (np.isfinite(u).all() and np.isfinite(v).all()):
+        return replace(base, note=join(notes, "no fit: fewer than two different finite x"))
+    from scipy.stats import linregress
+
+    fit = linregress(u, v)
+    slope, intercept = float(fit.slope), float(fit.intercept)
+    spread = float(((v - v.mean()) ** 2).sum())
+    r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
+    if spread == 0:
+        notes.append("no R²: y is constant")
+    if u.size == 2:
+        notes.append("two points: the line passes through both")
+        return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=join(notes))
+    return replace(
+        base,
+        statistic=slope,
+        slope=slope,
+        intercept=intercept,
+        slope_error=float(fit.stderr),
+        r2=r2,
+        p=float(fit.pvalue),
+        method="least squares",
+        note=join(notes),
+    )
+
+
+def summary(
+    values: ArrayLike,
+    *,
+    note: str = "",
+    **about: Unpack[About],
+) -> Statistic:
+    """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
+    x, notes = sample(values, about.get("label_a", "values"), [note])
+    base = Statistic(kind="summary", n_a=x.size, **about)
+    if x.size == 0:
+        return replace(base, note=join(notes, "no values"))
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        std = float(x.std(ddof=1)) if x.size > 1 else NAN
+        mean, population = float(x.mean()), float(x.std())
+    return replace(
+        base,
+        statistic=mean,
+        mean=mean,
+        std=std,
+        std_population=population,
+        median=float(np.median(x)),
+        note=join(notes),
+    )
+
+
+# ------------------------------------------------------------------ samples and notes
+
+
+def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
+    """A flat float64 sample without NaN, and the notes with the number of missing values added."""
+    import numpy as np
+
+    x = np.asarray(values, dtype=float).ravel()
+    missing = int(np.isnan(x).sum())
+    return x[~np.isnan(x)], [*notes, f"{missing} of {x.size} {label} missing and left out" if missing else ""]
+
+
+def pairs(x: ArrayLike, y: ArrayLike, what: str, note: str) -> tuple[Array, Array, list[str]]:
+    """Flat float64 pairs without NaN; ValueError for different lengths."""
+    import numpy as np
+
+    u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
+    if u.size != v.size:
+        raise ValueError(f"{what}: expected paired values, found {u.size} and {v.size}")
+    complete = ~(np.isnan(u) | np.isnan(v))
+    lost = int((~complete).sum())
+    return u[complete], v[complete], [note, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
+
+
+def power(p_min: float, size: str) -> str:
+    """The note of a test that cannot reach 0.05, else ''."""
+    return f"cannot reach 0.05 with {size} (smallest p {p_min:.3g})" if p_min >= 0.05 else ""
+
+
+def join(notes: Sequence[str], *more: str) -> str:
+    """The notes that are not empty, separated by semicolons."""
+    return "; ".join(text for text in (*notes, *more) if text)

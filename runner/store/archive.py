@@ -1,5 +1,6 @@
-"""Published cells in one zip file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as they were measured.
+"""The published layer: outputs/published/<experiment>/ of the clone that contains the package, read-only at run time.
 
+Published cells are in one zip file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as they were measured.
 Entries are not compressed again, are sorted by name and have a fixed date, so that the same cells give the same bytes.
 """
 
@@ -15,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runner.store.cells import CellFiles
-from runner.store.check import Damaged
+from runner.store.cells import CellFiles, Damaged
+from runner.store.tables import EXHAUSTED
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry: the earliest that a zip file can hold."""
@@ -55,6 +56,8 @@ class Archive(CellFiles):
             self._stream = open(path, "rb")  # noqa: SIM115  kept open as long as the process
             self._entries = _directory(self._stream.fileno())
         except (OSError, ValueError, struct.error) as error:
+            if isinstance(error, OSError) and error.errno in EXHAUSTED:
+                raise
             self.error = str(error)
 
     def names(self) -> Collection[str]:
@@ -141,3 +144,49 @@ def archive_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
     return buffer.getvalue()
+
+
+VARIABLE = "HESS_PUBLISHED"
+"""Environment variable with another place for the published results; empty: there are none."""
+PUBLISHED = "published"
+"""Folder below outputs/ that git tracks."""
+CELLS = "cells.zip"
+
+
+def published_root() -> Path | None:
+    """Folder of the published results; None where there is none, as in an installed wheel."""
+    place = os.environ.get(VARIABLE)
+    if place is not None:
+        root = Path(place) if place else None
+    else:
+        root = Path(__file__).resolve().parents[2] / "outputs" / PUBLISHED
+    return root if root is not None and root.is_dir() else None
+
+
+def published_folder(experiment: str) -> Path | None:
+    """Folder of the published results of an experiment; None where there is none."""
+    root = published_root()
+    folder = root / experiment if root is not None else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def published_cells(experiment: str) -> Archive | None:
+    """The published cells of an experiment; None where there are none."""
+    folder = published_folder(experiment)
+    return open_archive(folder / CELLS) if folder is not None else None
+
+
+def report_folders(outputs: Path) -> list[Path]:
+    """Folder of the report of every experiment that has one: the one below `outputs`, else the published one."""
+    root = published_root()
+    places = [*(root.glob("*/manifest.json") if root is not None else ()), *outputs.glob("*/manifest.json")]
+    found = {path.parent.name: path.parent for path in places}
+    return [found[name] for name in sorted(found)]
+
+
+def where_published() -> str:
+    """Where published results are read from, in words; and what to do where there are none."""
+    root = published_root()
+    if root is not None:
+        return f"published results are read from {root}"
+    return f"published results are not here: clone the repository, or set {VARIABLE} to its outputs/{PUBLISHED}"

@@ -1,12 +1,14 @@
-"""What decides a cell's numbers, and the hash of it that is the cell's id."""
+"""What decides a cell's numbers and the hash of it that is the cell's id; which code and machine made them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from runner.contract import Cell, Experiment
@@ -21,10 +23,12 @@ def digest(value: Any) -> str:
 def settings(value: Any) -> Any:
     """The part of an experiment's settings that changes its numbers.
 
-    All fields but the grid, the report-only ones, and those made with `since()` that hold their default.
+    All fields but the grid, the report-only ones, and those made with `since()` that hold their default; and the class
+    attribute `retired`: settings of a part that was removed, so that stored cells of the other parts keep their ids.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)}
+        identifying = {f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)}
+        return identifying | getattr(value, "retired", {})
     if isinstance(value, list | tuple):
         return [settings(item) for item in value]
     return value
@@ -45,7 +49,7 @@ def _identifying(f: Field[Any], owner: Any) -> Any:
 
 @dataclass(frozen=True)
 class Identity:
-    """What decides a cell's numbers, but for the cell parameters: shared by all cells of one job."""
+    """What decides a cell's numbers, except the cell parameters: shared by all cells of one job."""
 
     experiment: str
     version: int
@@ -64,3 +68,75 @@ class Identity:
 
     def cell_id(self, cell: Cell, seed: int) -> str:
         return digest([self.key, dict(cell.params), seed])
+
+
+@cache
+def git_commit() -> str:
+    """Commit of the checkout that this file lies in, with '+changes' when tracked files differ; '' outside git."""
+    import subprocess
+
+    here = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(here), *arguments], capture_output=True, encoding="utf-8", timeout=10, check=True
+            )
+        except (FileNotFoundError, PermissionError, subprocess.SubprocessError):
+            return ""
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    tracked = git("ls-files", "--error-unmatch", str(Path(__file__).resolve()))
+    if not commit or not tracked:
+        return ""
+    code = ("--", "runner", "experiments", "conf")
+    changed = git("status", "--porcelain", "--untracked-files=no", *code)
+    return commit + ("+changes" if changed else "")
+
+
+@cache
+def cpu_model() -> str:
+    """Name of the processor as the system gives it, '' where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
+    return names[0] if names else platform.processor()
+
+
+def software() -> dict[str, Any]:
+    """Versions, processor and libraries that the last digits of a number may depend on."""
+    from importlib.metadata import version
+
+    import numpy
+    import torch
+
+    from runner import __version__
+
+    return {
+        "hess_run": __version__,
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "machine": platform.machine(),
+        "cpu": cpu_model(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "blas": "mkl" if torch.backends.mkl.is_available() else "other",
+        "scipy": version("scipy"),
+        "openblas": openblas_kernel(),
+    }
+
+
+@cache
+def openblas_kernel() -> str:
+    """Kernel that NumPy's OpenBLAS chose for this processor, such as Haswell or SkylakeX; '' where it is another BLAS.
+
+    SciPy's optimisers and solvers run on the same kind: their last digits follow the kernel, not torch's instructions.
+    """
+    from threadpoolctl import threadpool_info
+
+    found = (library.get("architecture") for library in threadpool_info() if library["internal_api"] == "openblas")
+    return str(next(found, None) or "")

@@ -1,15 +1,21 @@
-"""One experiment at one seed: which cells it has, and where they are."""
+"""One experiment at one seed: its cells, and the output folder that they are written into."""
 
 from __future__ import annotations
 
+import json
+import os
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from runner.contract import Cell, Experiment
+from runner.contract import Cell, Experiment, SettingError
+from runner.store import tables as csv
+from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
 from runner.store.store import Store
+from runner.store.tables import is_scratch
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,85 @@ class Job:
 
     @property
     def only_run(self) -> str:
-        """The run whose cells count as stored; "" for any. `force` asks for all of them anew."""
+        """The run whose cells count as stored; "" for any. `force` asks for all of them again."""
         return self.run if self.force else ""
 
     def cells(self) -> list[tuple[str, Cell]]:
         """(id, cell) of every cell of this job, in order."""
         identity = self.identity
         return [(identity.cell_id(cell, self.seed), cell) for cell in self.experiment.cells()]
+
+
+MARKER = ".hess-run.json"
+FORMAT = 1
+OWN = (MARKER, ".multirun", PUBLISHED)
+
+
+def claim_outputs(root: Path) -> None:
+    """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours, and writable."""
+    check_outputs(root)
+    marker = root / MARKER
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not _is_marker(marker):
+            csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
+    except OSError as error:
+        reason = f"{root} cannot be written ({error.strerror})"
+        raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
+
+
+def check_outputs(root: Path) -> None:
+    """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
+    try:
+        _check_place(root)
+        if not _is_marker(root / MARKER) and root.exists():
+            _check_content(root)
+    except OSError as error:
+        shown = str(root) if len(str(root)) <= 80 else str(root)[:77] + "..."
+        raise SettingError(f"outputs: {shown} cannot be used ({error.strerror}); choose outputs=PATH") from error
+
+
+def _check_place(root: Path) -> None:
+    place = published_root()
+    if place is not None and root.resolve().is_relative_to(place.resolve()):
+        raise SettingError(f"outputs: {root} holds published results; only hess-run publish writes there")
+    if root.is_symlink() and not root.exists():
+        raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH")
+    place = root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise SettingError(f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise SettingError(f"outputs: {root} cannot be written; choose another folder with outputs=PATH")
+
+
+def _is_marker(marker: Path) -> bool:
+    """Whether the folder says that it is ours. Raises SettingError where it says that it is another program's."""
+    if not marker.exists():
+        return False
+    try:
+        found = csv.read_json(marker)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in csv.EXHAUSTED:
+            raise
+        return False  # damaged: what else lies in the folder decides
+    if not isinstance(found, dict) or found.get("project") != "hess-run" or found.get("format") != FORMAT:
+        raise SettingError(f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH")
+    return True
+
+
+def _check_content(root: Path) -> None:
+    """A folder without a marker is ours if it holds nothing but our scratch files, or a store: then the marker is
+    written again, as after a kill at the very beginning or a clean-up that took the dot files along."""
+    others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
+    if others and not any(_cells(root)):
+        raise SettingError(
+            f"outputs: {root} holds files that are not hess-run's (no {MARKER}); "
+            "choose an empty folder with outputs=PATH"
+        )
+
+
+def _cells(root: Path) -> Iterator[Path]:
+    yield from root.glob("*/cells/*/cell.json")
+    yield from root.glob(f"{PUBLISHED}/*/{CELLS}")  # outputs/ of a clone

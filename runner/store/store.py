@@ -8,14 +8,17 @@
     <outputs>/<experiment>/logs/                one file a job
     <outputs>/<experiment>/.locks/              one lock file a cell: two processes never measure the same cell
 
-An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to be measured again. A
-cell that is not in the working folder is looked for in the archive of published cells (`published`), which is never
+An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to be measured again.
+A cell that is not in the working folder is looked for in the archive of published cells (`archive`), which is never
 written here.
+
+States of long trainings are replaced by one rename each, and used only if their SHA-256 is right.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -26,14 +29,67 @@ from typing import TYPE_CHECKING, Any
 
 from runner.contract import SettingError
 from runner.store import tables as csv
-from runner.store.cells import CellFiles, Folder, Stored, merge
-from runner.store.checkpoints import DiskCheckpoints
+from runner.store.archive import published_cells
+from runner.store.cells import CellFiles, Damaged, Folder, Stored, merge
 from runner.store.identity import digest, settings
-from runner.store.published import published_cells
-from runner.store.scratch import sweep
+from runner.store.tables import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class DiskCheckpoints:
+    """Named torch states in one folder, each replaced by one rename (`runner.contract.experiment.Checkpoints`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loaded = False
+        """Whether a state has been taken up: the training is then not part of a cell's time."""
+
+    def load(self, name: str) -> Any | None:
+        import logging
+        import pickle
+        import zipfile
+
+        import torch
+
+        path = self.folder / f"{name}.pt"
+        if not path.is_file():
+            return None
+        content = path.read_bytes()
+        try:
+            state = torch.load(io.BytesIO(_checked(content)), weights_only=True)
+        except (Damaged, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+            if "allocate" in str(error):  # not enough memory says nothing about the file
+                raise
+            path.rename(path.with_suffix(".damaged"))
+            logging.getLogger("hess_run").warning("checkpoint %s is damaged (%s); set aside", path, error)
+            return None
+        self.loaded = True
+        return state
+
+    def save(self, name: str, state: Any) -> None:
+        import torch
+
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        csv.write_bytes(self.folder / f"{name}.pt", CHECKED + hashlib.sha256(content).digest() + content)
+
+
+CHECKED = b"hess-run checkpoint 1\n"
+
+
+def _checked(content: bytes) -> bytes:
+    """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look. Raises Damaged."""
+    if not content.startswith(CHECKED):
+        return content  # written before sums were
+    start = len(CHECKED) + hashlib.sha256().digest_size
+    if hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]:
+        raise Damaged("SHA-256 differs")
+    return content[start:]
+
 
 __all__ = ["Store", "Stored", "merge"]
 
@@ -114,7 +170,7 @@ class Store:
         return record is not None and record.get("run") == run
 
     def get(self, cell_id: str) -> Stored:
-        """A stored cell. Raises `runner.store.check.Damaged` for one that cannot be used."""
+        """A stored cell. Raises `runner.store.cells.Damaged` for one that cannot be used."""
         return self.find(cell_id) or self.working.cell(cell_id)
 
     def all(self, *, tables: bool = True) -> Iterator[Stored]:
@@ -134,7 +190,7 @@ class Store:
         return next((cell for cell in found if cell is not None), None)
 
     def quarantine(self, name: str) -> str:
-        """Move what lies under a cell's name away, with the reason beside it; returns one line that says so."""
+        """Move what lies under a cell's name away, with the reason next to it; returns one line that says so."""
         reason = self.damaged.pop(name, "")
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)

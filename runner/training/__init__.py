@@ -1,4 +1,4 @@
-"""Training: full-batch descent of many starts, minibatch loops, and methods that look for flat minima."""
+"""Training: full-batch descent of many starts, and minibatch loops."""
 
 CHECKPOINTS = ("init", "mid", "final")
 """States of a training that are kept: before it, after half of its epochs, and after all of them."""

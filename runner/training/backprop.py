@@ -2,7 +2,7 @@
 
 Operations per step of the plain network (depth 8, width 64, batch 128): 2·2·128·3072·64 = 101 million in the
 projection, which needs no gradient to its input, and 6·128·64² = 3 million per block. On one thread that is 1.05 ms
-and 0.3 ms at the speed the matrix products reach, beside 0.25 ms of LayerNorm, activations and sums. What is left is
+and 0.3 ms at the speed the matrix products reach, next to 0.25 ms of LayerNorm, activations and sums. What is left is
 bookkeeping: 0.9 ms in autograd, half of that here, where kernels hold tensors instead of looking them up in modules.
 """
 
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from runner.models.blocks import Block, SpectralLinear, SumMerge
-from runner.models.network import INPUT, Network
+from runner.models.network import INPUT, Block, Network, SpectralLinear, SumMerge
 
 _aten = torch.ops.aten
 

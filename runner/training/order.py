@@ -81,7 +81,7 @@ class LoaderOrder(StreamOrder):
     global stream do so between the passes, from the same `generator`.
 
     >>> order = LoaderOrder(torch.Generator().manual_seed(42))
-    >>> order.permutation(5).tolist() == order.permutation(5).tolist()  # every epoch draws anew
+    >>> order.permutation(5).tolist() == order.permutation(5).tolist()  # every epoch draws again
     False
     """
 

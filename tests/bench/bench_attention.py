@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from experiments.attention.newton_method import lbfgs, minimise
+from experiments.attention.problem import recovery_objective
 from runner.curvature.closed_form import attention as att
-from runner.training.newton import lbfgs, minimise
-from runner.training.recovery import recovery_objective
 
 SIZES = ((4, 3), (8, 4), (16, 8), (32, 8), (32, 16))
 

@@ -16,9 +16,9 @@ import time
 
 import torch
 
+from experiments.three_layer.flatness import METHODS, training_direction
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, descend
-from runner.training.flatness.flatness import METHODS, training_direction
 
 STARTS, SEARCHED, SAMPLES, UNITS, RATE, HALF = 226, 3000, 50, 3, 0.01, 5000
 STEPS, SEARCH_STEPS, OPPONENT_STEPS = 150, 300, 60

@@ -1,7 +1,7 @@
 """R, C, D and the GN-gap of every pair: inter_layer_metrics against 30 probes and 20 power steps, pair by pair.
 
 The published way (published.py) runs all of its probes and steps for the MLP, and some of each for ResNet-18, where all
-of a pair are alike. Operation counts stand in runner/curvature/metrics/measure.py; those of both ways are counted.
+of a pair are alike. Operation counts stand in runner/curvature/metrics/pairs.py; those of both ways are counted.
 
 The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over the pairs and some
 seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of a minute (SiLU: 0.8 %
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, inter_layer_metrics, stable_ranks
-from runner.curvature.metrics.by_blocks import metrics_from_blocks
-from runner.models.mlps import mlp
+from runner.curvature.metrics.pairs import metrics_from_blocks
+from runner.curvature.metrics.ratios import Asked
+from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, matmul_peak, operations
 from tests.bench.published import PROBES, STEPS, Pair, published_operations, published_seconds
@@ -80,7 +81,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
     note += "" if timed == PROBES else f"; theirs from {timed} product of each kind and pair, times their number"
     if small or not quick:
-        exact = values(metrics_from_blocks(dag, x, y, nodes, pairs, 1 << 30)) if small else {}
+        exact = values(metrics_from_blocks(dag, x, y, nodes, Asked(pairs), 1 << 30)) if small else {}
         note += "; " + accuracy(dag, x, y, nodes, exact or values(ours(error=8e-3)), SEEDS[name])
     for k, (what, seconds, goal) in enumerate(zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)):
         if goal:

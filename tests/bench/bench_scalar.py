@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from experiments.paper_audit.scalar import oracle
+from experiments.paper_audit.scalar import cases as oracle
 from runner.curvature.closed_form import scalar
 
 

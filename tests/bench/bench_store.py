@@ -26,9 +26,9 @@ from runner.kinds.dataset import GaussianData
 from runner.run import listing
 from runner.run.execute import run
 from runner.store import tables
+from runner.store.archive import CELLS as CELLS_FILE
 from runner.store.archive import archive_bytes
-from runner.store.job import Job
-from runner.store.published import CELLS as CELLS_FILE
+from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
 from tests.run.toy import Toy
 
@@ -148,7 +148,7 @@ def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
         pack(outputs, Path(name) / "published")
         print(f"{seeds * CELLS} cells simulated in {time.perf_counter() - begin:.0f} s", flush=True)
         empty = Path(name) / "empty"
-        empty.mkdir()
+        claim_outputs(empty)
         for step in steps:
             found = []
             for where, folder, published in (("folders", outputs, ""), ("archive", empty, f"{name}/published")):

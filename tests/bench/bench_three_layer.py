@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from experiments.hsr.gradient import double_sum
+from experiments.three_layer.hsr_gradient import cost as double_sum
 from runner.curvature.closed_form import three_layer as tl
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from runner.curvature.metrics.operations import Operations
+from runner.curvature.graph.modes import Operations
 
 T = TypeVar("T")
 

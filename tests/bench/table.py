@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from runner.store.version import software
+from runner.store.identity import software
 
 NARROW = 0.05
 """Distance from the goal, relative, within which another run may decide otherwise."""

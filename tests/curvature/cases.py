@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
@@ -270,3 +271,69 @@ def relative_error(found: dict, expected: dict) -> float:
     """Largest entry of the difference over the largest entry of all expected blocks."""
     scale = max(float(b.abs().max()) for b in expected.values())
     return max(float((found[pair] - expected[pair]).abs().max()) for pair in expected) / scale
+
+
+# ------------------------------------------------------------------ a small batch, and functions between linear layers
+
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = torch.tensor([0, 1, 2, 0])
+PAIR = [("0", "0")]
+
+
+def mlp(outputs=3):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+
+
+def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
+    """input -> h (Linear) -> a (fn) -> out (Linear)."""
+    torch.manual_seed(2)
+    first, last = nn.Linear(6, 5).to(dtype), nn.Linear(5, outputs).to(dtype)
+    return Dag([Node("h", ("input",), first), Node("a", ("h",), fn), Node("out", ("a",), last)], loss)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Swish(torch.autograd.Function):
+    """A backward without a second derivative."""
+
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t * torch.sigmoid(t)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (t,) = ctx.saved_tensors
+        s = torch.sigmoid(t)
+        return g * (s + t * s * (1 - s))
+
+
+class Recurrent(nn.Module):
+    """An LSTM with the default batch_first=False, given (B, T, d): it runs over the examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(5, 5).double()
+
+    def forward(self, h):
+        return self.lstm(h.unsqueeze(1))[0].squeeze(1)
+
+
+def causal(t):
+    mask = torch.ones(len(t), len(t), dtype=torch.bool).tril()
+    return torch.softmax((t @ t.T).masked_fill(~mask, -torch.inf), 1) @ t
+
+
+MIXING = {
+    "cumsum": lambda t: torch.tanh(t).cumsum(0),
+    "reversed cumsum": lambda t: torch.tanh(t).flip(0).cumsum(0).flip(0),
+    "causal attention": causal,
+    "LSTM over dimension 0": Recurrent(),
+    "position in the batch": lambda t: torch.tanh(t) * torch.arange(1, len(t) + 1).unsqueeze(1),
+    "batch statistics": lambda t: torch.tanh(F.batch_norm(t, None, None, training=True)),
+}

@@ -103,12 +103,12 @@ class CausalAttention(nn.Module):
 class LanguageModel(nn.Module):
     """Tied embedding, causal attention, and logits of all tokens; flat: as (B * S, vocabulary)."""
 
-    def __init__(self, flat: bool = False) -> None:
+    def __init__(self, flat: bool = False, vocabulary: int = 5, width: int = 4, length: int = 3) -> None:
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(5, 4), nn.Embedding(3, 4)
-        self.ln1, self.attn, self.ln2 = nn.LayerNorm(4), CausalAttention(), nn.LayerNorm(4)
-        self.mlp = nn.Sequential(nn.Linear(4, 6), nn.SiLU(), nn.Linear(6, 4))
-        self.head = nn.Linear(4, 5, bias=False)
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.ln1, self.attn, self.ln2 = nn.LayerNorm(width), CausalAttention(width), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 6), nn.SiLU(), nn.Linear(6, width))
+        self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.wte.weight
         self.flat = flat
 

@@ -4,9 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import Composition, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
+from runner.curvature import (
+    Composition,
+    Dag,
+    Node,
+    Residual,
+    exact_blocks,
+    gauss_newton_blocks,
+    path_decomposition,
+    paths,
+    split_blocks,
+)
 from runner.curvature.exact.derivatives import evaluate
-from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
+from tests.curvature.cases import ALL, GRAPHS, Case, dense_gauss_newton, dense_hessian, make, relative_error
 
 
 @pytest.mark.parametrize(("graph", "activation"), ALL)
@@ -170,3 +180,107 @@ def test_hooks_and_overrides_are_not_taken_for_the_plain_module():
     y = torch.zeros_like(x)
     nodes = ("input", *dag.order)
     assert relative_error(exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes)) < 1e-10
+
+
+@pytest.mark.parametrize(("graph", "activation"), ALL)
+def test_parts_are_those_of_the_oracles(graph, activation):
+    case = make(graph, activation, seed=3)
+    split = split_blocks(case.dag, case.x, case.y)
+    total, gauss_newton = dense_hessian(case, case.nodes), dense_gauss_newton(case, case.nodes)
+    assert relative_error(split.total, total) < 1e-10
+    assert relative_error(split.gauss_newton, gauss_newton) < 1e-10
+    scale = max(float(b.abs().max()) for b in total.values())
+    for pair, block in split.tensor.items():
+        assert float((block - (total[pair] - gauss_newton[pair])).abs().max()) < 1e-10 * scale
+        assert torch.equal(split.total[pair], split.gauss_newton[pair] + block)
+
+
+def test_split_is_what_the_single_functions_return():
+    case = make("nested_branches")
+    split = split_blocks(case.dag, case.x, case.y)
+    for found, expected in (
+        (split.total, exact_blocks(case.dag, case.x, case.y)),
+        (split.gauss_newton, gauss_newton_blocks(case.dag, case.x, case.y)),
+    ):
+        assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
+
+
+@pytest.mark.parametrize("graph", ["chain", "diamond_cat", "convolution"])
+def test_tensor_part_of_piecewise_linear_networks_is_exactly_zero(graph):
+    case = make(graph, "relu")
+    assert all(not block.any() for block in split_blocks(case.dag, case.x, case.y).tensor.values())
+
+
+def test_tensor_part_vanishes_at_the_last_nonlinear_node_and_not_before():
+    case = make("chain")
+    tensor = split_blocks(case.dag, case.x, case.y).tensor
+    for v in case.nodes:
+        assert not tensor[v, "out"].any()
+        assert not tensor[v, "c"].any()
+    assert tensor["a", "a"].any() and tensor["a", "b"].any() and tensor["b", "b"].any()
+
+
+@pytest.mark.parametrize("graph", ["residual", "attention", "skip"])
+def test_blocks_are_symmetric(graph):
+    case = make(graph)
+    split = split_blocks(case.dag, case.x, case.y)
+    for blocks in (split.total, split.gauss_newton, split.tensor):
+        for (v, w), block in blocks.items():
+            assert torch.allclose(block, blocks[w, v].mT, rtol=0, atol=1e-14)
+
+
+def test_per_example_parts_average_to_the_mean():
+    case = make("diamond_sum")
+    mean, single = (split_blocks(case.dag, case.x, case.y, per_example=p) for p in (False, True))
+    for part in ("total", "gauss_newton", "tensor"):
+        averaged = {pair: block.mean(0) for pair, block in getattr(single, part).items()}
+        assert relative_error(averaged, getattr(mean, part)) < 1e-12
+
+
+@pytest.mark.parametrize("activation", ["smooth", "relu"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_terms_add_up_to_the_block(graph, activation):
+    case = make(graph, activation)
+    exact = dense_hessian(case, case.nodes)
+    scale = max(float(block.abs().max()) for block in exact.values())
+    pairs = [(v, w) for i, v in enumerate(case.nodes) for w in case.nodes[i:]]
+    for v, w in pairs:
+        terms = path_decomposition(case.dag, case.x, case.y, v, w)
+        assert float((sum(t.block for t in terms) - exact[v, w]).abs().max()) < 1e-10 * scale
+
+
+def test_loss_terms_add_up_to_gauss_newton():
+    case = make("nested_branches")
+    exact = gauss_newton_blocks(case.dag, case.x, case.y)
+    terms = [t for t in path_decomposition(case.dag, case.x, case.y, "s", "a") if t.from_loss]
+    assert torch.allclose(sum(t.block for t in terms), exact["s", "a"], atol=1e-12)
+    assert len(terms) == len(paths(case.dag, "s", "out")) * len(paths(case.dag, "a", "out"))
+
+
+def test_paths_of_a_graph():
+    dag = make("nested_branches").dag
+    assert paths(dag, "a", "m") == [("a", "a1", "am", "m"), ("a", "a2", "am", "m"), ("a", "m")]
+    assert paths(dag, "a", "a") == [("a",)]
+    assert paths(dag, "m", "a") == []
+    assert len(paths(dag, "input", "out")) == 5
+    with pytest.raises(ValueError, match="unknown"):
+        paths(dag, "a", "nowhere")
+
+
+def test_resonance_is_subadditive_over_paths():
+    """Corollary 67."""
+    case = make("skip")
+    terms = path_decomposition(case.dag, case.x, case.y, "a", "b")
+    total = float(torch.linalg.matrix_norm(sum(t.block for t in terms)))
+    assert total <= sum(t.resonance for t in terms)
+    assert {t.source for t in terms} >= {"out", "c"} and all(t.path_v[0] == "a" and t.path_w[0] == "b" for t in terms)
+
+
+def test_too_many_paths_are_refused():
+    nodes = [Node("h0", ("input",), torch.tanh)]
+    for i in range(12):
+        nodes.append(Node(f"s{i}", (f"h{i}",), torch.sin))
+        nodes.append(Node(f"h{i + 1}", (f"h{i}", f"s{i}"), lambda a, b: a + b))
+    case = make("chain")
+    with pytest.raises(ValueError, match="more than max_pairs"):
+        path_decomposition(Dag(nodes, loss="mse"), case.x, case.x, "h0", "h0")

@@ -7,12 +7,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import Certificate, CurvatureOperator, Dag, Node, split_blocks, trace_module, verify
+from runner.curvature import (
+    Certificate,
+    CurvatureOperator,
+    Dag,
+    Node,
+    ParameterOperator,
+    split_blocks,
+    trace_module,
+    verify,
+)
+from runner.curvature.certificate.compare import COURSE, crossed, decisions
 from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
+from runner.curvature.matrix_free.reference import FiniteDifferences
 from runner.curvature.spectra.symmetric import Symmetric
-from tests.curvature.cases import ALL, make
-from tests.curvature.test_silent_errors import MIXING, Swish, X, Y, chain, mlp, seeded
+from tests.curvature.cases import ALL, MIXING, Swish, X, Y, between, make, mlp, seeded
 
 
 @pytest.mark.parametrize(("graph", "activation"), ALL)
@@ -36,14 +46,14 @@ def test_float32_and_weights_hidden_in_closures_are_certified():
     found = verify(case.dag.to(torch.float32), case.x.float(), case.y, generator=seeded())
     assert found.ok and found.tolerance == 1e-3 and max(found.nodes.values()) < 1e-4
     hidden, shift = nn.Linear(5, 5), torch.randn(5, generator=seeded())
-    dag = chain(lambda t: torch.tanh(hidden(t) + shift), torch.float32)
+    dag = between(lambda t: torch.tanh(hidden(t) + shift), torch.float32)
     found = verify(dag, X.float(), Y, generator=seeded())
     assert found.ok and not found.reasons, "the closure's float32 weights are widened with the rest"
 
 
 def test_a_network_without_a_float64_copy_is_certified_coarsely():
     lstm = nn.LSTM(5, 5, batch_first=True)
-    dag = chain(lambda t: lstm(t.unsqueeze(1))[0].squeeze(1), torch.float32)
+    dag = between(lambda t: lstm(t.unsqueeze(1))[0].squeeze(1), torch.float32)
     found = verify(dag, X.float(), Y, generator=seeded())
     assert found.ok and found.tolerance == 1e-2 and "no float64 copy" in found.reasons[0]
 
@@ -74,13 +84,13 @@ def test_a_wrong_product_is_caught_at_its_node(monkeypatch, size, node):
 
 def test_products_that_are_zero_are_caught(monkeypatch):
     injected(monkeypatch, lambda op, own: {v: torch.zeros_like(p) for v, p in own.items()})
-    found = verify(CurvatureOperator(chain(torch.tanh), X, Y), generator=seeded())
+    found = verify(CurvatureOperator(between(torch.tanh), X, Y), generator=seeded())
     assert not found.ok and "they are zero" in found.reasons[0]
 
 
 @pytest.mark.parametrize("name", [n for n in MIXING if n != "batch statistics"])
 def test_examples_that_mix_are_caught_without_the_guards(name):
-    found = verify(CurvatureOperator(chain(MIXING[name]), X, Y, check=False), generator=seeded())
+    found = verify(CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded())
     assert not found.ok and max(found.nodes.values()) > 1e-3
     assert any("mix" in reason for reason in found.reasons)
 
@@ -98,7 +108,7 @@ def test_a_stale_trace_is_caught(monkeypatch):
     stale = right(lambda t: torch.tanh(0.999 * t), 1, derivatives.single_stage)
     monkeypatch.setattr(derivatives, "structure_from_trace", lambda fn, n, leaf: stale)
     monkeypatch.setattr(derivatives, "_agrees", lambda *_: True)
-    found = verify(chain(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
+    found = verify(between(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
     assert not found.ok and "exact blocks are wrong" in found.reasons[0]
 
 
@@ -117,7 +127,7 @@ def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
 def test_a_backward_without_second_derivative_is_caught_and_named(monkeypatch):
     for module in (derivatives, operators):
         monkeypatch.setattr(module, "refuse_cut_backwards", lambda *_: None)
-    found = verify(chain(Swish.apply), X, Y, generator=seeded())
+    found = verify(between(Swish.apply), X, Y, generator=seeded())
     assert not found.ok
     assert all("node 'a'" in reason for reason in found.reasons) and len(found.reasons) == 2
 
@@ -136,7 +146,7 @@ class Detached(torch.autograd.Function):
 
 
 def test_a_backward_that_hides_its_second_derivative_is_caught_and_named():
-    found = verify(chain(Detached.apply), X, Y, generator=seeded())
+    found = verify(between(Detached.apply), X, Y, generator=seeded())
     assert not found.ok and all("node 'a'" in reason for reason in found.reasons)
 
 
@@ -309,7 +319,7 @@ def test_a_plain_operator_is_certified_beside_its_gradient(form):
         verify(right, at=theta[:3], gradient=field)
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 12), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 12), marks=pytest.mark.slow)])
 def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel(seeds):
     """At a loss of 1e-5 softmax less its square has lost its digits in float32: in the examples, less in their sum."""
     torch.manual_seed(0)
@@ -329,3 +339,153 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel(se
     for seed in seeds:  # one less a probability has few digits there, too: neighbouring steps may agree by accident
         found = verify(Dag.from_sequential(net), x, y, generator=seeded(seed))
         assert found.ok, (seed, str(found))
+
+
+def chain(depth=4, width=8, dtype=torch.float32):
+    """A chain of ReLUs and its batch."""
+    torch.manual_seed(1)
+    blocks = [nn.Sequential(nn.Linear(6 if i == 0 else width, width), nn.ReLU()) for i in range(depth)]
+    net = nn.Sequential(*blocks, nn.Linear(width, 3)).to(dtype)
+    return net, torch.randn(5, 6, generator=seeded()).to(dtype), torch.arange(5) % 3
+
+
+def near_zero(net, x, example, distance, unit=3):
+    """Moves a bias of the third block until one pre-activation of one example is `distance`."""
+    with torch.no_grad():
+        before = net[:2](x[example : example + 1])
+        net[2][0].bias[unit] += distance - net[2][0](before)[0, unit]
+
+
+def measured(net, x, y, part, nodes=None):
+    dag = Dag.from_sequential(net)
+    nodes = nodes or dag.order[:-1]
+    return dag, nodes, dict(getattr(split_blocks(dag, x, y, nodes), part))
+
+
+PARTS = ["total", "gauss_newton"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("distance", [1e-5, 3e-7, 3e-8])
+def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
+    net, x, y = chain(dtype=torch.float64)
+    near_zero(net, x, 2, distance)
+    dag, nodes, blocks = measured(net, x, y, part)
+    dag = dag.to(torch.float64)
+    reference = FiniteDifferences(dag, x, y, nodes, part)
+    ones = {v: torch.ones(8, dtype=torch.float64) * reference.scales[v] for v in nodes}
+    wide, narrow = (reference.difference(ones, 2, step) for step in (1e-4, 1e-9))
+    assert any(float((wide[v] - narrow[v]).norm()) > 1e-3 * float(narrow[v].norm()) for v in nodes), "a kink it is"
+    found = verify(dag, x, y, blocks=blocks, part=part, generator=seeded(), tolerance=1e-4)
+    assert found.ok and not found.reasons and not found.kinks, str(found)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("distance", [3e-7, 0.0])
+def test_a_block_wrong_by_two_thousandths_is_caught_beside_a_kink(part, distance):
+    net, x, y = chain()
+    near_zero(net, x, 2, distance)
+    dag, _, blocks = measured(net, x, y, part, ("0",))
+    blocks["0", "0"] *= 1.002
+    found = verify(dag, x, y, blocks=blocks, part=part, generator=seeded())
+    assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
+    dag, _, blocks = measured(net, x, y, part)
+    wrong = {pair: 1.002 * block for pair, block in blocks.items()}
+    found = verify(dag, x, y, blocks=wrong, part=part, generator=seeded())
+    assert not found.ok and "1.002 times" in found.reasons[0] and "sum" not in found.reasons[0], str(found)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_kink_at_the_point_is_named_and_the_others_are_certified(part):
+    net, x, y = chain(dtype=torch.float64)
+    near_zero(net, x, 2, 0.0)
+    dag, nodes, blocks = measured(net, x, y, part)
+    for found in (
+        verify(dag, x, y, blocks=blocks, part=part, generator=seeded()),
+        verify(CurvatureOperator(dag, x, y, nodes, part=part), generator=seeded()),
+    ):
+        assert found.ok and found.kinks == (2,) and max(found.nodes.values()) < 1e-6, str(found)
+        assert "(relu) of example 2 of 5: not certified there, certified on the other 4" in found.reasons[0]
+        assert "wrong" not in str(found)
+
+
+def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
+    """A pre-activation below the rounding of float32: its own sign is not that of the copy."""
+    for attempt in range(40):
+        net, x, y = chain()
+        near_zero(net, x, 2, 1e-9 * (-1) ** attempt, unit=attempt % 8)
+        wide = net.double()[:3](x.double())[2] > 0
+        if bool((wide != (net.float()[:3](x)[2] > 0)).any()):
+            break
+    else:
+        raise AssertionError("no such network")
+    dag, _, blocks = measured(net, x, y, "gauss_newton")
+    found = verify(dag, x, y, blocks=blocks, part="gauss_newton", generator=seeded())
+    assert found.ok and found.kinks == (2,) and "relu, within rounding" in found.reasons[0], str(found)
+    wrong = {pair: 1.002 * block for pair, block in blocks.items()}
+    found = verify(dag, x, y, blocks=wrong, part="gauss_newton", generator=seeded())
+    assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
+
+
+def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
+    torch.manual_seed(0)
+    relu = Node("a", ("input",), nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.ReLU()))
+    pool = Node("out", ("a",), nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)))
+    x = torch.randn(4, 1, 6, 6, generator=seeded())
+    x[:, :, :4, :4] = 0
+    found = verify(Dag([relu, pool]), x, torch.arange(4) % 3, generator=seeded())
+    assert not found.ok and found.kinks == (0, 1, 2, 3)
+    assert "max_pool2d" in found.reasons[0] and "in all 4 examples" in found.reasons[0]
+
+
+def test_products_over_parameters_are_certified_beside_a_kink():
+    net, x, y = chain()
+    near_zero(net, x, 2, 3e-7)
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
+    assert verify(operator, generator=seeded()).ok
+    near_zero(net.double(), x.double(), 2, 0.0)
+    found = verify(ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded())
+    assert not found.ok and "(relu) in the only batch" in found.reasons[0]
+
+
+PIECEWISE = {
+    "relu": torch.relu, "relu in place": lambda t: F.relu(t.clone(), True), "leaky": F.leaky_relu, "elu": F.elu,
+    "prelu": lambda t: F.prelu(t, torch.full((1,), 0.2, dtype=t.dtype)), "selu": F.selu, "celu": F.celu,
+    "abs": torch.abs, "hardtanh": lambda t: F.hardtanh(t + 1), "relu6": F.relu6,
+    "threshold": lambda t: F.threshold(t, 0, 1), "hardswish": lambda t: F.hardswish(t + 3),
+    "hardsigmoid": lambda t: F.hardsigmoid(t - 3), "softshrink": lambda t: F.softshrink(t + 0.5),
+    "clamp": lambda t: t.clamp(min=0), "clamp by tensor": lambda t: t.clamp(0 * t),
+    "where": lambda t: torch.where(t > 0, t, 0.1 * t), "mask": lambda t: t * (t > 0), "sort": lambda t: t.sort().values,
+    "maximum": lambda t: torch.maximum(t, t.flip(0)), "max": lambda t: t.max(), "amax": lambda t: t.amax(0),
+    "max of rows": lambda t: t.max(0).values, "topk": lambda t: t.topk(1).values,
+    "max pool": lambda t: F.max_pool1d(t[None, None], 2), "l1": lambda t: F.l1_loss(t, 0 * t),
+    "adaptive pool": lambda t: F.adaptive_max_pool2d(t.expand(1, 1, 2, 2), 1),
+    "smooth l1": lambda t: F.smooth_l1_loss(t + 1, 0 * t), "huber": lambda t: F.huber_loss(t - 1, 0 * t),
+    "floor": lambda t: t.floor() * t, "control flow": lambda t: t if t[0] > 0 else t.exp(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+def test_every_piecewise_operation_tells_its_side(name):
+    """(u, -u) is on the other side than (-u, u), whatever the operation's place; half the way there is not."""
+
+    def seen(u, grad=torch.func.grad):
+        at = torch.tensor([u, -u], dtype=torch.float64)
+        return decisions(lambda: grad(lambda t: PIECEWISE[name](t).sum())(at))
+
+    def by_autograd(f):
+        return lambda at: torch.autograd.grad(f(at.requires_grad_()), at, allow_unused=True)
+
+    for grad in (torch.func.grad, by_autograd):
+        if name == "control flow" and grad is torch.func.grad:
+            continue  # torch.func refuses it
+        here = seen(1e-3, grad)
+        assert here is not None and crossed(here, seen(5e-4, grad)) == ""
+        assert crossed(here, seen(-1e-3, grad)) != ""
+
+
+def test_smooth_functions_and_unknown_ones_have_no_sides():
+    t = torch.linspace(-2, 2, 8, dtype=torch.float64)
+    for smooth in (torch.tanh, F.gelu, F.silu, F.softplus, lambda t: F.log_softmax(t, 0)):
+        assert decisions(lambda f=smooth: torch.func.grad(lambda s: f(s).sum())(t)) == []
+    assert crossed(None, []) == "" and crossed([("relu", t)], []) == COURSE

@@ -4,11 +4,16 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from runner.curvature import (
     CurvatureOperator,
+    Dag,
     assemble,
+    block_metrics,
     couplings,
+    exact_blocks,
     frobenius_norms,
     gn_gaps,
     lanczos_extremes,
@@ -18,8 +23,9 @@ from runner.curvature import (
     stable_rank,
     stable_ranks,
 )
-from runner.curvature.matrix_free.estimators import probe_squares, rademacher
-from tests.curvature.cases import make
+from runner.curvature.matrix_free.base import norm_of, rademacher, squares_of
+from runner.curvature.matrix_free.norms import probe_squares
+from tests.curvature.cases import PAIR, X, Y, between, make, mlp
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -164,3 +170,123 @@ def test_lanczos_on_one_node_and_on_an_exhausted_space(operator, exact):
     found = lanczos_extremes(operator, ["out"], steps=50, generator=seeded())
     assert found.largest.value == pytest.approx(float(eigenvalues[-1]), rel=1e-9)
     assert found.largest.products <= 3
+
+
+# ------------------------------------------------------------------ scales, and values that are not finite
+
+
+def scaled(factor):
+    return lambda output, target: factor * F.cross_entropy(output, target, reduction="none")
+
+
+@pytest.mark.parametrize(("factor", "dtype"), [(1e-20, torch.float32), (1e20, torch.float64)])
+def test_ratios_do_not_depend_on_the_scale_of_the_loss(factor, dtype):
+    net, x = mlp().to(dtype), X.to(dtype)
+    dag = Dag.from_sequential(net, loss=scaled(factor))
+    operator = CurvatureOperator(dag, x, Y)
+    split = split_blocks(Dag.from_sequential(net), x, Y)
+    rank = stable_ranks(operator, PAIR, 200, 50, seeded())["0", "0"]
+    truth = stable_rank(split.total["0", "0"])
+    assert rank.reason == "" and abs(rank.value - truth) <= 4 * rank.error and rank.error < 0.2 * truth
+    c = couplings(operator, [("0", "1")], 200, seeded())["0", "1"]
+    norms = {p: resonance(split.total[p]) for p in (("0", "1"), ("0", "0"), ("1", "1"))}
+    assert abs(c.value - norms["0", "1"] / math.sqrt(norms["0", "0"] * norms["1", "1"])) <= 4 * c.error
+    gap = gn_gaps(dag, x, Y, None, PAIR, 200, seeded())["0", "0"].gap
+    exact = block_metrics(split_blocks(dag, x, Y))["gap"][0]
+    assert exact == pytest.approx(resonance(split.tensor["0", "0"]) / resonance(split.gauss_newton["0", "0"]), rel=1e-4)
+    assert abs(gap.value - exact) <= 4 * gap.error
+
+
+@pytest.mark.parametrize("factor", [1e-170, 1e160])
+def test_ratios_at_the_ends_of_float64(factor):
+    dag = Dag.from_sequential(mlp(), loss=scaled(factor))
+    operator = CurvatureOperator(dag, X, Y)
+    split = split_blocks(Dag.from_sequential(mlp()), X, Y)
+    norm = frobenius_norms(operator, PAIR, 200, seeded())["0", "0"]
+    assert norm.value == pytest.approx(factor * resonance(split.total["0", "0"]), rel=0.3)
+    assert 0 < norm.error < norm.value
+    rank = stable_ranks(operator, PAIR, 200, 50, seeded())["0", "0"]
+    assert abs(rank.value - stable_rank(split.total["0", "0"])) <= 4 * rank.error
+    largest = lanczos_extremes(operator, ["0"], 5, seeded()).largest
+    assert largest.value == pytest.approx(factor * float(torch.linalg.eigvalsh(split.total["0", "0"])[-1]), rel=1e-9)
+    columns = block_metrics(split_blocks(dag, X, Y))
+    assert columns["D"][0] == pytest.approx(stable_rank(split.total["0", "0"]))
+    assert columns["R"][0] == pytest.approx(factor * resonance(split.total["0", "0"]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("factor", [1e-20, 1e20])
+def test_a_tensor_part_of_rounding_alone_has_no_rank(dtype, factor):
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)]
+    dag = Dag.from_sequential(nn.Sequential(*layers).to(dtype), loss=scaled(factor))
+    operator = CurvatureOperator(dag, X.to(dtype), Y, part="tensor")
+    for found in (stable_ranks(operator, PAIR, generator=seeded()), couplings(operator, PAIR, generator=seeded())):
+        assert math.isnan(found["0", "0"].value) and "zero" in found["0", "0"].reason
+
+
+def test_a_small_part_that_is_not_rounding_keeps_its_rank():
+    """A tensor part 1e-9 of the whole, in float64."""
+    torch.manual_seed(0)
+    nearly = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    with torch.no_grad():
+        nearly[0].weight.mul_(1e-9)
+        nearly[0].bias.fill_(1e-9)
+    dag = Dag.from_sequential(nearly)
+    operator = CurvatureOperator(dag, X, Y, part="tensor")
+    exact = split_blocks(dag, X, Y)
+    assert resonance(exact.tensor["0", "0"]) < 1e-7 * resonance(exact.total["0", "0"])
+    found = stable_ranks(operator, PAIR, 100, 50, seeded())["0", "0"]
+    assert abs(found.value - stable_rank(exact.tensor["0", "0"])) <= 4 * found.error
+
+
+def test_probes_of_a_node_do_not_depend_on_the_other_pairs():
+    operator = CurvatureOperator(Dag.from_sequential(mlp()), X, Y)
+    alone = frobenius_norms(operator, [("0", "2")], generator=seeded(5))["0", "2"]
+    beside = frobenius_norms(operator, [("1", "1"), ("0", "0"), ("0", "2")], generator=seeded(5))["0", "2"]
+    assert alone == beside
+    a = stable_ranks(operator, [("0", "2")], generator=seeded(5))["0", "2"]
+    b = stable_ranks(operator, [("1", "1"), ("0", "2")], generator=seeded(5))["0", "2"]
+    assert a.value == pytest.approx(b.value, rel=1e-12)
+
+
+def test_values_that_are_not_finite():
+    x = X.clone()
+    x[1, 2] = math.nan
+    for dag in (Dag.from_sequential(mlp()), between(lambda t: t.sin() ** 2)):
+        first = dag.order[0]
+        for measure in (exact_blocks, split_blocks):
+            with pytest.raises(ValueError, match=r"input.*not finite.*example 1"):
+                measure(dag, x, Y)
+        operator = CurvatureOperator(dag, x, Y, part="tensor")
+        pairs = [(first, first)]
+        found = [
+            frobenius_norms(operator, pairs)[first, first],
+            stable_ranks(operator, pairs)[first, first],
+            couplings(operator, pairs)[first, first],
+            lanczos_extremes(operator).largest,
+            gn_gaps(dag, x, Y, None, pairs)[first, first].gap,
+        ]
+        for estimate in found:
+            assert math.isnan(estimate.value) and math.isnan(estimate.error)
+            assert "not finite" in estimate.reason and "example 1" in estimate.reason
+    columns = block_metrics(exact_blocks(dag, x, Y, check=False))
+    assert math.isnan(columns["D"][0]) and columns["status"][0] == "block is not finite"
+
+
+def test_a_second_derivative_that_is_not_finite_is_nan_with_a_reason():
+    dag = between(lambda t: (t * 0).abs().add(t.abs() * 0).pow(1.5) + torch.tanh(t))
+    operator = CurvatureOperator(dag, X, Y)
+    for estimate in (
+        frobenius_norms(operator, [("h", "h")])["h", "h"],
+        stable_ranks(operator, [("h", "h")])["h", "h"],
+        lanczos_extremes(operator).largest,
+    ):
+        assert math.isnan(estimate.value) and "not finite" in estimate.reason
+
+
+@pytest.mark.parametrize("power", [-250, 0, 250])
+def test_squares_are_exact_at_every_scale(power):
+    vector = torch.tensor([3.0, 4.0], dtype=torch.float64) * 10.0**power
+    assert norm_of(vector) == pytest.approx(5 * 10.0**power, rel=1e-14)
+    assert squares_of(vector[None]).root_mean == pytest.approx(5 * 10.0**power, rel=1e-14)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, trace_module, verify
-from tests.curvature.test_silent_errors import X, Y, chain, mlp, seeded
+from tests.curvature.cases import X, Y, between, mlp, seeded
 
 
 class Own(nn.Module):
@@ -92,7 +92,7 @@ COINS = {
 @pytest.mark.parametrize("coin", COINS)
 def test_one_draw_for_the_whole_batch_is_refused_whatever_it_gives(coin):
     module = Own(lambda s, t: s.net(t) * (1.0 if COINS[coin]() < 2 else 0.5))
-    dag = chain(lambda t: t.tanh() * (1.0 if COINS[coin]() < 2 else 0.5))
+    dag = between(lambda t: t.tanh() * (1.0 if COINS[coin]() < 2 else 0.5))
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     for measure in (operator, lambda m: trace_module(m, F.cross_entropy, (X, Y))):
         with pytest.raises(ValueError, match="draws at random"):
@@ -137,7 +137,7 @@ def test_a_certificate_costs_at_most_what_is_allowed_and_shows_its_progress(monk
     found = verify(wrong, generator=seeded(), gradients=20)
     assert not found.ok and found.gradients <= 45 and "gradients=80" in found.reasons[-1]
     monkeypatch.setattr("runner.curvature.certificate.compare.Differences.best", lambda *_: pytest.fail("measured"))
-    found = verify(chain(F.hardsigmoid), X, Y, generator=seeded())
+    found = verify(between(F.hardsigmoid), X, Y, generator=seeded())
     assert not found.ok and "F.hardtanh(x / 6 + 0.5, 0, 1)" in found.reasons[0]
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ import torch
 from torch import nn
 
 from runner.curvature import Dag, ParameterOperator, exact_blocks, split_blocks
-from runner.curvature.graph.checks import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.exact.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.matrix_free.peak import allocations
 from tests.bench.bench_memory import peak
+from tests.bench.machine import operations
 from tests.curvature.cases import make, relative_error
+from tests.curvature.module_cases import LanguageModel
 
 MIB = 1 << 20
 
@@ -179,9 +182,29 @@ def test_the_kept_graph_of_a_hessian_holds_no_gradient():
 def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
     """Where the whole batch does not fit, the loss is checked on examples spread over it: classes may come in order."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
-    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0]))
+    weight = torch.tensor([1.0, 9.0])
+    loss = lambda f, t: nn.functional.cross_entropy(f, t, weight, reduction="sum") / weight[t].sum()  # noqa: E731
     with (
         pytest.warns(RuntimeWarning, match="is exceeded"),
         pytest.raises(ValueError, match="not the mean of its parts"),
     ):
         ParameterOperator(net, loss, [(torch.randn(40, 64), order)], memory_budget=1)
+
+
+@pytest.mark.parametrize(("examples", "budget"), [(1, 1 << 20), (1, MEMORY_BUDGET), (8, 1 << 20), (8, MEMORY_BUDGET)])
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_building_an_operator_costs_at_most_eight_gradients(part, examples, budget):
+    """Counted in operations of matrix products; 11 to 24 before."""
+    torch.manual_seed(0)
+    net = LanguageModel(vocabulary=200, width=64, length=16).eval()
+    tokens = torch.randint(200, (examples, 17))
+    x, y = tokens[:, :-1], tokens[:, 1:]
+
+    def loss(f: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(f.flatten(0, 1), t.flatten())
+
+    one = operations(lambda: torch.autograd.grad(loss(net(x), y), list(net.parameters())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        built = operations(lambda: ParameterOperator(net, loss, [(x, y)], part=part, memory_budget=budget))
+    assert one < built <= 8 * one

@@ -19,7 +19,7 @@ from runner.curvature import (
     stable_ranks,
 )
 from runner.curvature.closed_form import three_layer as tl
-from tests.curvature.test_silent_errors import PAIR, X, Y, chain, mlp, seeded
+from tests.curvature.cases import PAIR, X, Y, between, mlp, seeded
 
 BOTH = pytest.mark.parametrize("measure", [exact_blocks, CurvatureOperator])
 
@@ -49,11 +49,11 @@ def test_inputs_that_do_not_fit_name_the_node(measure, check, x, message):
 @BOTH
 def test_a_node_of_another_dtype_or_number_of_arguments_is_named(measure):
     with pytest.raises(ValueError, match=r"node 'a' failed.*one dtype"):
-        measure(chain(nn.Linear(5, 5)), X, Y)
+        measure(between(nn.Linear(5, 5)), X, Y)
     with pytest.raises(ValueError, match=r"node 'a' failed.*one argument for each parent"):
-        measure(chain(lambda a, b: a), X, Y)
+        measure(between(lambda a, b: a), X, Y)
     with pytest.raises(ValueError, match=r"node 'a' failed.*KeyError"):
-        measure(chain(lambda a: {}["missing"]), X, Y)
+        measure(between(lambda a: {}["missing"]), X, Y)
 
 
 @BOTH
@@ -68,7 +68,7 @@ def test_a_node_of_another_dtype_or_number_of_arguments_is_named(measure):
 )
 def test_a_node_that_returns_no_tensor_is_named(measure, fn, message):
     with pytest.raises(ValueError, match=message):
-        measure(chain(fn), X, Y)
+        measure(between(fn), X, Y)
 
 
 def test_one_node_may_be_named_alone():
@@ -111,7 +111,7 @@ def test_numbers_of_steps():
 )
 def test_losses_that_are_none(measure, loss, message):
     with pytest.raises(ValueError, match=message):
-        found = measure(chain(torch.tanh, loss=loss), X, Y)
+        found = measure(between(torch.tanh, loss=loss), X, Y)
         if isinstance(found, CurvatureOperator):
             found.block("h", "h").dense()
 
@@ -124,15 +124,15 @@ def test_the_class_of_a_loss():
 @BOTH
 def test_targets_of_a_bad_shape(measure):
     with pytest.raises(ValueError, match=r"mse: target shape \(4, 2\) does not match the output's \(4, 3\)"):
-        measure(chain(torch.tanh, loss="mse"), X, torch.zeros(4, 2, dtype=torch.float64))
+        measure(between(torch.tanh, loss="mse"), X, torch.zeros(4, 2, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"cross_entropy: expected class indices of shape \(4,\)"):
-        measure(chain(torch.tanh), X, Y[:, None])
+        measure(between(torch.tanh), X, Y[:, None])
     with pytest.raises(ValueError, match="integer type, or probabilities"):
-        measure(chain(torch.tanh), X, Y.double())
+        measure(between(torch.tanh), X, Y.double())
 
 
 def test_integer_targets_of_a_regression():
-    dag = chain(torch.tanh, loss="mse", outputs=1)
+    dag = between(torch.tanh, loss="mse", outputs=1)
     a, b = exact_blocks(dag, X, Y), exact_blocks(dag, X, Y.double())
     assert all(torch.equal(a[pair], b[pair]) for pair in a)
 
@@ -150,7 +150,7 @@ def test_integers_have_no_derivatives(measure):
 
 @BOTH
 def test_autocast_is_refused(measure):
-    dag = chain(torch.tanh, torch.float32)
+    dag = between(torch.tanh, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match=r"autocast is on.*outside"):
         measure(dag, X.float(), Y)
     operator = CurvatureOperator(dag, X.float(), Y)
@@ -180,7 +180,7 @@ def test_gaps_of_an_operator_are_those_of_its_graph():
 @BOTH
 def test_a_fixed_number_of_examples(measure):
     with pytest.raises(ValueError, match=r"node 'a' failed.*must take any number"):
-        measure(chain(lambda t: torch.tanh(t.view(4, 5).add(torch.zeros(4, 1)))), X, Y)
+        measure(between(lambda t: torch.tanh(t.view(4, 5).add(torch.zeros(4, 1)))), X, Y)
 
 
 def test_labels_of_the_three_layer_network():
@@ -191,5 +191,5 @@ def test_labels_of_the_three_layer_network():
 
 def test_messages_are_one_line():
     with pytest.raises(ValueError) as caught:
-        split_blocks(chain(nn.Linear(7, 5).double()), X, Y)
+        split_blocks(between(nn.Linear(7, 5).double()), X, Y)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400

@@ -3,23 +3,23 @@
 import pytest
 import torch
 
-from runner.curvature import BlockOperator, CurvatureOperator, split_blocks
+from runner.curvature import CurvatureOperator, split_blocks
 from tests.curvature.cases import ALL, make
 
 PARTS = ("total", "gauss_newton", "tensor")
 
 
 @pytest.mark.parametrize(("graph", "activation"), ALL)
-@pytest.mark.parametrize("part", PARTS)
-def test_dense_blocks_are_the_exact_ones(graph, activation, part):
+def test_dense_blocks_are_the_exact_ones(graph, activation):
     case = make(graph, activation)
-    exact = getattr(split_blocks(case.dag, case.x, case.y), part)
-    scale = max(float(block.abs().max()) for block in split_blocks(case.dag, case.x, case.y).total.values())
-    operator = CurvatureOperator(case.dag, case.x, case.y, part=part)
-    for (v, w), block in exact.items():
-        found = operator.block(v, w)
-        assert found.shape == tuple(block.shape)
-        assert float((found.dense() - block).abs().max()) < 1e-11 * scale
+    split = split_blocks(case.dag, case.x, case.y)
+    scale = max(float(block.abs().max()) for block in split.total.values())
+    for part in PARTS:
+        operator = CurvatureOperator(case.dag, case.x, case.y, part=part)
+        for (v, w), block in getattr(split, part).items():
+            found = operator.block(v, w)
+            assert found.shape == tuple(block.shape)
+            assert float((found.dense() - block).abs().max()) < 1e-11 * scale
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -33,19 +33,6 @@ def test_one_pass_gives_every_node_and_mixes_directions(part):
         expected = sum(r @ exact[v, w].mT for w, r in directions.items())
         assert torch.allclose(found[v], expected, rtol=0, atol=1e-10)
     assert operator.products == 4
-
-
-def test_laws_of_the_adjoint():
-    case = make("skip")
-    operator = CurvatureOperator(case.dag, case.x, case.y, ["a", "out"])
-    h = operator.block("a", "out")
-    z, u = torch.randn(3, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
-    assert u @ h.matvec(z) == pytest.approx(float(h.adjoint.matvec(u) @ z))
-    assert h.adjoint.adjoint == h and isinstance(h, BlockOperator)
-    assert h.adjoint.shape == h.shape[::-1]
-    assert torch.allclose(h.adjoint.dense(), h.dense().mT, atol=1e-15)
-    columns = torch.randn(3, 5, dtype=torch.float64)
-    assert torch.allclose(h.matvec(columns)[:, 2], h.matvec(columns[:, 2]), atol=1e-14)
 
 
 def test_a_small_memory_budget_gives_the_same_products():
@@ -72,11 +59,5 @@ def test_mistakes_are_refused():
     with pytest.raises(ValueError, match="part"):
         CurvatureOperator(case.dag, case.x, case.y, part="half")
     operator = CurvatureOperator(case.dag, case.x, case.y, ["a", "b"])
-    with pytest.raises(ValueError, match="not one of"):
-        operator.block("a", "c")
-    with pytest.raises(ValueError, match="expected directions"):
-        operator.apply({"a": torch.ones(2, 3)})
-    with pytest.raises(ValueError, match="expected directions"):
-        operator.apply({})
     with pytest.raises(ValueError, match="needs an operator with part"):
         operator.apply_parts({"a": torch.ones(2, 4, dtype=torch.float64)})

@@ -14,6 +14,7 @@ from runner.curvature import ParameterOperator, verify
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import measurable, unwrapped
 from runner.curvature.parameters.batches import Rows
+from tests.curvature.cases import Swish
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
@@ -25,11 +26,13 @@ from tests.curvature.module_cases import (
     ready,
     x,
 )
-from tests.curvature.test_silent_errors import Swish
 
 LEFT_OUT = ("causal attention", "mlp default", "lstm hidden state", "checkpointed reentrant", "resnet")
 """These differ from another in their nodes alone; ResNet's 4,000 parameters take a minute of dense Hessians."""
-NAMES = [name for name in MODULES if name not in LEFT_OUT]
+LONG = ("transformer encoder", "lstm sequence first", "flat language model", "cells", "compiled aot")
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODULES if name not in LEFT_OUT
+]
 
 
 def loss_of(case: ModuleCase):
@@ -126,24 +129,6 @@ REFUSED = {
         ),
         "without a row",
     ),
-    "ignored tokens": (
-        lambda: ParameterOperator(
-            ready(LanguageModel(flat=True)), nn.CrossEntropyLoss(),
-            [(classes(12, 5).view(4, 3), torch.tensor([1, -100, -100] + [1] * 9))], memory_budget=1,
-        ),
-        "not the mean of its parts' losses",
-    ),
-    "ignored tokens in a later batch": (
-        lambda: ParameterOperator(
-            ready(LanguageModel(flat=True)), nn.CrossEntropyLoss(),
-            [
-                (classes(12, 5).view(4, 3), torch.tensor([1] * 12)),
-                (classes(12, 5).view(4, 3), torch.tensor([1, -100, -100] + [1] * 9)),
-            ],
-            memory_budget=1,
-        ),
-        "not the mean of its parts' losses",
-    ),
     "fisher of rows in another order": (
         lambda: ParameterOperator(
             TimeFirst().double(), lambda f, t: F.cross_entropy(f, t.T.flatten()),
@@ -173,6 +158,30 @@ def test_what_cannot_be_cut_rightly_is_refused_in_one_line(name):
     with pytest.raises(ValueError) as refused:
         make()
     assert re.search(message, str(refused.value)) and "\n" not in str(refused.value), refused.value
+
+
+WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.7], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("part", "weight"), [("hessian", None), ("hessian", WEIGHTS), ("gauss_newton", WEIGHTS), ("fisher", None)]
+)
+def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(part, weight):
+    torch.manual_seed(0)
+    module, tokens = ready(LanguageModel(flat=True)), classes(24, 5).view(8, 3)
+    target = torch.arange(24) % 5
+    target[[1, 2, 5, 13, 14, 15, 16, 17]] = -100
+    loss = nn.CrossEntropyLoss(weight=weight)
+    halves = [(tokens[:4], target[:12]), (tokens[4:], target[12:])]
+    whole = ParameterOperator(module, loss, (tokens, target), part=part)
+    v = torch.randn(whole.shape[0], dtype=torch.float64)
+    for found in (
+        ParameterOperator(module, loss, halves, part=part),
+        ParameterOperator(module, loss, halves, memory_budget=1, part=part),
+        ParameterOperator(module, loss, [(tokens, target)], memory_budget=1, part=part),
+    ):
+        assert torch.allclose(found @ v, whole @ v, atol=1e-12)
+    assert verify(ParameterOperator(module, loss, halves, part=part), generator=torch.Generator().manual_seed(0)).ok
 
 
 def test_an_output_is_picked_by_name():

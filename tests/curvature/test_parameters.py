@@ -12,8 +12,8 @@ from torch.func import functional_call, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
 from runner.curvature import ParameterOperator, discarded_coupling, group_metrics, trace_module
-from runner.curvature.parameters.groups import layout
-from runner.curvature.parameters.output import example_gradients
+from runner.curvature.parameters.model import layout
+from runner.curvature.parameters.products import example_gradients
 
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
 
@@ -224,7 +224,7 @@ def test_a_loss_that_compares_every_output_with_every_target_is_refused(loss):
     fresh = nn.Sequential(nn.Linear(4, 1)).double()
     nn.init.zeros_(fresh[0].weight)
     for module in (net, fresh):
-        with pytest.raises(ValueError, match=r"broadcasts the output \(6, 1\) and the target \(6,\)"):
+        with pytest.raises(ValueError, match=r"broadcasts the output \(\d, 1\) and the target \(\d,\)"):
             ParameterOperator(module, loss, [(x, x[:, 0])])
         with pytest.raises(ValueError, match=r"broadcasts the output"):
             trace_module(module, loss, (x, x[:, 0]))
@@ -297,6 +297,50 @@ class _Noisy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.a(x + torch.randn_like(x))
+
+
+class _Turning(torch.autograd.Function):
+    """A backward pass that draws at random."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (1 + torch.rand(()))
+
+
+class _Jitter(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _Turning.apply(x)
+
+
+def test_a_random_backward_pass_is_refused():
+    _, loss, x, y = build("perceptron")
+    module = nn.Sequential(nn.Linear(4, 5), _Jitter(), nn.Tanh(), nn.Linear(5, 3)).double()
+    with pytest.raises(ValueError, match="module is random"):
+        ParameterOperator(module, loss, [(x, y)])
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them(shuffled):
+    module, loss, x, y = build("perceptron")
+
+    class Loader:
+        def __iter__(self):
+            order = torch.randperm(6)
+            for i in order.split(3) if shuffled else torch.arange(6).split(3):
+                yield (x[i] if shuffled else x[i].flip(1) if torch.rand(()) < 0.5 else x[i]), y[i]
+
+    with pytest.warns(RuntimeWarning, match="exceeded"):
+        build_one = lambda: ParameterOperator(module, loss, Loader(), memory_budget=64)  # noqa: E731
+        if shuffled:
+            assert build_one().shape[0] > 0
+        else:
+            torch.manual_seed(0)
+            with pytest.raises(ValueError, match="differ from one reading to the next"):
+                build_one()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.scalar import oracle
+from experiments.paper_audit.scalar import cases as oracle
 from runner.curvature.closed_form import scalar
 
 F64 = torch.float64

@@ -6,13 +6,14 @@ import io
 import tarfile
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from runner.data import DataError
-from runner.data.cifar import ARCHIVES, Archive, archive, read
-from runner.data.fetch import fetch_archive, unpack, verify_files
+from runner.data.cifar import ARCHIVES, Archive, archive, locate, missing, read
+from runner.data.fetch import fetch_archive, unpack, verify
 
 FOLDER = "tiny-bin"
 TRAIN, TEST = {"a.bin": 3, "b.bin": 2}, {"t.bin": 2}
@@ -126,8 +127,8 @@ def test_fetch_then_read_then_verify(tmp_path, official):
     assert seen[-1] == (len(PACKED), len(PACKED))
     assert sorted(p.name for p in folder.iterdir()) == ["SHA256SUMS", "a.bin", "b.bin", "names.txt", "t.bin"]
     assert left(tmp_path) == [FOLDER]
-    assert verify_files(spec, tmp_path) == folder
-    data = read(spec, tmp_path)
+    verify(spec, folder)
+    data = read(spec, folder)
     expected = np.concatenate([records(3, 0), records(2, 1)])
     assert data.train.inputs.shape == (5, 3, 32, 32) and data.test.inputs.shape == (2, 3, 32, 32)
     assert (data.train.inputs.numpy().reshape(5, 3072) == expected[:, 1:]).all()
@@ -260,7 +261,7 @@ def test_broken_archive_keeps_the_older_folder(tmp_path):
     packed.write_bytes(HOSTILE["label out of range"][0])
     with pytest.raises(DataError):
         unpack(spec_of(PACKED), packed, tmp_path)
-    verify_files(spec_of(PACKED), tmp_path)
+    verify(spec_of(PACKED), tmp_path / FOLDER)
     packed.write_bytes(PACKED)
     unpack(spec_of(PACKED), packed, tmp_path)  # replaced as a whole
     assert left(tmp_path) == [FOLDER, "tiny.tar.gz"]
@@ -272,9 +273,9 @@ def test_incomplete_folder_is_fetched_again(tmp_path, official):
         folder = fetch_archive(spec, tmp_path, mirrors=[server.url])
         (folder / "b.bin").write_bytes(b"short")
         with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
-            verify_files(spec, tmp_path)
+            verify(spec, tmp_path / FOLDER)
         fetch_archive(spec, tmp_path, mirrors=[server.url])
-    verify_files(spec, tmp_path)
+    verify(spec, tmp_path / FOLDER)
 
 
 def test_verify_finds_changed_pixels_and_labels(tmp_path):
@@ -286,13 +287,36 @@ def test_verify_finds_changed_pixels_and_labels(tmp_path):
     rows[2, 100] ^= 1
     (folder / "a.bin").write_bytes(rows.tobytes())
     with pytest.raises(DataError, match="SHA-256"):
-        verify_files(spec, tmp_path)
+        verify(spec, tmp_path / FOLDER)
     (folder / "SHA256SUMS").unlink()
-    verify_files(spec, tmp_path)  # no checksums noted: sizes and labels only
+    verify(spec, tmp_path / FOLDER)  # no checksums noted: sizes and labels only
     rows[0, 0] = 7
     (folder / "a.bin").write_bytes(rows.tobytes())
     with pytest.raises(DataError, match="found 7 in record 0"):
-        verify_files(spec, tmp_path)
+        verify(spec, tmp_path / FOLDER)
+
+
+def test_files_are_looked_for_in_every_place_and_pickles_are_never_read(tmp_path, monkeypatch):
+    packed = tmp_path / "tiny.tar.gz"
+    packed.write_bytes(PACKED)
+    spec = replace(spec_of(PACKED), torchvision="tiny-batches-py")
+    monkeypatch.setitem(ARCHIVES, spec.name, spec)
+    monkeypatch.setenv("HESS_DATA", str(tmp_path / "own"))
+    monkeypatch.chdir(tmp_path)
+    assert locate(spec) == tmp_path / "own" / FOLDER and "found no such file" in missing(spec.name)
+    theirs = tmp_path / "data" / "tiny-batches-py"
+    theirs.mkdir(parents=True)
+    (theirs / "data_batch_1").write_bytes(b"\x80\x04.")
+    assert "data/tiny-batches-py holds pickled files, which are never read" in missing(spec.name)
+    unpack(spec, packed, tmp_path / "data").rename(tmp_path / "kept")
+    for file in spec.sizes:
+        (tmp_path / "kept" / file).rename(theirs / file)
+    assert locate(spec) == Path("data/tiny-batches-py") and missing(spec.name) == ""
+    unpack(spec, packed, tmp_path / "data")
+    assert locate(spec) == Path("data") / FOLDER
+    (tmp_path / "own").mkdir()
+    unpack(spec, packed, tmp_path / "own")
+    assert locate(spec) == tmp_path / "own" / FOLDER
 
 
 def test_unwritable_root(tmp_path):

@@ -6,8 +6,7 @@ import torch
 
 from runner.contract import Context
 from runner.data import DataError, gaussian_classes, load, load_images, token_regression
-from runner.data.scalar import linear, wedge
-from runner.data.surrogate import MEAN, STD, surrogate_images
+from runner.data.synthetic import MEAN, STD, linear, surrogate_images, wedge
 from runner.kinds.dataset import AttentionData, GaussianData, SurrogateData
 
 

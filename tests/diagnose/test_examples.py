@@ -6,7 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.diagnose.command import main
+from runner.diagnose.command import parse
+from runner.diagnose.experiment import diagnose
+from runner.diagnose.report import DiagnosisAnalysis
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -27,9 +29,9 @@ def test_the_code_of_the_guide(capsys):
     ],
 )
 def test_the_examples(target, words, nodes, tmp_path, monkeypatch):
-    monkeypatch.setattr("runner.diagnose.report.figures", lambda tables: iter(()))
-    said = []
-    assert main([f"target={DOCS / 'examples' / target}", f"outputs={tmp_path}", "name=it", *words], said.append) == 0
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+    request = parse([f"target={DOCS / 'examples' / target}", f"outputs={tmp_path}", "name=it", *words])
+    assert diagnose(request, lambda line: None) == 0
     layers = pd.read_csv(tmp_path / "it" / "tables" / "layers.csv", dtype={"v": str, "w": str})
     assert nodes <= set(layers["v"]) and (layers["status"] == "ok").all()
     assert (layers["C"] <= 1.05).all() or layers["C"].notna().all()

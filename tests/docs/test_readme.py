@@ -11,8 +11,7 @@ import pytest
 from docs.render import render
 from runner import cli
 from runner.run import config
-from runner.run.parser import parse
-from runner.run.verbs import VERBS
+from runner.run.command_line import VERBS, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = sorted((ROOT / "docs" / "reproduction").glob("*.md"))
@@ -48,12 +47,6 @@ def test_marked_numbers_agree_with_the_published_results(page, published):
     assert render(text) == text, "run `make readme`"
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/reproduction/{p.name}" for p in REPORTS)])
-def test_pages_stay_short(page):
-    words = len((ROOT / page).read_text(encoding="utf-8").split())
-    assert words <= (900 if page == "README.md" else 1000)
-
-
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "hess-run" in c])
 def test_every_command_is_understood(command, capsys):
     words = shlex.split(command)[1:]
@@ -73,9 +66,7 @@ def test_every_target_exists(command):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
-)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page):
     path = ROOT / page
     for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):

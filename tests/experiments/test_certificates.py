@@ -18,7 +18,7 @@ import pytest
 
 from experiments.certificates import of_blocks
 from runner.contract import Experiment
-from runner.contract.certificate import CERTIFICATE
+from runner.contract.records import CERTIFICATE
 from runner.run.config import experiment_names, preview
 
 ROOTS = ("experiments", "tests.experiments")

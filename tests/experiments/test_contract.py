@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference
+from runner.report.score import read_reference
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
 

@@ -4,11 +4,14 @@ import csv
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from docs.verdict_table import KEPT
+from experiments.paper_audit.papers import papers as audited
+from experiments.paper_audit.settings import PaperAudit
 from runner.contract import is_extension
 from runner.report.site import build_start
 from tests.experiments.verdicts import Reports, contradict, counted, findings, in_words, rows
@@ -158,7 +161,33 @@ def test_the_start_page_counts_what_the_tables_hold(tmp_path):
             assert {verdict: int(n) for n, verdict in found} == counts, name
 
 
+def audit_is_published() -> None:
+    """Skips where the published report is of another version of the audit than the pages in docs/."""
+    published = json.loads((OUTPUTS / "paper_audit" / "manifest.json").read_text())["version"]
+    if published != PaperAudit.version:
+        pytest.skip(f"the published audit is of version {published}, the code of version {PaperAudit.version}")
+
+
+def test_counts_of_the_audit_agree():
+    """Rows of claims.csv by verdict, the sentences of the errata pages, the table above them, the audit's README."""
+    audit_is_published()
+    papers = {p.title: p for p in audited()}
+    claims = [row for row in rows(OUTPUTS / "paper_audit" / "claims.csv") if row["name"] != "dag.zeros.cells"]
+    overview = (ROOT / "docs" / "errata.md").read_text()
+    for title, paper in papers.items():
+        found = Counter(row["verdict"] for row in claims if row["group"] == title)
+        page = (ROOT / "docs" / "errata" / f"{paper.key}.md").read_text()
+        assert f"{sum(found.values())} clauses were checked: {found['confirmed']} hold" in page
+        for verdict, words in (("refuted", "with a major error"), ("minor error", "with a minor error")):
+            assert not found[verdict] or f" {found[verdict]} {words}" in page
+        counted = sum(found.values()) - found["true by construction"]
+        assert re.search(rf"\[{title}\][^|]*\| {counted} \| {found['confirmed']} \|", overview), title
+    readme = (ROOT / "experiments" / "paper_audit" / "README.md").read_text()
+    assert f"check: {len(claims)} clauses" in readme
+
+
 def test_the_errata_say_what_the_audit_says():
+    audit_is_published()
     entries = json.loads((ROOT / "docs" / "errata" / "errata.json").read_text())
     decided: dict[str, set[str]] = {}  # place -> verdicts of its clauses
     for row in rows(OUTPUTS / "paper_audit" / "claims.csv"):

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from experiments.phi_block_diagonal.dense import dense_curvature
-from experiments.phi_block_diagonal.measure import curvature, labels
-from experiments.phi_block_diagonal.networks import network
+from experiments.phi_block_diagonal.measure import curvature, labels, network
 from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
 from runner.run.config import preview

@@ -1,15 +1,21 @@
 """Every statement of the papers' texts that speaks of a number, a direction or a comparison has its row, or a reason
 why not; and every printed statement of ours is one of them."""
 
+import pandas as pd
 import pytest
 
 from experiments.paper_audit.papers import paper as audited
 from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
+from runner import results
 from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference
+from runner.report.formatting import summary
+from runner.report.score import read_reference
 
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
+EXPERIMENTS = FOLDER.parents[1]
+NAMES = {path.stem for path in (EXPERIMENTS.parent / "conf" / "experiment").glob("*.yaml")}
+SUMMARIES = sorted(path for path in EXPERIMENTS.rglob("*.md") if path.stem in NAMES)
 AUDITS = {"scalar_spectrum": "scalar"}
 """Name of a text -> its name in the audit, where the two differ."""
 
@@ -71,3 +77,10 @@ def test_every_printed_statement_is_one_of_a_text():
 def test_what_is_not_checked_is_said_with_its_reason():
     (line,) = unchecked("ws_bound")
     assert "L2 regularisation" in line and "no training with a penalty on V was run" in line
+
+
+@pytest.mark.parametrize("path", SUMMARIES, ids=lambda path: path.stem)
+def test_every_summary_takes_its_numbers_from_the_published_results(path, published):
+    claims, scorecard = (pd.read_csv(published / path.stem / f"{table}.csv") for table in ("claims", "scorecard"))
+    text = summary(path.read_text(encoding="utf-8"), claims, scorecard, results.load(path.stem))
+    assert len(text.split()) > 10 and "nan" not in text and "{" not in text

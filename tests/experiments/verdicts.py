@@ -12,13 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 from experiments.paper_audit.papers import papers
-from experiments.paper_audit.places import covered
 from experiments.printed import TEXTS, Said, said, statements
 from runner.contract import Statement, is_extension
-from runner.report.compare import VALUE_COLUMNS
 from runner.report.manifest import read_manifest, read_table
-from runner.report.printed import BIBLIOGRAPHIC
+from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS
 from runner.run.config import experiment_names
+from tests.experiments.paper_audit.places import covered
 
 SAME = ("the same as a number", "the same in the audit")
 """How experiments/reference/texts says that a line speaks of what the line before it speaks of."""

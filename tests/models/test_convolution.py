@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from runner.models.convolution import ByPositions, Convolution
+from runner.models.resnet import ByPositions, Convolution
 
 SHAPES = [((5, 3, 1, 1), 3, 1), ((5, 3, 2, 2), 3, 2), ((5, 3, 2, 2), 1, 2), ((4, 3, 2, 2), 3, 1), ((2, 3, 4, 3), 3, 2)]
 

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from runner.report import figures
-from runner.report.captions import LONGEST_ALT, caption, finding, place_of, places
-from runner.report.drawing import Drawing, plain, read
+from runner.report.captions import LONGEST_ALT, Drawing, caption, finding, place_of, places, plain_label, read_drawing
 
 CLAIMS = pd.DataFrame(
     [
@@ -67,22 +66,22 @@ def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():
         ax.set_xlabel("distance $d$\np = 0.01")
     axes[0, 0].set_ylabel(r"resonance $\|H\|_F$")
     axes[0, 0].set_yscale("log")
-    drawing = read(figure)
+    drawing = read_drawing(figure)
     assert drawing.axes.startswith("2 panels: resonance ‖H‖_F (logarithmic) against distance d")
     assert drawing.axes.endswith("against distance d") and drawing.has_bars  # the legend's lines are in the reading
     assert "In panel shallow: " in drawing.reading
     assert "init: 4 at 0, 1 at 2" in drawing.reading and "λ_1: 1 at 0, 1 at 1" in drawing.reading
-    assert plain(r"$\partial w$, $\quad x$") == "∂w, quad x"
-    assert plain(r"$\Sigma\|H^T\|_F$, $L$") == "Σ‖H^T‖_F, L"
+    assert plain_label(r"$\partial w$, $\quad x$") == "∂w, quad x"
+    assert plain_label(r"$\Sigma\|H^T\|_F$, $L$") == "Σ‖H^T‖_F, L"
 
 
 def test_points_and_empty_panels_can_be_read_too():
     figure, axes = figures.new_figure(1, 2)
-    assert read(figure) == Drawing()
+    assert read_drawing(figure) == Drawing()
     axes[0, 0].scatter([1, 2, 3], [1, 2, 3])
     figures.note(figure, "every seed a point")
-    assert read(figure).note == "every seed a point"
-    assert read(figure).reading == "3 points" and not read(figure).has_bars
+    assert read_drawing(figure).note == "every seed a point"
+    assert read_drawing(figure).reading == "3 points" and not read_drawing(figure).has_bars
 
 
 def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_begins_with_the_finding():

@@ -9,6 +9,7 @@ import pytest
 
 from runner.contract import Claim
 from runner.report import compare
+from runner.report.score import read_reference
 
 HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note\n"
 
@@ -16,7 +17,7 @@ HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,s
 def reference(tmp_path: Path, *rows: str, header: str = HEADER) -> pd.DataFrame:
     path = tmp_path / "reference.csv"
     path.write_text(header + "\n".join(rows) + "\n")
-    return compare.read_reference(path)
+    return read_reference(path)
 
 
 def measured(metric: str, values, **keys) -> pd.DataFrame:
@@ -302,12 +303,12 @@ def test_malformed_files_get_one_line(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(ValueError) as error:
-        compare.read_reference(path)
+        read_reference(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="cannot be read"):
-        compare.read_reference(tmp_path / "absent.csv")
+        read_reference(tmp_path / "absent.csv")
 
 
 def test_claims_table():

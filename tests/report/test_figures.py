@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.dag.protocol import plot_styles as dag
-from experiments.hsr import plot_styles as hsr
-from experiments.ws_bound import plot_styles as ws_bound
+from experiments.dag.protocol import figures as dag
+from experiments.three_layer import drawing as three_layer
 from runner import stats
-from runner.report import figures, saving
-from runner.report.plot_style import COLOURS, PlotStyles
+from runner.report import draw as saving
+from runner.report import figures
+from runner.report.figures import COLOURS, PlotStyles
 
 
 def pixels(figure) -> np.ndarray:
@@ -28,7 +28,7 @@ def ink(figure) -> float:
     return float((pixels(figure) < 250).mean())
 
 
-PAPERS = {"dag": dag.STYLES, "hsr": hsr.STYLES, "ws_bound": ws_bound.STYLES}
+PAPERS = {"dag": dag.STYLES, "three_layer": three_layer.STYLES}
 FAMILIES = [(paper, family) for paper, looks in PAPERS.items() for family in looks.families]
 
 
@@ -49,7 +49,7 @@ def test_families_that_cannot_be_told_apart_are_refused():
 def test_styles_are_stable_for_any_label():
     looks = PlotStyles(("plain", "residual"))
     assert looks.style("plain") == looks.style("Plain") == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
-    code = "from runner.report.plot_style import DEFAULT_STYLES; print(DEFAULT_STYLES.style('something new'))"
+    code = "from runner.report.figures import DEFAULT_STYLES; print(DEFAULT_STYLES.style('something new'))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -73,17 +73,44 @@ def test_new_figure_always_gives_a_grid_of_axes():
     assert len(figure.axes) == 6
 
 
+def test_panels_draw_every_key_once_and_label_the_outer_axes():
+    drawn = []
+
+    def draw(ax, key):
+        drawn.append(key)
+        ax.plot([1, 2], [1, 10 * key], label="measured")
+        return "its own title" if key == 3 else None
+
+    titles = {1: "one", 2: "two", 3: "three"}
+    figure = figures.panels(titles, draw, x="depth", y="norm", columns=2, log="y", caption="n = 5")
+    assert drawn == [1, 2, 3] and len(figure.axes) == 3
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["(a) one", "(b) two", "(c) its own title"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["norm", "", "norm"]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["", "depth", "depth"]
+    assert all(ax.get_yscale() == "log" for ax in figure.axes)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["measured"]
+    assert figure.get_label() == "n = 5"
+    with pytest.raises(figures.NothingToDraw):
+        figures.panels({}, draw)
+
+
+def test_the_heading_keeps_a_title_that_the_figure_has():
+    figure, _ = figures.new_figure()
+    figures.head(figure, "DAG paper, Fig. 3")
+    assert figure.get_suptitle() == "DAG paper, Fig. 3"
+    figures.head(figure, "HSR paper")
+    assert figure.get_suptitle() == "HSR paper: DAG paper, Fig. 3"
+
+
 def test_helpers_draw_something_and_survive_thin_data():
     rng = np.random.default_rng(0)
     figure, axes = figures.new_figure(2, 3)
     blank = ink(figure)
-    x = np.arange(5)
-    figures.mean_band(axes[0, 0], x, np.exp(-x), np.full(5, 0.5), "plain", positive=True)
-    figures.mean_band(axes[0, 0], x[:1], [1.0], [np.nan], "residual")
+    axes[0, 0].plot(np.arange(5), np.exp(-np.arange(5)), label="plain")
     figures.log_axis(axes[0, 0])
     figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), -1, np.nan], log=True)
     figures.histogram(axes[0, 2], [])
-    figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]}, violin=True)
+    figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]})
     figures.groups(axes[1, 1], {"init": [1.0, 2.0], "final": [2.0, 3.0]}, paired=True)
     figures.heatmap(axes[1, 2], [[1.0, np.nan], [0.0, 3.0]], "norm", log=True)
     for ax in axes.flat:

@@ -5,9 +5,7 @@ import pytest
 
 from runner.contract import Claim
 from runner.report.compare import claims_table, scorecard
-from runner.report.formatting import report_text, statement_row
-from runner.report.labels import row_label
-from runner.report.summary import summary
+from runner.report.formatting import report_text, row_label, statement_row, summary
 from runner.stats import judge
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -35,6 +33,11 @@ def test_a_summary_has_its_numbers_from_the_results():
     for wrong in ("{{ number('n') }}", "{{ number('m') }}", "{{ statement('c') }}"):
         with pytest.raises(ValueError, match="expected one row"):
             summary(wrong, claims, scores(1.0, 1.0))
+    tables = {"distances": pd.DataFrame({"arch": ["plain", "plain", "residual"], "R": [1.0, 2.0, 9.0]})}
+    text = "{{ numbers(depth=2) }}, {{ numbers(depth=5) }}, {{ mean('distances', 'R', arch='plain') }}"
+    assert summary(text, claims, scores(1.0, 1.0, 0.9), tables) == "1, 0, 1.5"
+    with pytest.raises(ValueError, match="expected rows with"):
+        summary("{{ mean('distances', 'R', arch='other') }}", claims, scores(1.0), tables)
     with pytest.raises(ValueError, match="at most 150 words"):
         summary("word " * 151, claims, scores(1.0))
 

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.contract import Analysis, Claim, Experiment
-from runner.report import compare, figures
+from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment
+from runner.report import figures
 from runner.report.draw import caption_of
-from runner.report.site.model import Page
+from runner.report.manifest import warnings_of
+from runner.report.page import Page
 from runner.report.write import write_overview, write_report
 from runner.store import tables
 
@@ -150,7 +151,7 @@ def reference(tmp_path):
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in compare.CLAIM_VERDICTS}
+    assert summary.claims == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS}
     assert summary.extensions == {"refuted": 1}
     assert (summary.scorecard["reproduced"], summary.scorecard["not run"]) == (1, 1)
     assert not summary.failures
@@ -335,7 +336,7 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runner.report.saving.write_bytes", full)
+    monkeypatch.setattr("runner.report.draw.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
     assert (tmp_path / "demo" / "ratios.csv").exists()
@@ -402,3 +403,9 @@ def test_captions_are_those_of_the_functions_that_draw():
     assert caption_of(drawn) == caption_of(partial(drawn)) == "Ratio against width."
     assert caption_of(lambda: figures.histogram(None, [])).startswith("Histogram")
     assert caption_of(3) == ""
+
+
+def test_cells_of_changed_trees_are_named_in_a_warning():
+    cells = [{"git_commit": commit} for commit in ("abc", "def+changes", "abc+changes")]
+    assert warnings_of({"cells": cells}, ()) == ["2 cells were measured from a changed working tree"]
+    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == ["incomplete: 1 cell is not measured"]

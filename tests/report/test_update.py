@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid
-from runner.report import figures, fingerprint, update
+from runner.report import figures, update
 from runner.report.manifest import read_manifest
-from runner.report.site.model import Page
+from runner.report.page import Page
 from runner.run.execute import run
 from runner.store.job import Job
 
@@ -139,7 +139,7 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
 def test_a_new_cell_and_changed_code_make_the_report_again(job, monkeypatch):
     run(Job("demo", Demo(), 43, job.outputs))
     assert first_line(job) == "" and first_line(job) == "unchanged"
-    monkeypatch.setattr(fingerprint, "_folder", lambda path: "other code")
+    monkeypatch.setattr("runner.report.manifest._folder", lambda path: "other code")
     assert first_line(job) == ""
 
 

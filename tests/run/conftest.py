@@ -12,12 +12,18 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pandas  # noqa: F401  (a fork of this process need not import it)
+import filelock  # noqa: F401  (a fork of this process need not import these)
+import hydra.core.override_parser.overrides_parser  # noqa: F401
+import jinja2  # noqa: F401
+import markdown_it  # noqa: F401
+import pandas  # noqa: F401
 import pytest
 import torch  # noqa: F401
 
+import runner.report.update
+import runner.run.command  # noqa: F401
 from runner import cli
-from runner.run.config import compose, experiment_file, files
+from runner.run.config import compose, files
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
@@ -57,7 +63,7 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def forget() -> None:
     """Files are read once a process; tests change them."""
-    names = (experiment_file.experiment_file, experiment_file.experiment_class, compose.preview, compose._composition)
+    names = (files.experiment_file, files.experiment_class, compose.preview, compose._composition)
     for read in (files.load, *names):
         read.cache_clear()
 

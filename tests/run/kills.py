@@ -6,12 +6,14 @@
 
 Half of the moments are uniform over the length of an undisturbed run, half follow an event: the folder is claimed, the
 first cell is stored, a report begins. A folder takes up to three kills, then the command runs to its end. Every third
-kill takes the command alone and leaves its workers, which have to end by themselves or finish rightly.
+kill takes the command alone and leaves its workers, which have to end by themselves or finish rightly. Some cells are
+published: they count as stored, and their archive must not change.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -26,7 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.store.scratch import is_scratch
+from runner.store.archive import Archive, archive_bytes
+from runner.store.tables import is_scratch
 
 ROOT = Path(__file__).resolve().parents[2]
 WAYS: dict[str, tuple[str, ...]] = {
@@ -59,6 +62,7 @@ class Command:
     work: Path
     conf: Path
     words: tuple[str, ...]
+    published: str = ""
 
     def start(self) -> subprocess.Popen[str]:
         self.work.mkdir(exist_ok=True)
@@ -68,6 +72,7 @@ class Command:
             "HESS_CONF": str(self.conf),
             "HESS_MODULES": "tests",
             "HESS_KILLS": str(self.work),
+            "HESS_PUBLISHED": self.published,
             "OMP_NUM_THREADS": "1",
         }
         slow = any(word.startswith("experiment.pause=") for word in self.words)
@@ -153,14 +158,18 @@ def wait_for_moment(command: Command, process: subprocess.Popen[str], length: fl
 def kill_and_resume(way: str, kills: int, folder: Path, conf: Path, rng: random.Random) -> Count:
     """`kills` SIGKILLs of one way to run."""
     count = Count()
-    calm = Command(folder / f"{way}-calm", conf, WAYS[way])
+    layer = folder / f"{way}-published"
+    calm = Command(folder / f"{way}-calm", conf, WAYS[way], str(layer))
     begin = time.monotonic()
     if calm.finish() != 0:
         count.faults.append(f"the undisturbed run failed: {(calm.work / 'stderr').read_text()[-300:]}")
         return count
-    length, expected = time.monotonic() - begin, calm.content()
+    length = time.monotonic() - begin
+    archive = publish_first(calm.outputs, layer)
+    whole, before = calm.content(), archive.read_bytes()
+    expected = {name: content for name, content in whole.items() if name.split("/")[-2] not in names(archive)}
     while count.kills < kills:
-        command = Command(folder / f"{way}-{count.folders}", conf, WAYS[way])
+        command = Command(folder / f"{way}-{count.folders}", conf, WAYS[way], str(layer))
         count.folders += 1
         for _ in range(min(KILLS_A_FOLDER, kills - count.kills)):
             process = command.start()
@@ -175,9 +184,31 @@ def kill_and_resume(way: str, kills: int, folder: Path, conf: Path, rng: random.
         status = command.finish()
         command.kill_all()
         count.faults += [f"{way} {command.work.name}: {fault}" for fault in faults(command, status, expected)]
+        if archive.read_bytes() != before:
+            count.faults.append(f"{way} {command.work.name}: the published archive changed")
         if not count.faults:
             shutil.rmtree(command.work)
     return count
+
+
+def publish_first(outputs: Path, layer: Path) -> Path:
+    """Pack the cells of the smallest width, as published ones are; their archive."""
+    cells = [cell for cell in (outputs / "toy" / "cells").glob("[!.]*") if width(cell) == 1]
+    files = [(f"{cell.name}/{path.name}", path.read_bytes()) for cell in cells for path in cell.iterdir()]
+    archive = layer / "toy" / "cells.zip"
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(archive_bytes(files))
+    return archive
+
+
+def width(cell: Path) -> int:
+    """A parameter of a stored toy cell."""
+    return int(json.loads((cell / "cell.json").read_text())["params"]["width"])
+
+
+def names(archive: Path) -> set[str]:
+    """Names of the cells in an archive."""
+    return set(Archive(archive).names())
 
 
 def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from runner.kinds.dataset import GaussianData
-from runner.run.execute import NoSpace, run
+from runner.run.execute import run
 from runner.store.job import Job
 from runner.store.store import Store
 from tests.run.toy import Toy
@@ -83,6 +84,7 @@ def test_ctrl_c_ends_soon_and_says_how_to_go_on(hess_run):
     assert 1 <= stored < 6
 
 
+@pytest.mark.slow
 def test_ctrl_c_with_workers(hess_run):
     process = hess_run("experiment=toy", "experiment.pause=1.5", "jobs=2", start=True)
     cells = hess_run.folder / "outputs" / "toy" / "cells"
@@ -93,29 +95,3 @@ def test_ctrl_c_with_workers(hess_run):
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "Traceback" not in err
-
-
-def _run_with_small_files(job: Job, results) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-    try:
-        run(job)
-    except NoSpace as error:
-        results.put(str(error))
-
-
-def test_a_full_disk_is_named_and_leaves_whole_cells(tmp_path):
-    big = Toy(width=[1, 2], shape=["round"], samples=2000, dataset=GaussianData(train=8))
-    small = Toy(width=[1, 2], shape=["round"], samples=3, dataset=GaussianData(train=8))
-    run(Job("toy", small, 42, tmp_path))
-    before = table_bytes(tmp_path)
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    process = context.Process(target=_run_with_small_files, args=(Job("toy", big, 42, tmp_path), results))
-    process.start()
-    message = results.get(timeout=30)
-    process.join()
-    assert "File too large" in message or "No space" in message
-    assert table_bytes(tmp_path) == before
-    assert not [p for p in (tmp_path / "toy" / "cells").iterdir() if p.name.startswith(".")]
-    assert len(run(Job("toy", big, 42, tmp_path)).measured) == 2

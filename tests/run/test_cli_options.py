@@ -13,10 +13,10 @@ import pytest
 from runner import cli
 from runner.contract import SettingError
 from runner.run import config
+from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
 from runner.run.listing import plan
-from runner.run.parser import parse
 from tests.run.conftest import ROOT
 
 

@@ -14,9 +14,8 @@ import pytest
 from runner.cli import main
 from runner.kinds.dataset import GaussianData
 from runner.run.execute import run
-from runner.store import outputs as folders
 from runner.store import tables
-from runner.store.job import Job
+from runner.store.job import Job, claim_outputs
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round", "square"], dataset=GaussianData(train=8))
@@ -26,7 +25,7 @@ TOY = Toy(width=[1, 2, 3], shape=["round", "square"], dataset=GaussianData(train
 def measured(tmp_path_factory) -> Path:
     """A store of the whole grid without a report."""
     root = tmp_path_factory.mktemp("measured") / "outputs"
-    folders.claim_outputs(root)
+    claim_outputs(root)
     run(Job("toy", TOY, 42, root))
     return root
 

@@ -13,11 +13,10 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
-from runner.run import demo as demo_module
+from runner.run.checks import DEMO_FIGURE, demo
+from runner.run.command import without_stored
 from runner.run.config.overrides import Arguments
-from runner.run.demo import demo
 from runner.run.execute import run
-from runner.run.launch import without_stored
 from runner.run.listing import Costs, announce, survey
 from runner.run.why import figure_record, why
 from runner.store.cells import Folder, Stored
@@ -40,7 +39,7 @@ def test_the_demo_measures_its_cells_draws_one_figure_and_leaves_nothing_inconcl
         verdicts = set(pd.read_csv(shown / "scalar_spectrum" / f"{table}.csv")["verdict"])
         assert not verdicts & {"inconclusive", "not run"}
     figures = [path.stem for path in shown.rglob("figures/*.png")]
-    assert figures == [demo_module.FIGURE]
+    assert figures == [DEMO_FIGURE]
     assert (shown / "index.html").is_file()
 
 
@@ -67,7 +66,9 @@ def test_why_names_cells_commit_processor_and_command(shown):
     figure = next(shown.rglob("figures/*.png"))
     text = "\n".join(why(str(figure)))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
-    assert f"figure={demo_module.FIGURE}" in text and "hess-run" in text
+    assert f"figure={DEMO_FIGURE}" in text
+    for verb in ("  command   hess-run ", "  redraw    hess-run report "):
+        assert f"\n{verb}" in text, text
     assert figure_record(figure)["experiment"] == "scalar_spectrum"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from runner import cli
-from runner.run import pages
+from runner.store import tables
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def command(toy_conf, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HESS_QUIET", "0")
     monkeypatch.delenv("HESS_DATA", raising=False)
     monkeypatch.setattr(sys, "argv", ["hess-run"])
-    monkeypatch.setattr(pages.webbrowser, "open", lambda address: print(f"opened {address}"))
+    monkeypatch.setattr("webbrowser.open", lambda address: print(f"opened {address}"))
 
     def call(*argv: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ending:
@@ -45,6 +46,22 @@ def test_why_store_and_results_have_json(command):
         assert status == 0 and json.loads(out)
 
 
+def test_verify_has_json_for_cells_that_agree_and_that_differ(command):
+    words = ("verify", "experiment=toy", "width=[1]", "shape=[round]", "--json")
+    status, out, _ = command(*words)
+    record = json.loads(out)
+    assert status == 0 and record["stored"] == 1
+    assert [(cell["experiment"], cell["seed"], cell["agrees"]) for cell in record["cells"]] == [("toy", 42, True)]
+    (folder,) = Path("outputs/toy/cells").glob("[!.]*")
+    meta, table = tables.read_json(folder / "cell.json"), tables.read(folder / "numbers.csv.gz")
+    tables.write(table.assign(value=table["value"] + 1), folder / "numbers.csv.gz")
+    meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
+    (folder / "cell.json").write_text(json.dumps(meta))
+    status, out, _ = command(*words)
+    (cell,) = json.loads(out)["cells"]
+    assert status == 1 and not cell["agrees"] and "differs: numbers.value row" in cell["found"]
+
+
 def test_quiet_runs_print_nothing_and_mistakes_stay_visible(command):
     assert command("-q", "experiment=toy", "width=[2]", "shape=[round]") == (0, "", "")
     status, out, err = command("-q", "experiment=toy", "nothing=1")
@@ -64,4 +81,18 @@ def test_data_list_says_where_it_looks_and_what_to_do(command, tmp_path, monkeyp
     assert status == 0 and "hess-run data fetch cifar10" in out and "data/ in the current folder" in out
     monkeypatch.setenv("HESS_DATA", str(tmp_path / "pixels"))
     status, out, _ = command("data", "list", "cifar100")
-    assert status == 0 and str(tmp_path / "pixels") in out and "cifar10\n" not in out
+    assert status == 0 and f"{tmp_path / 'pixels' / 'cifar-100-binary'} ($HESS_DATA)" in out and "cifar10:" not in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "why dag.T5 outputs=none",
+        "verify experiment=toy seed=7",
+        "open outputs=none",
+        "report experiment=toy samples=7",
+        "site outputs=none",
+    ],
+)
+def test_without_published_results_a_command_says_where_they_are(command, words):
+    assert "published results are not here: clone the repository" in "".join(map(str, command(*words.split())))

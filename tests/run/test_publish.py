@@ -12,7 +12,7 @@ from runner.contract import SettingError
 from runner.run import config, loop, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
-from runner.store.outputs import claim_outputs
+from runner.store.job import claim_outputs
 
 COMMIT = "0123456789ab"
 TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")

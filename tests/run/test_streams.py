@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.run.execute import run
-from runner.store.job import Job
-from runner.store.outputs import claim_outputs
+from runner.store.job import Job, claim_outputs
 from tests.run.conftest import command_environment, forked
 from tests.run.test_damage_around import TOY
 
@@ -27,7 +26,7 @@ COMMANDS = {
 STREAMS = ("closed", "broken", "full")
 CASES = [
     *[("run", number, how) for number in (0, 1, 2) for how in STREAMS if number or how == "closed"],
-    ("two processes", 2, "closed"),
+    pytest.param("two processes", 2, "closed", marks=pytest.mark.slow),
     ("sweep", 1, "broken"),
     ("report", 1, "full"),
     ("list", 1, "broken"),

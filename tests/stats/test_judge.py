@@ -3,14 +3,15 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
-from runner.stats import judge
+from runner.stats import Statistic, judge
+from runner.stats.claims import read_statements, variants_of
 from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
-from runner.stats.statements import read_statements
-from runner.stats.variants import variants_of
+from runner.stats.judge import Evidence, by_seed, median
 
 
 def statement(**limits) -> Statement:
@@ -311,3 +312,83 @@ def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refute
     assert judge.number(says, spread, same={"": 0.98}).verdict == "confirmed"  # every printed digit
     assert judge.number(says, spread, same={"": 1.2}).verdict == "inconclusive"  # within the margin, not the digits
     assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"
+
+
+SAYS = Statement(name="s", text="t", where="Fig. 1")
+
+
+def evidence(*tests: tuple[float, float], p_min: float = 0.001, **kept) -> Evidence:
+    """One test a data set: (p, effect)."""
+    rows = {
+        ("t", f"protocol=fitted seed={i}"): Statistic(
+            name="t", kind="mann_whitney", p=p, p_holm=p, effect=effect, p_min=p_min, **kept
+        )
+        for i, (p, effect) in enumerate(tests)
+    }
+    rows["t", "protocol=fitted activation=tanh seed=0"] = Statistic(name="t", kind="mann_whitney", p=0.9, p_min=0.001)
+    return Evidence(judge.DataSetRule(0.8, 3), 0.01, "protocol=fitted", rows)
+
+
+def test_only_tests_of_the_variant_are_counted():
+    assert list(evidence((0.001, 0.5), (0.2, 0.1)).of_seeds("t")) == [0, 1]
+
+
+def test_the_sign_of_a_test_decides():
+    assert evidence(*[(0.001, 0.5)] * 4, (0.5, 0.1)).tested(SAYS, "t", sign=1).verdict == "confirmed"
+    assert evidence(*[(0.001, 0.5)] * 3, *[(0.001, -0.5)] * 2).tested(SAYS, "t", sign=1).verdict == "refuted"
+    assert evidence(*[(0.001, -0.5)] * 4).tested(SAYS, "t", sign=0).verdict == "confirmed"
+    assert evidence(*[(0.001, 0.0)] * 4).tested(SAYS, "t", sign=1).verdict == "refuted"  # a tie shows neither side
+
+
+def test_tests_that_cannot_reach_the_level_are_inconclusive():
+    found = evidence(*[(0.0625, 1.0)] * 5, p_min=0.0625).tested(SAYS, "t", sign=1)
+    assert found.verdict == "inconclusive" and "5 without power" in found.detail
+    assert Evidence(judge.DataSetRule(), 0.01).tested(SAYS, "t", sign=1).verdict == "not run"
+
+
+def test_shifts_against_limits():
+    def within(low, high):
+        rows = evidence(*[(0.5, 0.0)] * 3, shift=0.0, shift_low=low, shift_high=high)
+        limits = Statement(name="s", text="t", where="w", low=-0.1, high=0.1)
+        return rows.within(limits, "t").verdict
+
+    assert (within(-0.05, 0.05), within(0.2, 0.3), within(-0.05, 0.3)) == ("confirmed", "refuted", "inconclusive")
+
+
+def test_absence_is_refuted_by_significance_alone():
+    assert evidence(*[(0.5, -0.2)] * 5).unharmed(SAYS, "t").verdict == "confirmed"
+    assert evidence(*[(0.001, -0.9)] * 5).unharmed(SAYS, "t").verdict == "refuted"
+
+
+def test_numbers_of_data_sets():
+    table = pd.DataFrame({"seed": [1, 1, 2, 3], "x": [1.0, 3.0, 2.0, math.nan]})
+    values = by_seed(table, lambda rows: float(rows["x"].mean()))
+    assert values[1] == values[2] == 2.0 and median(values) == 2.0
+    limits = Statement(name="s", text="t", where="w", high=2.5)
+    assert evidence().compared(limits, values).verdict == "inconclusive"
+    assert evidence().compared(limits, {**values, 3: 1.0}).verdict == "confirmed"
+
+
+def test_the_part_that_needs_most_seeds_gives_their_number():
+    wide, narrow = [0.9, 1.0, 1.25, 0.95], [0.98, 1.02, 1.01, 1.08]
+    parts = {"wide": wide, "narrow": narrow}
+    alone = {name: judge.bound(statement(high=1.03), {name: values}).seeds_needed for name, values in parts.items()}
+    both = judge.bound(statement(high=1.03), parts)
+    assert alone["wide"] != alone["narrow"] and both.verdict == "inconclusive"
+    assert both.seeds_needed >= max(alone.values())
+
+
+def test_the_limit_that_needs_most_seeds_gives_their_number():
+    values = [0.8, 1.0, 1.2, 1.1]
+    sides = [judge.bound(statement(**limit), values).seeds_needed for limit in ({"low": 0.9}, {"high": 1.2})]
+    both = judge.bound(statement(low=0.9, high=1.2), values).seeds_needed
+    assert sides[0] != sides[1] and both == max(sides)
+
+
+def test_the_variant_that_needs_most_seeds_gives_their_number():
+    claims = {
+        name: judge.claim(statement(high=1), "inconclusive", seeds_needed=seeds)
+        for name, seeds in (("a", 7.0), ("b", 40.0), ("c", 12.0))
+    }
+    assert judge.together(claims).seeds_needed == 40
+    assert judge.together(claims, main="c").seeds_needed == 12

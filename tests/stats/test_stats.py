@@ -254,3 +254,22 @@ def test_importing_is_cheap():
     code = "import runner.stats, sys; print([m for m in ('numpy', 'scipy', 'pandas', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("n", "method"), [(31, "exact"), (300, "exact"), (301, "asymptotic")])
+def test_wilcoxon_is_exact_up_to_300_pairs(n, method):
+    differences = np.where(np.arange(n) % 3, 1.0, -1.0) * np.arange(1, n + 1)
+    found = stats.wilcoxon(differences, name="t")
+    assert found.method == method
+    assert found.p == pytest.approx(wilcoxon_of_scipy(differences, n), rel=1e-6)
+
+
+def wilcoxon_of_scipy(differences, n):
+    method = "exact" if n <= 300 else "asymptotic"
+    return float(reference.wilcoxon(differences, method=method).pvalue)
+
+
+def test_a_line_through_two_points_has_no_error_and_no_p():
+    found = stats.linear([1.0, 3.0], [2.0, 6.0], name="t")
+    assert found.slope == pytest.approx(2) and found.intercept == pytest.approx(0) and "two points" in found.note
+    assert math.isnan(found.p) and math.isnan(found.slope_error) and math.isnan(found.statistic)

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from runner.kinds.dataset import GaussianData
+from runner.run.checks import check_store, verify_jobs
 from runner.run.execute import run
-from runner.run.inspect import check_store, verify_jobs
 from runner.run.listing import plan, survey
 from runner.store import tables
 from runner.store.archive import archive_bytes
-from runner.store.job import Job
-from runner.store.outputs import claim_outputs
+from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
 from tests.run.toy import Toy
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from runner.contract.certificate import certificate_lines, certificate_row
+from runner.contract.records import certificate_lines, certificate_row
 from runner.curvature import Certificate
-from runner.store.verify import compare
+from runner.store.tables import compare
 
 GOOD = Certificate(True, (1e-9,), {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
 BAD = Certificate(False, (), {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",))

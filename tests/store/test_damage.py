@@ -14,14 +14,12 @@ import pytest
 
 from runner.contract import SettingError
 from runner.kinds.dataset import GaussianData
+from runner.run.checks import check_store, verify_jobs
 from runner.run.execute import run
-from runner.run.inspect import check_store, verify_jobs
-from runner.store.check import Damaged
-from runner.store.job import Job
-from runner.store.outputs import MARKER, check_outputs, claim_outputs
-from runner.store.scratch import machine
+from runner.store.cells import Damaged
+from runner.store.job import MARKER, Job, check_outputs, claim_outputs
 from runner.store.store import Store
-from runner.store.verify import compare
+from runner.store.tables import compare, machine
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))

@@ -1,6 +1,6 @@
 """What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from the tables.
 
-Printed numbers are held against the paper's own kind of estimate (100 probes), as in the scorecard; statements on
+Printed numbers are compared with the paper's own kind of estimate (100 probes), as in the scorecard; statements on
 shapes against the exact blocks.
 """
 
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from experiments.dag.exp1.claims import ENDS, VARIANT, Networks, Parts, decades, largest_step, logs, text, values_at
 from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract import Claim, Statement
-from runner.stats import judge
-
-if TYPE_CHECKING:
-    import pandas as pd
+from runner.stats import judge, linear
 
 DEEPEST = 32
 SHALLOWEST = 12
@@ -54,7 +53,7 @@ def decay(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[st
 
 
 def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
-    """R(d) rises beyond L/2, after training (init is a mark); at L = 32 the four points that are printed.
+    """R(d) rises beyond L/2, after training (before it is a variant); at L = 32 the four published points.
 
     The bottom is that of the mean over seeds, as in the paper, its error by the jackknife. Its place is taken from each
     seed's curve: the place of a smallest value moves in jumps, or for no seed that is left out, and the jackknife then
@@ -98,10 +97,6 @@ def at_end(part: pd.DataFrame, value: str, depth: int) -> list[float]:
 
 def rise(part: pd.DataFrame, depth: int) -> list[float]:
     """Slope of log10 R(d) on d beyond L/2, of each seed."""
-    import numpy as np
-
-    from runner.stats import linear
-
     wide = part[part["distance"] > depth // 2].pivot(index="seed", columns="distance", values="R").dropna()
     d = wide.columns.to_numpy(float)
     return [linear(d, np.log10(row.to_numpy()), name="").slope for _, row in wide.iterrows()]
@@ -113,7 +108,7 @@ def kept(part: pd.DataFrame, depth: int) -> list[float]:
 
 
 def near_output(tables: Mapping[str, pd.DataFrame], says: Statement) -> Claim:
-    """R(v,v) of the last third of the blocks against all others; a mark: its largest against the middle block."""
+    """R(v,v) of the last third of the blocks against all others; a variant: its largest against the middle block."""
     readings = {"last third": self_curvature(tables), "largest against the middle": self_curvature(tables, peak=True)}
     return judge.together({k: judge.bound(says, parts) for k, parts in readings.items()}, main="last third")
 
@@ -176,8 +171,6 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     Only ρ can be the published number to the digit: the probes are others.
     """
-    import pandas as pd
-
     exact = long_format(first(tables["networks"]), VARIANT, {"rho_max": "rho"})
     parts = [paired(exact, tables, ["depth", "arch"])]
     estimates = tables["estimates"]

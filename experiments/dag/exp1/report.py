@@ -1,49 +1,47 @@
-"""The reports of Exp. 1 and 1b: decay fits, tests and variance components, claims, values, figures."""
+"""The reports of Exps. 1, 1b and 1 at depth: decay fits, tests and variance components, claims, values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+import math
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import Any, ClassVar
 
-from experiments.dag.exp1 import claims, deep_claims, deep_figures, notes, spectral_norm_claims
-from experiments.dag.protocol import comparisons, figures
-from experiments.dag.protocol.companions import DEEPER, WITHOUT_NORM
-from experiments.dag.protocol.printed import mark, printed
+import pandas as pd
+
+from experiments.dag.exp1 import claims, deep_claims
+from experiments.dag.exp1 import figures as draw
+from experiments.dag.exp1.claims import ENDS, decades, logs, values_at
+from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
+from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
+from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import first, groups, over_seeds
-from runner import stats
-from runner.report import figures as drawing
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
-    from runner.contract import Claim, Tables
-    from runner.stats import Statistic
+from experiments.dag.protocol.summary import first, groups, variance_components
+from runner.contract import Claim, Figures, Tables
+from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")
-DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ (QR)", "lyapunov_log_norm": r"$\lambda_1$ (Eq. 8)"}
-"""Columns of `networks` that Table 2 holds, and the second reading of λ₁."""
-
-
+DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ by QR", "lyapunov_log_norm": r"$\lambda_1$ by Eq. 8"}
+"""Columns of `networks` that Table 2 holds, and the second definition of λ₁."""
 PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
 """Of them, those that the tables print -> metric of the reference file."""
-TITLES = ("largest block Jacobian", "exponent by QR, as printed", "exponent by Eq. 8")
 
 
 class ResonanceAnalysis(SpreadAnalysis):
-    """Exp. 1; plain: the architecture that stands against the residual one."""
+    """Exp. 1; plain: the architecture that is compared with the residual one."""
 
     experiment: Exp1Resonance
 
     reference: ClassVar[str] = "exp1_resonance"
     plain: ClassVar[str] = "plain"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (("C", 12, 11, "plain C at the largest distance"),)
-    """Printed in words: (value, depth, distance, statement)."""
+    """Published in words: (value, depth, distance, statement)."""
     resonance_figure: ClassVar[str] = "fig3_resonance"
     coupling_figure: ClassVar[str] = "fig2_coupling"
     dynamics_figure: ClassVar[str] = "table2_dynamics"
+    printed_ends: ClassVar[str] = ""
+    """File of published values of R at the smallest and the largest distance."""
     bars: ClassVar[str] = "± sample standard deviation over seeds"
 
     def captions(self) -> Mapping[str, str]:
@@ -51,43 +49,39 @@ class ResonanceAnalysis(SpreadAnalysis):
         return {
             self.coupling_figure: f"Coupling C between two activations against their distance in the network: {each}",
             self.resonance_figure: f"Resonance R against distance, with the decay of the fit to the means: {each}",
-            "remark38_examples": f"The mean over images of the norms of single images, beside R of the mean: {each}",
+            "remark38_examples": f"The mean over images of the norms of single images, next to R of the mean: {each}",
             "stable_rank": f"Stable rank D of the block against distance: {each}",
-            self.dynamics_figure: "Spectral radius and Lyapunov exponents of the Jacobian chain against depth L",
+            self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a column per depth L",
             "spread": "Standard deviation of R relative to its mean, between trainings and between image sets of one",
             "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
             "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
         }
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         distances, networks, pairs = self.tables["distances"], self.tables["networks"], self.tables["pairs"]
         deepest = pairs[pairs["depth"] == pairs["depth"].max()]
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
+        paper = printed(self.experiment.claimed), PRINTED
         return {
-            self.coupling_figure: lambda: self._with_points(figures.decay(distances, "C", **of), "C"),
-            self.resonance_figure: lambda: self._with_points(
-                figures.decay(distances, "R", log=True, fits=self._fit_texts(distances), **of), "R"
-            ),
+            self.coupling_figure: lambda: draw.coupling(distances, self._points("C")),
+            self.resonance_figure: lambda: draw.resonance(distances, self._points("R"), self.printed_ends),
             "remark38_examples": lambda: figures.decay(distances, "R_examples", log=True, **of),
             "stable_rank": lambda: figures.decay(distances, "D", **of),
-            self.dynamics_figure: lambda: figures.against(
-                networks,
-                DYNAMICS,
-                x="depth",
-                variant="arch",
-                text="depth $L$",
-                titles=TITLES,
-                paper=figures.Paper(printed(self.experiment.claimed), PRINTED),
-            ),
+            self.dynamics_figure: lambda: figures.through_training(networks, DYNAMICS, paper=paper, **of),
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
             "spread": lambda: figures.spread(distances, "R", checkpoint="final", **of),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
             **self.spread_figures(),
         }
 
+    def _points(self, value: str) -> Iterator[tuple[int, int, float, str]]:
+        """(depth, distance, number, architecture) of the values that the paper publishes in words."""
+        for of, depth, distance, name in self.points:
+            if of == value:
+                yield depth, distance, self.experiment.says[name].number, self.plain
+
     def quantities(self, tables: Tables) -> pd.DataFrame:
         """R and C at distance 0 and at the longest, the dynamics and the test accuracy."""
-        import pandas as pd
 
         columns = [*VARIANT, "distance", "metric", "checkpoint", "seed", "images", "value"]
         far = tables["distances"].groupby("depth")["distance"].transform("max")
@@ -97,40 +91,22 @@ class ResonanceAnalysis(SpreadAnalysis):
         names = (*DYNAMICS, "test_accuracy")
         return pd.concat([*parts, *(networks.assign(metric=n, value=networks[n])[columns] for n in names)])
 
-    def _with_points(self, figure: Figure, value: str) -> Figure:
-        """The figure with the single values that the paper prints of it in words (`points`)."""
-        depths = list(dict.fromkeys(first(self.tables["distances"])["depth"]))
-        for of, depth, distance, name in self.points:
-            if of == value and depth in depths:
-                mark(figure.axes[depths.index(depth)], distance, self.experiment.says[name].number, self.plain)
-                drawing.note(figure, "black hollow marks: printed in the paper's words")
-        return figure
-
-    def _fit_texts(self, distances: pd.DataFrame) -> dict[tuple[Any, ...], str]:
-        """Decay rate and R² of the fit to the means, by depth, architecture and checkpoint."""
-        texts = {}
-        for keys, part in groups(first(distances), [*VARIANT, "checkpoint"]):
-            means = over_seeds(part, ["distance"], "R")
-            fit = stats.log_linear(means["distance"], means["mean"], name="")
-            texts[keys] = f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
-        return texts
-
     def statistics(self) -> list[Statistic]:
         distances, networks = self.tables["distances"], self.tables["networks"]
         where = [*VARIANT, "checkpoint"]
         against: dict[str, Any] = {"column": "arch", "a": self.plain, "b": "residual"}
         rows: list[Statistic] = []
         for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
-            rows += comparisons.decay_fits(distances, value, keys=where, figure=figure)
+            rows += summary.decay_fits(distances, value, keys=where, figure=figure)
             compared = distances[distances["checkpoint"] != "mid"]
             if value == "C":  # C(0) = 1 by definition
                 compared = compared[compared["distance"] > 0]
             keys = ["depth", "checkpoint", "distance"]
-            rows += comparisons.between(compared, value, keys=keys, figure=figure, **against)
-            rows += comparisons.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
-            rows += comparisons.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
+            rows += summary.between(compared, value, keys=keys, figure=figure, **against)
+            rows += summary.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
+            rows += summary.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:
-            rows += comparisons.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
+            rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
@@ -140,12 +116,12 @@ class ResonanceAnalysis(SpreadAnalysis):
         return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        without_norm = notes.without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
-        return [*notes.notes(self.tables, self.plain), *without_norm, *self.spread_notes()]
+        without_norm = without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
+        return [*notes(self.tables, self.plain), *without_norm, *self.spread_notes()]
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
-    """Exp. 1b: the same readings of spectrally normalised networks, and claims of its own."""
+    """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
 
     reference: ClassVar[str] = "exp1b_spectral_norm"
     plain: ClassVar[str] = "plain_sn"
@@ -155,16 +131,16 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     dynamics_figure: ClassVar[str] = "tableN2_dynamics"
 
     def claims(self) -> list[Claim]:
-        return spectral_norm_claims.claims(self.tables, self.experiment.says)
+        return claims.spectral_norm_claims(self.tables, self.experiment.says)
 
     def notes(self) -> list[str]:
         deeper = self.beside.get(DEEPER, {}).get("distances")
-        small = notes.small_blocks_note(self.tables["pairs"])
-        return [*notes.norms_note(self.tables["distances"], deeper), *small, *super().notes()]
+        small = small_blocks_note(self.tables["pairs"])
+        return [*norms_note(self.tables["distances"], deeper), *small, *super().notes()]
 
 
 class DeepAnalysis(ResonanceAnalysis):
-    """Depths 16 and 32 (Appendix N.2): the same readings, the U shape, and the published estimates."""
+    """Depths 16 and 32 (Appendix N.2): the same analysis, the U shape, and the published estimates."""
 
     experiment: Exp1Deep
 
@@ -178,14 +154,11 @@ class DeepAnalysis(ResonanceAnalysis):
     resonance_figure: ClassVar[str] = "tableN3_resonance"
     coupling_figure: ClassVar[str] = "tableN3_coupling"
     dynamics_figure: ClassVar[str] = "tableN3_dynamics"
+    printed_ends: ClassVar[str] = "exp1_deep"
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         distances = self.tables["distances"]
-        return {
-            **super().figures(),
-            "u_shape": lambda: deep_figures.u_shape(distances),
-            "estimates": lambda: deep_figures.estimates(distances, self.tables["estimates"]),
-        }
+        return {**super().figures(), "estimates": lambda: draw.estimates(distances, self.tables["estimates"])}
 
     def claims(self) -> list[Claim]:
         return deep_claims.claims(self.tables, self.experiment.says)
@@ -195,3 +168,116 @@ class DeepAnalysis(ResonanceAnalysis):
 
     def notes(self) -> list[str]:
         return deep_claims.notes(self.tables)
+
+
+def notes(tables: Mapping[str, pd.DataFrame], plain_name: str) -> list[str]:
+    """Findings in plain words."""
+    found = [power_note(tables["distances"])]
+    found += spread_note(tables["distances"])
+    found += examples_note(tables["distances"], plain_name)
+    networks = first(tables["networks"])
+    part = networks[(networks["arch"] == plain_name) & (networks["checkpoint"] == "init")]
+    for (depth,), rows in groups(part, ["depth"]):
+        qr, log_norm = rows["lyapunov_1"].mean(), rows["lyapunov_log_norm"].mean()
+        found.append(
+            f"λ₁ at L = {depth}, {plain_name}, init: {qr:.3f} by QR from Q = I (what the paper's tables hold), "
+            f"{log_norm:.3f} by Eq. 8, (1/L) log ‖J_L … J_1‖₂."
+        )
+    return [note for note in found if note]
+
+
+def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:
+    """Section 5.1's fall of the norms, in spectrally normalised networks. deeper: `distances` at L = 32, if any."""
+    said = []
+    for depth, table in ((12, distances), (32, deeper)):
+        for checkpoint in ENDS if table is not None else ():
+            rows = first(table)
+            part = rows[(rows["depth"] == depth) & (rows["arch"] == "plain_sn") & (rows["checkpoint"] == checkpoint)]
+            fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
+            if fall:
+                said.append(
+                    f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (seeds "
+                    f"{min(fall):.2f} to {max(fall):.2f}, n = {len(fall)})"
+                )
+    text = (
+        "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L = 12 and to 1e-14 "
+        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there). "
+        "Two kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) and the spectrally "
+        "normalised ones of this experiment: "
+    )
+    return [text + "; ".join(said) + "."] if said else []
+
+
+SMALL = 1e-12
+"""Norm of a diagonal block below which the authors' Exp. 1b counts a coupling as 0."""
+
+
+def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
+    """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
+    keys = ["depth", "arch", "seed", "checkpoint"]
+    own = pairs[pairs["v"] == pairs["w"]].set_index([*keys, "v"])["R"]
+    index = [pairs.set_index([*keys, side]).index for side in ("v", "w")]
+    small = (own.reindex(index[0]).to_numpy() < SMALL) | (own.reindex(index[1]).to_numpy() < SMALL)
+    if not small.any():
+        return []
+    where = pairs[small].groupby(["depth", "checkpoint"]).size()
+    listed = "; ".join(f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items())
+    return [
+        f"The authors count C = 0 where ‖H_vv‖ < 1e-12. Here this concerns {int(small.sum())} of {len(pairs)} pairs "
+        f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these measured values; no "
+        "printed number depends on the convention."
+    ]
+
+
+def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
+    """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs, if any."""
+    said = []
+    for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
+        fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
+        said.append(f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})")
+    text = (
+        "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms (3 to 4 orders at "
+    )
+    text += "L = 12, 1e-14 at L = 32): "
+    other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
+    return [f"{text}{'; '.join(said)}. {other}"] if said else []
+
+
+def power_note(distances: pd.DataFrame) -> str:
+    """What the tests per distance can show at this number of seeds."""
+    n = distances["seed"].nunique()
+    smallest = 2 / math.comb(2 * n, n)
+    if n < 2:
+        return "One seed: no test between architectures or checkpoints."
+    return (
+        f"With {n} seeds the smallest p is {smallest:.2g} (Mann–Whitney) and {2.0 ** (1 - n):.2g} (Wilcoxon): "
+        "after Holm's correction over the distances of a figure no single distance can reach 0.05; read the effect "
+        "sizes (±1: the two groups do not overlap)."
+    )
+
+
+def spread_note(distances: pd.DataFrame) -> list[str]:
+    """How the two sources of variance compare at distance 0."""
+    found = []
+    for (depth, arch, checkpoint), part in groups(distances[distances["distance"] == 0], [*VARIANT, "checkpoint"]):
+        c = variance_components(part, "R")
+        if checkpoint in ENDS and c.seeds > 0:
+            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.within / c.seeds):.1f}")
+    text = "Std of R(0) between sets of images of one network over that between training seeds: "
+    return [text + "; ".join(found) + "."] if found else []
+
+
+def examples_note(distances: pd.DataFrame, plain_name: str) -> list[str]:
+    """The norm of the mean block next to the mean norm of the images' own blocks (Remark 38)."""
+    found = []
+    table = first(distances)[lambda t: t["arch"] == plain_name]
+    for (depth, checkpoint), part in groups(table, ["depth", "checkpoint"]):
+        if checkpoint in ENDS:
+            means = part.groupby("distance")[["R", "R_examples"]].mean()
+            near, far = means.loc[0], means.loc[depth - 1]
+            found.append(
+                f"{plain_name}, L = {depth}, {checkpoint}: the mean block has norm {near['R']:.3g} at d = 0 and "
+                f"{far['R']:.3g} at d = {depth - 1}; the images' own blocks have {near['R_examples']:.3g} and "
+                f"{far['R_examples']:.3g} on average. The tables hold the first, Remark 38 writes the second."
+            )
+    return found

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.companions import DEEPER, PUBLISHED_SEEDS, WITHOUT_NORM, companions, without_norm
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
+from experiments.dag.protocol.inter_layer import (
+    ACTIVATIONS,
+    DEEPER,
+    PUBLISHED_SEEDS,
+    WITHOUT_NORM,
+    InterLayer,
+    companions,
+    mlp_settings,
+    without_norm,
+)
 from runner import contract as c
 from runner.kinds.model import ARCHITECTURES, BlockChain
 
@@ -78,7 +86,7 @@ class Exp1Deep(Exp1Resonance):
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"
     claimed: ClassVar[str] = "exp1_deep"
-    measure = "experiments.dag.exp1.deep_measure:measure"
+    measure = "experiments.dag.exp1.measure:measure"
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 
     probes: int = c.setting(100, above=0)

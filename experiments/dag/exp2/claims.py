@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.printed import printed
-from experiments.dag.protocol.scores import jackknife, paired
+import numpy as np
+import pandas as pd
+
+from experiments.dag.protocol.scores import jackknife, paired, printed
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner import stats
 from runner.contract import Claim, Statement
 from runner.stats import judge
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME = "exp2_bottleneck"
 ENDS = ("init", "final")
@@ -97,13 +95,11 @@ def spread(means: pd.Series[float]) -> float:
 
 def slope(means: pd.Series[float]) -> float:
     """Slope of the logarithm on log d_u."""
-    import numpy as np
-
     return stats.linear(np.log(means.index.to_numpy(float)), np.log(means.to_numpy()), name="").slope
 
 
 def twofold(coupling: Configurations, says: Statement) -> Claim:
-    """Largest over smallest C_far after training; a mark: at init, where the paper's own table has 3.7 for L = 6."""
+    """Largest over smallest C_far after training; a variant: at init, where the paper's own table has 3.7 for L = 6."""
     by = {end: of_means(coupling, spread, end) for end in ("final", "init")}
     if not by["final"]:
         return judge.claim(says, "not run", detail="trained networks are not measured")
@@ -111,7 +107,7 @@ def twofold(coupling: Configurations, says: Statement) -> Claim:
 
 
 def less_sensitive(stable_rank: Configurations, coupling: Configurations, says: Statement) -> Claim:
-    """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a mark: the deeper network."""
+    """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a variant: the deeper network."""
     both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
     ratios = {k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean())) for k, t in both.items()}
     found = {
@@ -137,8 +133,6 @@ def printed_sensitivity() -> str:
 
 def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Two tables side by side under 0 and 1, of the seeds that both have."""
-    import pandas as pd
-
     return pd.concat({0: a, 1: b}, axis=1, join="inner")
 
 
@@ -182,7 +176,7 @@ def percent_at(d_u: int, both: pd.DataFrame) -> float:
 def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
     """Proposition 31: the rank of a block across the narrow layer less its bound, by example and for the batch mean.
 
-    It says something of every network, so that the largest over the networks is held against it: no mean, no chance.
+    It says something of every network, so that the largest over the networks is compared with it: no mean, no chance.
     """
     part = table[table["part"] == "gauss_newton"]
     own = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
@@ -203,8 +197,6 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     The authors cut the estimated coupling of each pair at 1; cells measured before this was stored have it uncut.
     """
-    import pandas as pd
-
     networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     rows = first(tables["far"])
     if "C_cut_estimate" in rows:

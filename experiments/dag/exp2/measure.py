@@ -18,17 +18,17 @@ from torch import Tensor
 from experiments.certificates import of_blocks
 from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol.estimates import estimated_metrics
-from experiments.dag.protocol.measure import Point, Row, at_every_point
+from experiments.dag.protocol.measure import Point, Row, at_every_point, mean_of, scores_at
 from experiments.dag.protocol.training import Trained, train_images, untrained_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
-from runner.curvature.metrics.inter_layer import coupling, resonance, stable_rank
-from runner.curvature.metrics.low_rank import gauss_newton_factors
+from runner.curvature.metrics.blocks import coupling, gauss_newton_factors, resonance, stable_rank
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 Pair = tuple[str, str]
+EPS = torch.finfo(torch.float64).eps
 
 
 def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -65,7 +65,7 @@ def measure_trained(
         own = means(kept) | {"C_cut": math.fsum(min(e["C"], 1.0) for e in kept) / len(kept)}
         ranks = rank_rows(at.dag, nodes, at.x, at.y, rank_examples, budget)
         return {
-            "networks": [{**here, **scores(trained, at.checkpoint), "status": "ok"}],
+            "networks": [{**here, **scores_at(trained, at.checkpoint), "status": "ok"}],
             "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
             "far": [found | {f"{name}_estimate": value for name, value in own.items()}],
             "pairs": [{**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"} for row in rows],
@@ -93,11 +93,7 @@ def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[dict[str, Any]]:
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means of R, C and D over the rows; D over those that have one."""
-    found = {}
-    for name in ("R", "C", "D"):
-        values = [row[name] for row in rows if not math.isnan(row[name])]
-        found[name] = math.fsum(values) / len(values) if values else math.nan
-    return found
+    return {name: mean_of(row[name] for row in rows) for name in ("R", "C", "D")}
 
 
 def rank_rows(dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: int, budget: int) -> list[dict[str, Any]]:
@@ -130,13 +126,3 @@ def product_rank(left: Tensor, right: Tensor) -> Tensor:
     """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations. Shapes (B, r, d)."""
     r_left, r_right = (torch.linalg.qr(f.mT, mode="r")[1] for f in (left, right))
     return torch.linalg.matrix_rank(r_left @ r_right.mT, rtol=max(left.shape[2], right.shape[2]) * EPS)
-
-
-EPS = torch.finfo(torch.float64).eps
-
-
-def scores(trained: Trained, checkpoint: str) -> dict[str, float]:
-    """test_loss and test_accuracy on the whole test set at the checkpoint."""
-    history = trained.training.history
-    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
-    return {name: history[name][epoch] for name in ("test_loss", "test_accuracy")}

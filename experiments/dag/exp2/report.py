@@ -1,22 +1,29 @@
-"""The report of Exp. 2."""
+"""The report of Exp. 2 and its figures, with the published values as black hollow marks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from experiments.dag.exp2 import claims as exp2_claims
-from experiments.dag.exp2 import figures as draw
-from experiments.dag.protocol import comparisons, figures
-from runner.contract import Analysis
+from experiments.dag.exp2.claims import ENDS, NAME
+from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
+from experiments.dag.protocol.scores import chosen, printed
+from experiments.dag.protocol.summary import first, groups, over_seeds
+from runner.contract import Analysis, Claim, Figures
+from runner.report.figures import panels
+from runner.report.formatting import label
+from runner.stats import Statistic
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from experiments.dag.exp2.settings import Exp2Bottleneck
-    from runner.contract import Claim
-    from runner.stats import Statistic
+
+WIDTH = "width $d_u$ of the narrow layer"
 
 
 class BottleneckAnalysis(Analysis):
@@ -24,16 +31,16 @@ class BottleneckAnalysis(Analysis):
 
     experiment: Exp2Bottleneck
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         far, classes = self.tables["far"], self.experiment.dataset.classes
-        found: dict[str, Callable[[], Figure]] = {
-            "fig4_stable_rank": lambda: draw.stable_rank(far, classes),
-            "coupling_and_resonance": lambda: draw.coupling_and_resonance(far),
-            "ranks": lambda: draw.ranks(self.tables["ranks"], classes),
-            "image_sets": lambda: draw.image_sets(far),
+        found: dict[str, Any] = {
+            "fig4_stable_rank": lambda: stable_rank(far, classes),
+            "coupling_and_resonance": lambda: coupling_and_resonance(far),
+            "ranks": lambda: ranks(self.tables["ranks"], classes),
+            "image_sets": lambda: image_sets(far),
         }
         if "history" in self.tables:
-            history = self.tables["history"].assign(width=lambda t: t["d_u"].astype(str))
+            history = self.tables["history"].assign(width=lambda t: "$d_u$ = " + t["d_u"].astype(str))
             found["training"] = lambda: figures.learning_curves(history, panel="depth", variant="width")
         return found
 
@@ -41,8 +48,8 @@ class BottleneckAnalysis(Analysis):
         far, keys = self.tables["far"], ["depth", "d_u"]
         rows: list[Statistic] = []
         for value in ("D", "C", "R"):
-            rows += comparisons.variance_rows(far, value, keys=[*keys, "checkpoint"], figure="image_sets")
-            rows += comparisons.through_training(far, value, keys=keys, figure="fig4_stable_rank", where="Section 5.2")
+            rows += summary.variance_rows(far, value, keys=[*keys, "checkpoint"], figure="image_sets")
+            rows += summary.through_training(far, value, keys=keys, figure="fig4_stable_rank", where="Section 5.2")
         return rows
 
     def claims(self) -> list[Claim]:
@@ -53,3 +60,83 @@ class BottleneckAnalysis(Analysis):
 
     def notes(self) -> list[str]:
         return exp2_claims.notes(self.tables, self.experiment.dataset.classes)
+
+
+def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
+    """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted: min(d_u, K−1)."""
+    table, paper = first(far), chosen(printed(NAME), metric="D_far")
+
+    def draw(ax: Axes, depth: int) -> None:
+        _lines(ax, table[table["depth"] == depth], "D_estimate", paper[paper["depth"] == depth])
+        _bound(ax, sorted(set(far["d_u"])), classes)
+
+    y = r"stable rank $D_{\mathrm{far}}$"
+    return panels(titles(table, "depth"), draw, x=WIDTH, y=y, log="y", caption=BARS)
+
+
+def coupling_and_resonance(far: pd.DataFrame) -> Figure:
+    """C_far and R_far against d_u: a column per depth."""
+    table, paper = first(far), chosen(printed(NAME), metric="C_far")
+    heads = titles(table, "depth")
+    names = {"C": r"coupling $C_{\mathrm{far}}$", "R": r"resonance $R_{\mathrm{far}}$"}
+
+    def draw(ax: Axes, key: tuple[str, int]) -> None:
+        value, depth = key
+        shown = paper[(paper["depth"] == depth) & (value == "C")]
+        _lines(ax, table[table["depth"] == depth], f"{value}_estimate", shown)
+        if value == "R":
+            ax.set_yscale("log")
+        if depth == next(iter(heads)):
+            ax.set_ylabel(names[value])
+
+    at = {(value, depth): head for value in names for depth, head in heads.items()}
+    return panels(at, draw, x=WIDTH, columns=len(heads), sharey="row", caption=BARS)
+
+
+def ranks(table: pd.DataFrame, classes: int) -> Figure:
+    """Largest numerical rank of H^GN across the narrow layer, of one example and of the batch mean, at init."""
+    part = table[(table["part"] == "gauss_newton") & (table["checkpoint"] == "init")]
+
+    def draw(ax: Axes, depth: int) -> None:
+        for (block,), rows in groups(part[part["depth"] == depth], ["block"]):
+            top = rows.groupby("d_u")["rank"].max()
+            text = {"example": "one example", "mean": "batch mean"}[str(block)]
+            ax.plot(top.index, top, label=text, **STYLES.style("exact" if block == "example" else "stochastic"))
+        _bound(ax, sorted(set(part["d_u"])), classes)
+
+    return panels(titles(part, "depth"), draw, x=WIDTH, y=r"rank of $H^{GN}$ (float64)", log="y")
+
+
+def image_sets(far: pd.DataFrame) -> Figure:
+    """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond for the papers'."""
+    table = far[far["checkpoint"] == "init"]
+
+    def draw(ax: Axes, depth: int) -> None:
+        for (d_u,), part in groups(table[table["depth"] == depth], ["d_u"]):
+            figures.image_sets(ax, d_u, over_seeds(part, ["images"], "D"), STYLES.colour("init"), jitter=0.15 * d_u)
+        _log2(ax, sorted(set(table["d_u"])))
+
+    return panels(titles(table, "depth"), draw, x=WIDTH, y=r"exact $D_{\mathrm{far}}$, before training")
+
+
+def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:
+    """Lines of both checkpoints, and the published marks of those that are measured."""
+    for checkpoint in ENDS:
+        part = table[table["checkpoint"] == checkpoint]
+        if len(part):
+            means = over_seeds(part, ["d_u"], value).sort_values("d_u")
+            error_line(ax, means, "d_u", checkpoint, checkpoint, text=f"ours, {label(checkpoint)}")
+            rows = paper[paper["checkpoint"] == checkpoint]
+            hollow(ax, list(rows["d_u"]), rows, checkpoint)
+    _log2(ax, sorted(set(table["d_u"])))
+
+
+def _bound(ax: Axes, widths: list[int], classes: int) -> None:
+    ax.plot(widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$")
+    _log2(ax, widths)
+
+
+def _log2(ax: Axes, widths: list[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(widths, [str(w) for w in widths])
+    ax.minorticks_off()

@@ -1,16 +1,18 @@
-"""What the DAG paper says of Exps. 3 and 3b (Section 5.3, Appendices N.4 and N.6), decided from the tables."""
+"""What the DAG paper says of Exps. 3 and 3b and of its stochastic gap (Section 5.3, Appendices N.4, N.6), decided."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
-from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, paired, published_start, scored
+import numpy as np
+import pandas as pd
+
+from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, published_start
 from experiments.dag.protocol.summary import (
     first,
-    gap,
     groups,
     over_seeds,
     seed_values,
@@ -20,11 +22,13 @@ from runner.contract import Claim, Statement, decide
 from runner.stats import judge
 from runner.training import CHECKPOINTS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 PIECEWISE_LINEAR = ("relu", "leaky_relu")
 SECTION = "Section 5.3"
+ENDS = ("init", "final")
+PAPER_PROBES = 100
+"""Probes behind the published Table N.6; its text says TEXT_PROBES."""
+TEXT_PROBES = 30
+KEYS = ["activation", "checkpoint", "probes"]
 Parts = dict[str, list[float]]
 
 
@@ -114,8 +118,6 @@ def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> 
 
 def power_of_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
     """Pseudovalues over seeds of the exponent: slope of log gap on log E[σ''²] over the smooth activations' means."""
-    import numpy as np
-
     gap, curvature = wide_points(gaps, networks, checkpoint)
     smooth = [a for a in gap.columns if a not in PIECEWISE_LINEAR]
     if len(smooth) < 3:
@@ -141,8 +143,8 @@ def rank_claim(
     """The activations' mean gaps are in the order of E[σ''²], whichever seed is left out: `judge.together` of the
     checkpoints.
 
-    Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does, no power
-    between the two or below `judge.FEWEST_SEEDS` seeds.
+    Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does,
+    inconclusive between the two or below `judge.FEWEST_SEEDS` seeds.
     """
     found: dict[str, Claim] = {}
     listed = []
@@ -208,26 +210,112 @@ def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     return found
 
 
-def measured(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Values of Tables 4, 5 and N.5, one row per seed."""
-    import pandas as pd
-
-    keys, variant = ["activation", "checkpoint"], ["activation"]
-    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
-    sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
-    curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
-    parts = [
-        scored(gaps, keys, {"gap_global": "gap"}, tables, variant),
-        scored(networks, keys, curves, tables, variant),
-        scored(tables["distances"].assign(gap=gap), [*keys, "distance"], sums, tables, variant),
-        paired(changes(first(gaps)), tables, variant),
-    ]
-    return pd.concat(parts, ignore_index=True)
+def of_means(draws: pd.DataFrame) -> pd.DataFrame:
+    """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one draw each."""
+    kept = draws[draws["status"] == "ok"]
+    means = kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]].mean().reset_index()
+    return means.assign(percent=100 * (means["gap_stochastic"] / means["gap_exact"] - 1))
 
 
-def changes(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Change from init to final in percent of the mean init gap, so that the mean over seeds is the change of means."""
-    wide = gaps.pivot(index=["activation", "seed"], columns="checkpoint", values="gap").reset_index()
-    scale = wide.groupby("activation")["init"].transform("mean")
-    wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
-    return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
+def stochastic(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """The claims of the stochastic estimates, one per statement.
+
+    What the paper saw in its table is decided with the probes of the published one, what it says of 30 probes with 30;
+    the other number is a variant. Its discrepancies are of means over five seeds, so that one draw of every seed is one
+    repetition of Table N.6.
+    """
+    means = of_means(draws)
+    enough = draws["seed"].nunique() >= judge.FEWEST_SEEDS
+    known = set(means["probes"]) if enough else set()
+    found = []
+    for name, rule, main in (
+        ("discrepancy at init", partial(in_one_table, checkpoint="init"), PAPER_PROBES),
+        ("discrepancy at the end", partial(in_one_table, checkpoint="final"), PAPER_PROBES),
+        ("below 1 %", partial(over_draws, reading=typical), TEXT_PROBES),
+        ("overestimation", partial(over_draws, reading=signed), PAPER_PROBES),
+    ):
+        by = {f"{n} probes": rule(says[name], means, n) for n in (PAPER_PROBES, TEXT_PROBES) if n in known}
+        found.append(judge.together(by, main=f"{main} probes") if by else judge.claim(says[name], "inconclusive"))
+    few = {c: sizes(draws, c) for c in ENDS}
+    found.append(judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws"))
+    found.append(judge.number(says["rate of the error"], exponents(draws) if enough else {}))
+    return found
+
+
+def in_one_table(says: Statement, means: pd.DataFrame, probes: int, checkpoint: str) -> Claim:
+    """A printed maximum of one table: how many draws keep it.
+
+    A draw is that of one activation: the paper's share their probes, so that its largest of three is nearly that of a
+    single one. Of three activations with probes of their own fewer tables keep it; the claim gives their number.
+    """
+    part = means[(means["probes"] == probes) & (means["checkpoint"] == checkpoint)]
+    sizes = part["percent"].abs()
+    kept = sizes <= says.high
+    verdict, text = judge.one_draw(int(kept.sum()), len(kept))
+    tables = kept.groupby(part["draw"]).all()
+    detail = f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
+    needed = math.inf if verdict == "inconclusive" else math.nan  # it is one table of the paper that is asked about
+    return judge.claim(says, verdict, float(sizes.mean()), detail, seeds_needed=needed)
+
+
+def over_draws(
+    says: Statement, means: pd.DataFrame, probes: int, reading: Callable[[pd.DataFrame, int, tuple[str, ...]], Parts]
+) -> Claim:
+    """A property of the estimator: its mean over the draws."""
+    return judge.bound(says, reading(means, probes, ENDS), over="draws")
+
+
+def typical(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
+    """The mean size of the discrepancy of one activation, by draw."""
+    part = means[means["probes"] == probes].assign(size=lambda t: t["percent"].abs())
+    return {c: list(part[part["checkpoint"] == c].groupby("draw")["size"].mean()) for c in ends}
+
+
+def signed(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
+    """The mean discrepancy of the activations, by draw."""
+    part = means[means["probes"] == probes]
+    return {c: list(part[part["checkpoint"] == c].groupby("draw")["percent"].mean()) for c in ends}
+
+
+def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
+    """Mean size of the discrepancy of one network from the text's number of probes in percent, by draw."""
+    part = draws[(draws["status"] == "ok") & (draws["checkpoint"] == checkpoint) & (draws["probes"] == TEXT_PROBES)]
+    percent = (100 * (part["gap_stochastic"] / part["gap_exact"] - 1)).abs()
+    return list(percent.groupby(part["draw"]).mean())
+
+
+def exponents(draws: pd.DataFrame) -> Parts:
+    """Slope of log error on log m: a value for each seed, the mean over its activations, which share no probes."""
+    found: Parts = {}
+    for checkpoint in ENDS:
+        fits = _fits(draws[(draws["status"] == "ok") & (draws["checkpoint"] == checkpoint)], ["activation", "seed"])
+        by: dict[object, list[float]] = {}
+        for (_, seed), fit in fits:
+            by.setdefault(seed, []).append(fit.slope)
+        found[checkpoint] = [sum(slopes) / len(slopes) for slopes in by.values()]
+    return found
+
+
+def rates(draws: pd.DataFrame) -> list[stats.Statistic]:
+    """Fits of log(relative std of one estimate over the draws) on log(probes), by activation and checkpoint."""
+    return [fit for _, fit in _fits(draws[draws["status"] == "ok"], ["activation", "checkpoint"])]
+
+
+def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...], stats.Statistic]]:
+    found = []
+    for values, rows in groups(part, keys):
+        spread = spreads(rows).groupby("probes")["percent"].mean()
+        spread = spread[spread > 0]
+        if len(spread) > 1:
+            group = " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
+            fit = stats.linear(np.log(spread.index), np.log(spread), name="error against probes", group=group)
+            found.append((values, fit))
+    return found
+
+
+def spreads(draws: pd.DataFrame) -> pd.DataFrame:
+    """activation, checkpoint, seed, probes, percent: relative std of the estimate over the draws of one network."""
+    kept = draws[draws["status"] == "ok"]
+    by = kept.groupby(["activation", "checkpoint", "seed", "probes"], sort=False)
+    found = by.agg(std=("gap_stochastic", "std"), exact=("gap_exact", "first")).reset_index()
+    return found.assign(percent=100 * found["std"] / found["exact"]).drop(columns=["std", "exact"])

@@ -1,12 +1,32 @@
-"""The exact Gauss–Newton gap of a trained network, and stochastic estimates of it."""
+"""The exact Gauss–Newton gap of a trained network, its estimates from common probes, and the error of these in theory.
+
+`measure` draws the estimates through products with the network, `measure_stochastic` on exact blocks, which costs less
+and does the same arithmetic.
+"""
 
 from __future__ import annotations
 
-from experiments.dag.exp3.settings import Exp3GnGap
-from experiments.dag.protocol.measure import measure_trained
-from experiments.dag.protocol.stochastic import compare_gaps
-from experiments.dag.protocol.training import train_images
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement
+
+import torch
+
+from experiments.certificates import of_blocks
+from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
+from experiments.dag.protocol.measure import blocks_of, measure_trained, on_papers_images
+from experiments.dag.protocol.training import Trained, train_images
 from runner.contract import Cell, Context, Table
+from runner.curvature import BlockSplit
+from runner.curvature.matrix_free.base import rademacher
+from runner.curvature.matrix_free.ratios import gn_gaps
+from runner.curvature.metrics.blocks import gn_gap_of_sums, resonance
+from runner.kinds.metric import InterLayerMetric
+from runner.training import CHECKPOINTS
+
+PARTS = {"tensor": 1.0, "gauss_newton": -1.0}
+"""Parts of a block, with the sign of their norm in the logarithm of the gap."""
+ZERO = "no discrepancy: the exact gap is 0"
 
 
 def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -16,3 +36,115 @@ def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]
     if experiment.probes and experiment.probe_draws:
         tables["stochastic"] = compare_gaps(trained, experiment.metric, experiment.probes, experiment.probe_draws, ctx)
     return tables
+
+
+def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
+    """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
+
+    Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and
+    H^T. discrepancy_percent = 100 (stochastic/exact − 1); NaN where the exact gap is 0.
+    """
+    rows = []
+    for at in on_papers_images(trained, metric):
+        nodes = at.network.measured
+        exact = exact_gap(blocks_of(at.dag, nodes, at.x, at.y, metric), nodes)
+        generator = ctx.torch_generator(f"probes/{at.checkpoint}")
+        for count in probes:
+            for draw in range(draws):
+                found = gn_gaps(at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared").values()
+                gap = gn_gap_of_sums([g.tensor.value for g in found], [g.gauss_newton.value for g in found])
+                row = {"checkpoint": at.checkpoint, "probes": count, "draw": draw}
+                row |= {"gap_exact": exact, "gap_stochastic": gap}
+                row |= {"discrepancy_percent": 100 * (gap / exact - 1) if exact > 0 else math.nan}
+                rows.append({**row, "status": "ok" if exact > 0 else ZERO})
+    return rows
+
+
+def measure_stochastic(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Train the network of a cell and compare estimates of its gap with the exact one."""
+    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    counts = experiment.probes, experiment.draws
+    tables = compare(trained, experiment.metric, *counts, str(cell.params["activation"]), ctx)
+    return {**tables, **trained.origin_table()}
+
+
+def compare(
+    trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, activation: str, ctx: Context
+) -> dict[str, Table]:
+    """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted` (checkpoint,
+    probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images, and
+    `certificate` of the exact blocks.
+
+    Every draw has probes of its own, independent of those of other activations, checkpoints and numbers of probes.
+    """
+    rows, predicted, certificate = [], [], []
+    for at in on_papers_images(trained, metric):
+        checkpoint, nodes = at.checkpoint, at.network.measured
+        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
+        certificate += of_blocks(at.dag, at.x, at.y, blocks, ctx, checkpoint=checkpoint)
+        exact = exact_gap(blocks, nodes)
+        status = "ok" if exact > 0 else ZERO
+        for count in probes:
+            generator = ctx.torch_generator(f"probes/{activation}/{checkpoint}/{count}")
+            where = {"checkpoint": checkpoint, "probes": count}
+            for draw in range(draws):
+                found = estimate(blocks, nodes, count, generator)
+                rows.append({**where, "draw": draw, "gap_exact": exact, "gap_stochastic": found, "status": status})
+            percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
+            predicted.append({**where, "percent": percent, "status": status})
+        ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
+    return {"draws": rows, "predicted": predicted, "certificate": certificate}
+
+
+def exact_gap(blocks: BlockSplit, nodes: Sequence[str]) -> float:
+    """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w."""
+    return gn_gap_of_sums(
+        *([resonance(part[p]) for p in _pairs(nodes)] for part in (blocks.tensor, blocks.gauss_newton))
+    )
+
+
+def estimate(blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator) -> float:
+    """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w with ‖A‖_F² = mean |A z_k|², one set of z_k on each w for both parts.
+
+    The same sums as `runner.curvature.matrix_free.ratios.gn_gaps` has from products through the network.
+    """
+    sums = {"tensor": 0.0, "gauss_newton": 0.0}
+    for w, sources in _targets(nodes):
+        size = blocks.tensor[w, w].shape[1]
+        z = rademacher((probes, size), blocks.tensor[w, w].dtype, generator).to(blocks.tensor[w, w].device)
+        for part in sums:
+            stacked = torch.cat([getattr(blocks, part)[v, w] for v in sources])
+            images = (z @ stacked.mT).double().square().split([blocks.tensor[v, w].shape[0] for v in sources], 1)
+            sums[part] += math.fsum(math.sqrt(float(image.sum(1).mean())) for image in images)
+    return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
+
+
+def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> float:
+    """Relative standard deviation of `estimate`, to first order in 1/√probes.
+
+    zᵀAz has variance 2(‖A‖_F² − Σ A_ii²) for symmetric A and Rademacher z. The logarithm of the gap is, to first
+    order, Σ_w zᵀM_w z with M_w = Σ_v TᵀT/(2 ‖T‖ Σ‖T‖) − GᵀG/(2 ‖G‖ Σ‖G‖), T and G the parts of H[v,w], the inner sums
+    over all pairs: so the variance is Σ_w 2(‖M_w‖_F² − Σ_i (M_w)_ii²)/probes.
+    """
+    totals = {part: math.fsum(resonance(getattr(blocks, part)[p]) for p in _pairs(nodes)) for part in PARTS}
+    variance = 0.0
+    for w, sources in _targets(nodes):
+        size = blocks.tensor[w, w].shape[1]
+        m = torch.zeros(size, size, dtype=torch.float64, device=blocks.tensor[w, w].device)
+        for v in sources:
+            for part, sign in PARTS.items():
+                block = getattr(blocks, part)[v, w].double()
+                norm = resonance(block)
+                if norm > 0:
+                    m += sign * (block.mT @ block) / (2 * norm * totals[part])
+        variance += 2 * float(m.square().sum() - m.diagonal().square().sum()) / probes
+    return math.sqrt(variance)
+
+
+def _pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
+    return list(combinations_with_replacement(nodes, 2))
+
+
+def _targets(nodes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """(w, all v of the pairs (v, w)), in order."""
+    return ((w, nodes[: i + 1]) for i, w in enumerate(nodes))

@@ -1,25 +1,23 @@
-"""The reports of Exp. 3 and 3b: the gap by activation, beside the activation's curvature."""
+"""The reports of Exps. 3 and 3b (the gap by activation and the curvature of the activation) and of its estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-from experiments.dag.exp3 import claims, notes
+import pandas as pd
+
+from experiments.dag.exp3 import claims
 from experiments.dag.exp3 import figures as draw
-from experiments.dag.protocol import comparisons, figures
-from experiments.dag.protocol.printed import printed
+from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
+from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import global_gaps
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.dag.exp3.settings import Exp3GnGap
-    from runner.contract import Claim, Tables
-    from runner.stats import Statistic
+from experiments.dag.protocol.summary import first, gap, global_gaps, groups, long_format, variance_components
+from runner.contract import Analysis, Claim, Figures, Statement, Tables
+from runner.stats import Statistic
 
 
 class GapAnalysis(SpreadAnalysis):
@@ -39,9 +37,9 @@ class GapAnalysis(SpreadAnalysis):
         """The printed values."""
         return printed(self.experiment.claimed)
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         tables = self.tables
-        found: dict[str, Callable[[], Figure]] = {
+        found: dict[str, Any] = {
             "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"], self.paper),
             "tableN5_parts": lambda: draw.parts(tables["distances"], self.paper),
             "image_sets": lambda: draw.image_sets(self.gaps),
@@ -53,7 +51,6 @@ class GapAnalysis(SpreadAnalysis):
 
     def quantities(self, tables: Tables) -> pd.DataFrame:
         """Gap over all pairs and test accuracy, by activation, checkpoint, seed and set of images."""
-        import pandas as pd
 
         gaps = global_gaps(tables["distances"], ["activation"]).assign(metric="gap", value=lambda t: t["gap"])
         networks = tables["networks"].assign(metric="test_accuracy", value=lambda t: t["test_accuracy"])
@@ -63,20 +60,20 @@ class GapAnalysis(SpreadAnalysis):
     def statistics(self) -> list[Statistic]:
         where, parts = ["activation", "checkpoint"], "tableN5_parts"
         rows = claims.correlations(self.gaps, self.tables["networks"])
-        rows += comparisons.through_training(self.gaps, "gap", keys=["activation"], figure="tables 4, 5")
-        rows += comparisons.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
+        rows += summary.through_training(self.gaps, "gap", keys=["activation"], figure="tables 4, 5")
+        rows += summary.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
         for value in ("gn", "tensor"):
-            rows += comparisons.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
+            rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
         return rows + self.spread_statistics()
 
     def claims(self) -> list[Claim]:
         return claims.without_norm(self.gaps, self.tables, self.experiment.says)
 
     def measured(self) -> pd.DataFrame:
-        return self.rounded(claims.measured(self.gaps, self.tables))
+        return self.rounded(gap_values(self.gaps, self.tables))
 
     def notes(self) -> list[str]:
-        return notes.notes(self.gaps, self.tables) + self.spread_notes()
+        return gap_notes(self.gaps, self.tables) + self.spread_notes()
 
 
 class LayerNormAnalysis(GapAnalysis):
@@ -86,3 +83,137 @@ class LayerNormAnalysis(GapAnalysis):
 
     def claims(self) -> list[Claim]:
         return claims.with_norm(self.gaps, self.tables, self.experiment.says)
+
+
+class StochasticGapAnalysis(Analysis):
+    """Readings of `draws` and of the error that theory predicts for them."""
+
+    experiment: Exp3Stochastic
+
+    @cached_property
+    def draws(self) -> pd.DataFrame:
+        """Every estimate next to the exact gap."""
+        return self.tables["draws"]
+
+    def figures(self) -> Figures:
+        return {
+            "tableN6_discrepancy": lambda: draw.discrepancies(self.draws),
+            "error_against_probes": lambda: draw.rates(self.draws, self.tables["predicted"]),
+        }
+
+    def statistics(self) -> list[Statistic]:
+        return claims.rates(self.draws)
+
+    def claims(self) -> list[Claim]:
+        return claims.stochastic(self.draws, self.experiment.says)
+
+    def measured(self) -> pd.DataFrame:
+        return stochastic_values(self.tables)
+
+    def notes(self) -> list[str]:
+        return stochastic_notes(self.tables, self.experiment.says)
+
+
+def gap_values(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Values of Tables 4, 5 and N.5, one row per seed."""
+    keys, variant = ["activation", "checkpoint"], ["activation"]
+    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
+    sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
+    curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
+    parts = [
+        scored(gaps, keys, {"gap_global": "gap"}, tables, variant),
+        scored(networks, keys, curves, tables, variant),
+        scored(tables["distances"].assign(gap=gap), [*keys, "distance"], sums, tables, variant),
+        paired(changes(first(gaps)), tables, variant),
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def changes(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Change from init to final in percent of the mean init gap, so that the mean over seeds is the change of means."""
+    wide = gaps.pivot(index=["activation", "seed"], columns="checkpoint", values="gap").reset_index()
+    scale = wide.groupby("activation")["init"].transform("mean")
+    wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
+    return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
+
+
+def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Table N.6 from the first draw of 100 probes; discrepancies are of the means over seeds, without sign.
+
+    Only the exact gaps can be the published numbers to the digit: the probes are others.
+    """
+    draws = tables["draws"]
+    part = draws[(draws["probes"] == claims.PAPER_PROBES) & (draws["draw"] == 0)]
+    mean = part.groupby(["activation", "checkpoint"])[["gap_exact", "gap_stochastic"]].transform("mean")
+    sign = (mean["gap_stochastic"] >= mean["gap_exact"]).map({True: 1.0, False: -1.0})
+    shift = (part["gap_stochastic"] - part["gap_exact"]) / mean["gap_exact"].where(mean["gap_exact"] > 0)
+    names = {"gap_exact": "gap_exact", "gap_stochastic": "gap_stochastic", "abs_rel_discrepancy_percent": "percent"}
+    values = long_format(part.assign(percent=100 * sign * shift), ["activation", "checkpoint"], names)
+    found = paired(values, tables, ["activation"])
+    return found.assign(paired=found["paired"] & (found["metric"] == "gap_exact"))
+
+
+def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Findings in plain words."""
+    found = []
+    for (activation,), part in groups(gaps[gaps["checkpoint"] == "init"], ["activation"]):
+        own, c = first(part)["gap"].mean(), variance_components(part, "gap")
+        random = part[part["images"] != 0].groupby("images")["gap"].mean()
+        if own > 0 and not math.isnan(c.images):
+            found.append(
+                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
+                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
+                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
+            )
+    found += [
+        f"{activation}, init: by Eq. 2 as printed, which leaves H^T to the pairs (v, v), the gap would be {left:.3f}; "
+        f"it is {whole:.3f}."
+        for activation, (left, whole) in by_equation_2(tables["distances"]).items()
+    ]
+    init = first(gaps)[lambda t: t["checkpoint"] == "init"]
+    for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):
+        found.append(
+            f"{activation}, init: ratio of sums {part['gap'].mean():.3g} (the tables'), mean of Eq. 4 over pairs "
+            f"{part['gap_of_pairs'].mean():.3g}."
+        )
+    return found
+
+
+def by_equation_2(distances: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """activation -> (gap with the tensor part of the pairs (v, v) alone, gap), at init, means over seeds.
+
+    In a chain Eq. 2 as printed gives H^T[v,w] = 0 for every v before w (errata, Eq. 2).
+    """
+    found = {}
+    init = first(distances)[lambda t: t["checkpoint"] == "init"]
+    for (activation,), part in claims.by_activation(init):
+        own = part[part["distance"] == 0].set_index("seed")["tensor"]
+        sums = part.groupby("seed")[["tensor", "gn"]].sum()
+        if (sums["tensor"] > 0).all():
+            found[activation] = float((own / sums["gn"]).mean()), float((sums["tensor"] / sums["gn"]).mean())
+    return found
+
+
+def stochastic_notes(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[str]:
+    """Findings in plain words."""
+    draws, predicted = tables["draws"], tables["predicted"]
+    found = []
+    both = claims.spreads(draws).merge(
+        predicted, on=["activation", "checkpoint", "seed", "probes"], suffixes=("", "_theory")
+    )
+    for (checkpoint, probes), part in groups(both, ["checkpoint", "probes"]):
+        if checkpoint in claims.ENDS and probes in (claims.TEXT_PROBES, claims.PAPER_PROBES):
+            found.append(
+                f"{checkpoint}, {probes} probes: one estimate scatters by {part['percent'].mean():.1f} % over the "
+                f"draws, {part['percent_theory'].mean():.1f} % predicted from the blocks (means over networks)."
+            )
+    means = claims.of_means(draws)
+    for (checkpoint, probes), part in groups(means, ["checkpoint", "probes"]):
+        if checkpoint in claims.ENDS and probes in (claims.TEXT_PROBES, claims.PAPER_PROBES):
+            limit = says["discrepancy at init" if checkpoint == "init" else "discrepancy at the end"].high
+            below = part.assign(size=part["percent"].abs()).groupby("draw")["size"].max() <= limit
+            found.append(
+                f"{checkpoint}, {probes} probes: {int(below.sum())} of {len(below)} repetitions of Table N.6 stay "
+                f"within the printed {limit:g} % for every activation."
+            )
+    return found

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.companions import companions
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, mlp_settings
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions, mlp_settings
 from runner import contract as c
 from runner.kinds.model import BlockChain, MlpModel
 
@@ -62,8 +61,8 @@ class Exp3Stochastic(InterLayer):
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table N.6"
     claimed: ClassVar[str] = "exp3_stochastic"
-    measure = "experiments.dag.exp3.stochastic_measure:measure"
-    analysis = "experiments.dag.exp3.stochastic_report:StochasticGapAnalysis"
+    measure = "experiments.dag.exp3.measure:measure_stochastic"
+    analysis = "experiments.dag.exp3.report:StochasticGapAnalysis"
 
     activation: list[str] = c.grid(choices=ACTIVATIONS)
     depth: int = c.setting(6, above=0)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.dag.exp4 import across
-from experiments.dag.protocol.scores import facts, jackknife, published_start, scored
-from experiments.dag.protocol.summary import first, groups, label, seed_values, variance_components
+import pandas as pd
+
+from experiments.dag.protocol.scores import Pseudovalues, facts, jackknife, published_start, scored
+from experiments.dag.protocol.summary import first, groups, label, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAIRS, DEPTHS = 48, 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""
@@ -92,7 +90,7 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     """H4.2a and H4.2b: R across the branches against the graph distance.
 
     At init R is the paper's own quantity on its own networks: of the pair at d = 2 Tables 6 and N.4 print ‖H^T‖ and the
-    gap, every digit of which is found, and ‖H^T‖/gap of the flat merges, their ‖H^GN‖ = R(2), is ours (`across`).
+    gap, every digit of which is found, and ‖H^T‖/gap of the flat merges, their ‖H^GN‖ = R(2), is ours (report.shares).
     """
     cross = distances[(distances["relation"] == "cross") & (distances["branch_depth"] > 1)]
     parts = {k: rows for k, rows in groups(cross, [*VARIANT, "checkpoint"]) if k[-1] in ENDS}
@@ -122,10 +120,26 @@ def printed_ratio(distances: pd.DataFrame, without_norm: pd.DataFrame | None, sa
     init = cross[cross["checkpoint"] == "init"]
     ratio = {name(k): ratios(p, "R", 4) for k, p in groups(init, VARIANT)}
     found = {"as published": judge.bound(says, ratio, same=facts(ratio, same))}
-    steps = [] if without_norm is None else [v.whole for v in across.one_block(without_norm).values()]
+    steps = [] if without_norm is None else [v.whole for v in one_block(without_norm).values()]
     if steps:
         found["one block, without LayerNorm,"] = judge.exact(says, {"smallest": min(steps), "largest": max(steps)})
     return judge.together(found, main="as published")
+
+
+def _ratio_of_means(columns: pd.DataFrame) -> float:
+    """Mean of the second column over the mean of the first."""
+    return float(columns.iloc[:, 1].mean() / columns.iloc[:, 0].mean())
+
+
+def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
+    """(branch depth, merge, activation, d) -> pseudovalues of R(d+1)/R(d) of the means over seeds at init."""
+    cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == "init")]
+    found: dict[tuple[Any, ...], Pseudovalues] = {}
+    for keys, part in groups(cross, VARIANT):
+        wide = part.pivot(index="seed", columns="distance", values="R").dropna()
+        for d in (d for d in wide.columns if d + 1 in wide.columns):
+            found[*keys, int(d)] = jackknife(wide[[d, d + 1]], _ratio_of_means)
+    return found
 
 
 def cancellation(part: pd.DataFrame) -> list[float]:
@@ -223,46 +237,3 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Values of Tables 6 and N.4, one row per seed."""
     metrics = {"gap_merge": "gap", "frob_tensor_merge": "tensor"}
     return scored(tables["merge"], [*VARIANT, "checkpoint"], metrics, tables, VARIANT)
-
-
-def notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None) -> list[str]:
-    """Findings in plain words."""
-    merge, found = tables["merge"], []
-    flat = merge[~((merge["merge"] == "cat") & (merge["activation"] == "silu"))]
-    if len(flat):
-        found.append(
-            f"Merges without curvature: the largest ‖H^T‖ over {len(flat)} measurements is {flat['tensor'].max():.2g}. "
-            "The engine routes the second derivative of the merge itself, which is zero there; the paper's 1e-8 to "
-            "1e-10 are what is left of subtracting two float32 matrices."
-        )
-    curved = merge.drop(flat.index)
-    for (depth, checkpoint), part in groups(curved, ["branch_depth", "checkpoint"]):
-        c, own = variance_components(part, "gap"), first(part)["gap"]
-        if checkpoint in ENDS and not math.isnan(c.images):
-            random = part[part["images"] != 0].groupby("images")["gap"].mean()
-            found.append(
-                f"cat+SiLU, k={depth}, {checkpoint}: gap {own.mean():.3g} on the paper's images, {random.min():.3g} to "
-                f"{random.max():.3g} on {len(random)} random sets (means over seeds); std {math.sqrt(c.images):.2g} "
-                f"between sets, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    return [*across.notes(tables, without_norm), *found, *conventions(first(tables["distances"]))]
-
-
-def conventions(distances: pd.DataFrame) -> list[str]:
-    """Ratio of sums beside mean of Eq. 4 over the pairs across the branches."""
-    found = []
-    cross = distances[(distances["relation"] == "cross") & distances["checkpoint"].isin(ENDS)]
-    for values, part in groups(cross[cross["tensor"] > 0], [*VARIANT, "checkpoint"]):
-        by: Sequence[Any] = ["seed"]
-        sums = (
-            part.assign(pair_sum=part["gap_of_pairs"] * part["pairs"])
-            .groupby(by)[["tensor", "gn", "pair_sum", "pairs"]]
-            .sum()
-        )
-        ratio, mean = (sums["tensor"] / sums["gn"]).mean(), (sums["pair_sum"] / sums["pairs"]).mean()
-        if values[0] > 1:
-            text = label([*VARIANT, "checkpoint"], values)
-            found.append(
-                f"{text}: over all pairs across the branches, ratio of sums {ratio:.3g}, mean of Eq. 4 {mean:.3g}."
-            )
-    return found

@@ -25,9 +25,8 @@ from experiments.dag.protocol.measure import (
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import block_metrics, gn_gap, resonance
-from runner.curvature.exact.split import BlockSplit
-from runner.curvature.metrics.inter_layer import Columns
-from runner.curvature.metrics.jacobians import block_jacobians
+from runner.curvature.exact.blocks import BlockSplit
+from runner.curvature.metrics.blocks import Columns, block_jacobians
 from runner.kinds.metric import InterLayerMetric
 from runner.models import graph_distance
 

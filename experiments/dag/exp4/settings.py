@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.companions import WITHOUT_NORM, without_norm
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, WITHOUT_NORM, InterLayer, without_norm
 from runner import contract as c
 from runner.kinds.model import DiamondModel
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from experiments.dag.protocol.companions import PUBLISHED_SEEDS
+import pandas as pd
+
+from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.scores import Pseudovalues, image_spread, jackknife
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
 """Metric of the reference file -> column of `blocks`."""
@@ -144,8 +142,6 @@ def losses(networks: pd.DataFrame) -> dict[str, list[float]]:
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Values of Table 7 and the test losses of the text, one row per seed."""
-    import pandas as pd
-
     keys = ["protocol", "network", "checkpoint"]
     rows = tables["networks"].dropna(subset=["test_loss"])
     blocks = long_format(first(tables["blocks"]), keys, SHORT)

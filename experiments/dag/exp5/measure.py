@@ -15,14 +15,13 @@ import torch
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
-from experiments.dag.protocol.measure import epoch_of, image_sets
+from experiments.dag.protocol.measure import Point, Row, at_every_point, scores_at
 from experiments.dag.protocol.training import Trained, train_regression
 from runner.contract import Cell, Context, Table
-from runner.curvature import split_blocks
-from runner.curvature.metrics.inter_layer import gn_gap, resonance
+from runner.curvature import BlockSplit, split_blocks
+from runner.curvature.metrics.blocks import gn_gap, resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models import Network
-from runner.training import CHECKPOINTS
 
 
 def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -38,55 +37,30 @@ def measure_trained(
     trained: Trained, pair: tuple[str, str], metric: InterLayerMetric, ctx: Context
 ) -> dict[str, Table]:
     """All tables of one training for the block of `pair`."""
-    sets = list(image_sets(trained.data.test, metric, trained.device))
-    blocks: list[dict[str, Any]] = []
-    networks: list[dict[str, Any]] = []
-    certificate: list[dict[str, Any]] = []
+
+    def read(at: Point) -> dict[str, list[Row]]:
+        y = at.y.double() if metric.double else at.y
+        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=int(metric.memory_gib * 2**30))
+        with torch.no_grad():
+            loss = float((at.network(at.x).squeeze(-1) - y).square().mean())
+        found = {"blocks": [{**at.where, **block_row(blocks, pair), "loss": loss}]}
+        if not at.first:
+            return found
+        here = {"checkpoint": at.checkpoint}
+        row = {**here, "test_loss": scores_at(trained, at.checkpoint, ("test_loss",))["test_loss"]}
+        row |= {"parameters": at.network.parameter_count, **value_path(at.network), "status": "ok"}
+        return {**found, "networks": [row], "certificate": of_blocks(at.dag, at.x, y, blocks, ctx, **here)}
+
     history = trained.training.history
-    for done, checkpoint in enumerate(CHECKPOINTS):
-        if checkpoint not in trained.training.states:
-            networks.append({"checkpoint": checkpoint, "status": trained.training.status})
-            continue
-        network = trained.at(checkpoint)
-        for number, x, y in sets:
-            row, rows = block_row(trained, network, pair, metric, x, y, ctx if number == 0 else None)
-            blocks.append({"checkpoint": checkpoint, "images": number, **row})
-            certificate += [{"checkpoint": checkpoint, **verified} for verified in rows]
-        about = {"checkpoint": checkpoint, "test_loss": history["test_loss"][epoch_of(checkpoint, history)]}
-        size = {"parameters": network.parameter_count, **value_path(network)}
-        networks.append({**about, **size, "status": "ok"})
-        ctx.progress(done + 1, len(CHECKPOINTS), checkpoint)
-    columns = ("epoch", "train_loss", "test_loss")
-    return {
-        "blocks": blocks,
-        "networks": networks,
-        "certificate": certificate,
-        "history": {name: history[name] for name in columns},
-        **trained.origin_table(),
-    }
+    kept = {name: history[name] for name in ("epoch", "train_loss", "test_loss")}
+    return at_every_point(trained, metric, ctx, read) | {"history": kept}
 
 
-def block_row(
-    trained: Trained,
-    network: Network,
-    pair: tuple[str, str],
-    metric: InterLayerMetric,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    ctx: Context | None = None,
-) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """(row, certificate of its blocks where there is a ctx). full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap
-    (Eq. 4) of the batch-mean block; loss on the samples."""
-    dag = network.to_dag(trained.loss)
-    if metric.double:
-        dag, x, y = dag.to(torch.float64), x.double(), y.double()
-    found = split_blocks(dag, x, y, pair, memory_budget=int(metric.memory_gib * 2**30))
-    tensor, gauss_newton = found.tensor[pair], found.gauss_newton[pair]
-    with torch.no_grad():
-        loss = float((network(x).squeeze(-1) - y).square().mean())
-    norms = {"full": resonance(found.total[pair]), "gn": resonance(gauss_newton), "tensor": resonance(tensor)}
-    verified = of_blocks(dag, x, y, found, ctx) if ctx is not None else []
-    return {**norms, "gap": gn_gap(tensor, gauss_newton), "loss": loss}, verified
+def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
+    """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block."""
+    tensor, gauss_newton = blocks.tensor[pair], blocks.gauss_newton[pair]
+    norms = {"full": resonance(blocks.total[pair]), "gn": resonance(gauss_newton), "tensor": resonance(tensor)}
+    return {**norms, "gap": gn_gap(tensor, gauss_newton)}
 
 
 def value_path(network: Network) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.companions import FURTHER, FURTHER_SEEDS
+from experiments.dag.protocol.inter_layer import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
 from runner import contract as c
 from runner.kinds.dataset import AttentionData

@@ -1,23 +1,21 @@
 """What the DAG paper says of Exp. 6 (Section 5.6, Remark 39, Appendix N.8), decided from the tables.
 
-Printed numbers are held against the paper's own kind of estimate (30 probes); statements about the networks against the
-engine's values, exact for ReLU. Statements on an exact zero are held against the estimates, whose products know nothing
-of the network's structure.
+Printed numbers are compared with the paper's own kind of estimate (30 probes); statements about the networks are
+compared with the engine's values, exact for ReLU. Statements on an exact zero are compared with the estimates,
+whose products know nothing of the network's structure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.dag.protocol.scores import paired
 from experiments.dag.protocol.summary import groups, long_format
 from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEYS = ["activation", "arch", "checkpoint"]
 LAST = 4
@@ -197,8 +195,6 @@ def negligible(pairs: pd.DataFrame) -> Parts:
 
 def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFrame:
     """Values of Tables 8, 9, N.7, N.8 and of the text, one row per seed, by the paper's estimates and averages."""
-    import pandas as pd
-
     parts = []
     if "distances" in tables:
         own = gaps(leaving_out(tables, "published", negligible))

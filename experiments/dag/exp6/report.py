@@ -1,22 +1,32 @@
-"""The report of Exp. 6."""
+"""The report of Exp. 6 and its figures, with the published values as black hollow marks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from experiments.dag.exp6 import claims as exp6_claims
-from experiments.dag.exp6 import figures as draw
+from experiments.dag.exp6.claims import gaps, selected
 from experiments.dag.protocol import figures
-from runner.contract import Analysis
+from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
+from experiments.dag.protocol.scores import chosen, printed
+from experiments.dag.protocol.summary import groups, over_seeds
+from runner.contract import Analysis, Claim, Figures
+from runner.report.figures import groups as boxes
+from runner.report.figures import new_figure, note, panels
+from runner.report.formatting import label
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from experiments.dag.exp6.settings import Exp6ResNet18
-    from runner.contract import Claim
+
+NAME = "exp6_resnet18"
+DISTANCE = "distance $d$ between outputs"
 
 
 class ResNetAnalysis(Analysis):
@@ -24,8 +34,8 @@ class ResNetAnalysis(Analysis):
 
     experiment: Exp6ResNet18
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        found: dict[str, Callable[[], Figure]] = {}
+    def figures(self) -> Figures:
+        found: dict[str, Any] = {}
         if "distances" in self.tables:
             distances, pairs = self.tables["distances"], self.tables["pairs"]
             kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
@@ -33,26 +43,30 @@ class ResNetAnalysis(Analysis):
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
             final = bent[bent["checkpoint"] == "final"]
             found = {
-                "fig7_resonance": lambda: draw.by_distance(distances, "R", log=True),
-                "table9_coupling": lambda: draw.by_distance(distances, "C", log=False),
-                "stable_rank": lambda: draw.by_distance(kept, "D", log=False),
-                "batchnorm_statistics": lambda: draw.calibration(distances),
-                "probe_error": lambda: draw.probe_error(pairs),
+                "fig7_resonance": lambda: by_distance(distances, "R", log=True),
+                "table9_coupling": lambda: by_distance(distances, "C", log=False),
+                "stable_rank": lambda: by_distance(kept, "D", log=False),
+                "batchnorm_statistics": lambda: calibration(distances),
+                "probe_error": lambda: probe_error(pairs),
             }
             for name, rows in (("table8_gap", final), ("tableN8_gap", bent)):
                 if len(rows):
-                    found[name] = partial(draw.by_distance, rows, "gap", log=True)
+                    found[name] = partial(by_distance, rows, "gap", log=True)
         if "history" in self.tables:
             history = self.tables["history"].drop_duplicates(["activation", "arch", "seed", "epoch"])
             found["training"] = lambda: figures.learning_curves(history, panel="activation", variant="arch")
         return found
 
     def captions(self) -> Mapping[str, str]:
-        zero = "Networks whose gap is exactly 0 (ReLU; printed: below 1e-5) are left out."
+        of = "against the distance between outputs, with and without skip connections"
+        zero = "ReLU networks, whose gap is 0 (published: below 1e-5), are left out"
+        small = f"means leave out blocks with ‖H‖_F² < {self.experiment.negligible:.0e}, as published"
         return {
-            "table8_gap": zero,
-            "tableN8_gap": zero,
-            "stable_rank": f"Means leave out blocks with ‖H‖_F² < {self.experiment.negligible:.0e}, as published.",
+            "fig7_resonance": f"Resonance R {of}",
+            "table9_coupling": f"Coupling C {of}",
+            "table8_gap": f"GN gap after training {of}; {zero}",
+            "tableN8_gap": f"GN gap {of}; {zero}",
+            "stable_rank": f"Stable rank D {of}; {small}",
         }
 
     def claims(self) -> list[Claim]:
@@ -63,3 +77,51 @@ class ResNetAnalysis(Analysis):
 
     def notes(self) -> list[str]:
         return exp6_claims.notes(self.tables, self.experiment.negligible)
+
+
+def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
+    """R, C, D or gap against distance: a panel per activation, a line per architecture and checkpoint, ± over seeds."""
+    table, paper = gaps(selected(distances, "engine")), chosen(printed(NAME), metric=value)
+
+    def draw(ax: Axes, activation: str) -> None:
+        for (arch, checkpoint), part in groups(table[table["activation"] == activation], ["arch", "checkpoint"]):
+            means = over_seeds(part, ["distance"], value)
+            means = means[means["mean"] > 0] if log else means
+            if len(means):
+                error_line(ax, means, "distance", arch, str(checkpoint))
+            rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint).dropna(subset=["mean"])
+            hollow(ax, list(rows["distance"]), rows, str(arch))
+
+    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "log": "y" if log else "", "integer": True}
+    return panels(titles(table, "activation"), draw, **axes, legend_columns=2, caption=BARS)
+
+
+def calibration(distances: pd.DataFrame) -> Figure:
+    """R(d) before training with BatchNorm's statistics as published (0 and 1) and estimated from training images."""
+    table = distances[(distances["checkpoint"] == "init") & (distances["estimator"] == "engine")]
+
+    def draw(ax: Axes, activation: str) -> None:
+        for (arch, statistics), part in groups(table[table["activation"] == activation], ["arch", "statistics"]):
+            style, kind = ("init", "0 and 1") if statistics == "running" else ("final", "of images")
+            means = over_seeds(part, ["distance"], "R")
+            error_line(ax, means, "distance", arch, style, text=f"{label(arch)}, statistics {kind}")
+
+    y = LABELS["R"] + ",\nbefore training"
+    heads = titles(table, "activation")
+    return panels(heads, draw, x=DISTANCE, y=y, log="y", integer=True, legend_columns=2, caption=BARS)
+
+
+def probe_error(pairs: pd.DataFrame) -> Figure:
+    """R of every pair from 30 probes over the engine's value, minus one: every network and pair is a dot."""
+    keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
+    both = selected(pairs, "published").merge(selected(pairs, "engine"), on=keys, suffixes=("", "_engine"))
+    percent = 100 * (both["R"] / both["R_engine"] - 1)
+    figure, axes = new_figure(1, 1, width=6)
+    names = [both[key].map(label) for key in ("activation", "arch", "checkpoint")]
+    labels = names[0] + "\n" + names[1] + "\n" + names[2]
+    samples = {str(text): percent[labels == text] for text in dict.fromkeys(labels)}
+    boxes(axes[0, 0], samples, looks=STYLES)
+    axes[0, 0].axhline(0, color="black", linewidth=0.8)
+    axes[0, 0].set_ylabel("R from 30 probes / engine − 1 (%)")
+    note(figure, "every network and pair a dot; box: quartiles")
+    return figure

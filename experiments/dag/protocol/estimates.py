@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.estimators import rademacher
+from experiments.dag.protocol.measure import mean_of
+from runner.curvature.matrix_free.base import rademacher
 
 POWER_STEPS = 20
 """Steps of the power iteration for ‖H‖₂ (DAG paper, Section 5)."""
@@ -31,7 +32,7 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
-    """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ but for rounding."""
+    """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except for rounding."""
     q = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks.device, blocks.dtype).expand(len(blocks), -1, -1)
     q = q / torch.linalg.vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
@@ -79,10 +80,9 @@ def estimates_by_distance(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     found = []
     for d in sorted({row["distance"] for row in rows}):
         at = [row for row in rows if row["distance"] == d]
-        known = [row["D"] for row in at if not math.isnan(row["D"])]
-        means = {name: math.fsum(row[name] for row in at) / len(at) for name in ("R", "C")}
-        means["D"] = math.fsum(known) / len(known) if known else math.nan
-        found.append({"distance": d, "pairs": len(at), **means, "D_smallest": min(known, default=math.nan)})
+        means = {name: mean_of(row[name] for row in at) for name in ("R", "C", "D")}
+        smallest = min((row["D"] for row in at if not math.isnan(row["D"])), default=math.nan)
+        found.append({"distance": d, "pairs": len(at), **means, "D_smallest": smallest})
     return found
 
 

@@ -1,21 +1,39 @@
-"""Figures of the inter-layer experiments: decay with distance, maps of pairs, spread of the values, training."""
+"""Figures of the inter-layer experiments: styles and names, decay with distance, maps of pairs, spread, training.
+
+Filled marks and solid lines: before training. Half-filled and dotted: halfway. Hollow and dashed: after training. Black
+hollow marks: the values that the paper publishes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.dag.protocol.plot_styles import STYLES
-from experiments.dag.protocol.printed import chosen, hollow
+import numpy as np
+import pandas as pd
+
+from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
+from runner.report.formatting import label
+from runner.training import CHECKPOINTS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+STYLES = figures.PlotStyles(
+    ("plain", "residual", "plain_sn", "diamond", "attention", "relu_mlp", "bottleneck", "baseline"),
+    ("resnet18", "plain_resnet18"),
+    ("recovered", "standardised", "described", "small_noise"),
+    ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
+    ("init", "final", "mid"),
+    ("sum", "cat"),
+    ("exact", "stochastic"),
+    ("measured", "paper", "bound"),
+    ("gn", "tensor", "full"),
+    ("train", "test", "validation"),
+)
 LINES = {"init": "-", "mid": ":", "final": "--"}
 """Line style of a checkpoint; the variant gives colour and marker."""
 LABELS = {
@@ -23,16 +41,21 @@ LABELS = {
     "R_examples": r"mean over images of $\|H\|_F$",
     "C": r"coupling $C(d)$",
     "D": r"stable rank $D(d)$",
-    "gap": r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
+    "gap": r"GN gap $\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
     "tensor": r"$\Sigma\|H^T\|_F$",
     "gn": r"$\Sigma\|H^{GN}\|_F$",
 }
-NAMES = {"plain_sn": "plain, spectral norm", "leaky_relu": "leaky ReLU", "relu": "ReLU", "silu": "SiLU", "gelu": "GELU"}
+DISTANCE = "distance $d$ between layers"
+BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
+"""What `error_line` draws, for the caption."""
+PAPER = "published (± where printed)"
+HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
+"""Title of a panel, by the column whose value it shows."""
 
 
-def name(variant: Any) -> str:
-    """A variant as the legend shows it."""
-    return NAMES.get(str(variant), str(variant))
+def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
+    """Value of a column -> title of its panel, in order."""
+    return {at: HEADS.get(column, "{}").format(label(at)) for at in sorted(set(table[column]))}
 
 
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
@@ -43,12 +66,11 @@ def look(variant: Any, checkpoint: str) -> dict[str, Any]:
 
 
 def error_line(
-    ax: Axes, means: pd.DataFrame, x: str, variant: Any, checkpoint: str, *, text: str = "", dashes: str = ""
+    ax: Axes, means: pd.DataFrame, x: str, variant: Any, checkpoint: str, *, text: str = "", **style: Any
 ) -> None:
     """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see over_seeds).
 
-    A bar that would reach below zero from a positive mean is left out, for logarithmic axes. dashes: another line
-    style than the checkpoint's.
+    A bar that would reach below zero from a positive mean is left out, for logarithmic axes. style: changes of `look`.
     """
     std = means["std"].fillna(0)
     down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
@@ -56,24 +78,56 @@ def error_line(
         means[x],
         means["mean"],
         yerr=[down, std],
-        label=text or f"{name(variant)}, {checkpoint}",
+        label=text or f"{label(variant)}, {label(checkpoint)}",
         capsize=2,
         elinewidth=0.8,
-        **(look(variant, checkpoint) | ({"linestyle": dashes} if dashes else {})),
+        **(look(variant, checkpoint) | style),
     )
 
 
-BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
-"""What `error_line` draws, in words for the line below a figure."""
+def mark(ax: Axes, x: float, y: float, variant: str) -> None:
+    """One published value as a black hollow mark in the shape of the variant."""
+    shape = STYLES.style(variant)["marker"]
+    style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 64, "marker": shape, "zorder": 5}
+    ax.scatter([x], [y], label=PAPER, **style)
 
 
-def runs(ax: Axes, part: pd.DataFrame, x: str, value: str, variant: Any, checkpoint: str) -> None:
-    """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere: a bar hides it."""
-    means = over_seeds(part, [x], value)
-    if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
-        style = look(variant, checkpoint)
-        for _, rows in part.groupby("seed"):
-            ax.plot(rows[x], rows[value], color=style["color"], linewidth=0.7, alpha=0.45, zorder=1)
+def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
+    """Published means at x as black hollow marks in the shape of the variant, with the printed ± where there is one."""
+    if rows.empty or rows["mean"].isna().all():
+        return
+    ax.errorbar(
+        x,
+        rows["mean"],
+        yerr=rows["std"].fillna(0),
+        marker=STYLES.style(variant)["marker"],
+        markerfacecolor="none",
+        markeredgecolor="black",
+        ecolor="black",
+        elinewidth=0.8,
+        capsize=2,
+        markersize=8,
+        linestyle="none",
+        label=PAPER,
+        zorder=5,
+    )
+
+
+IMAGE_SETS = ("random sets of images", "the paper's images, ± std over seeds")
+
+
+def image_sets(
+    ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25, texts: tuple[str, str] = IMAGE_SETS
+) -> None:
+    """Values on random sets of images as dots around x, on the paper's images as a diamond ± std over the seeds.
+
+    means: columns images, mean, std. texts: entries of the legend for the two.
+    """
+    random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
+    spread = jitter * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
+    ax.scatter(x + spread, random, s=14, alpha=0.6, linewidths=0, color=colour, label=texts[0])
+    style: dict[str, Any] = {"marker": "D", "color": "black", "capsize": 3, "markersize": 4, "linestyle": "none"}
+    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), label=texts[1], zorder=3, **style)
 
 
 def decay(
@@ -85,34 +139,38 @@ def decay(
     checkpoints: Sequence[str] = ("init", "final"),
     log: bool = False,
     fits: Mapping[tuple[Any, ...], str] | None = None,
+    marks: Callable[[Axes, Any], None] = lambda ax, at: None,
 ) -> Figure:
     """`value` against distance: a panel per value of the column `panel`, a line per variant and checkpoint.
 
-    fits: text added to the legend entry of (panel, variant, checkpoint). Thin lines: single seeds, where they are far
-    apart.
+    fits: text below the panel for each (panel, variant, checkpoint). marks: draws published values in a panel. Thin
+    lines: single seeds, where they are far apart.
     """
     table = first(distances)
-    panels = list(dict.fromkeys(table[panel]))
-    figure, axes = figures.new_figure(1, len(panels), sharey=True)
-    for ax, at in zip(axes[0], panels, strict=True):
+
+    def draw(ax: Axes, at: Any) -> None:
+        texts = []
         for (kind, checkpoint), part in groups(table[table[panel] == at], [variant, "checkpoint"]):
             if checkpoint in checkpoints:
-                note = (fits or {}).get((at, kind, checkpoint), "")
-                text = f"{name(kind)}, {checkpoint}" + (f" ({note})" if note else "")
-                error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint, text=text)
-                runs(ax, part.sort_values("distance"), "distance", value, kind, checkpoint)
-        ax.set_xlabel("distance $d$ between layers")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        if log:
-            figures.log_axis(ax)
+                error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
+                _runs(ax, part.sort_values("distance"), value, look(kind, checkpoint)["color"])
+                texts.append((fits or {}).get((at, kind, checkpoint), ""))
         if fits is not None:
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
-    axes[0, 0].set_ylabel(LABELS.get(value, value))
-    figures.letter(axes, [f"{panel} $={p}$" if panel != "depth" else f"$L={p}$" for p in panels])
-    if fits is None:
-        figures.shared_legend(figure)
-    figures.note(figure, BARS)
-    return figure
+            handles = ax.get_legend_handles_labels()[0]
+            ax.legend(handles, texts, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+        marks(ax, at)
+
+    heads = {at: HEADS.get(panel, panel + " ${}$").format(at) for at in dict.fromkeys(table[panel])}
+    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "log": "y" if log else "", "integer": True}
+    return figures.panels(heads, draw, **axes, legend_columns=2, height=3.4 if fits is None else 4.4, caption=BARS)
+
+
+def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
+    """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere: a bar hides it."""
+    means = over_seeds(part, ["distance"], value)
+    if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
+        for _, rows in part.groupby("seed"):
+            ax.plot(rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1)
 
 
 def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, checkpoint: str) -> Figure:
@@ -122,117 +180,104 @@ def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, che
     drawn at 0.
     """
     table = distances[distances["checkpoint"] == checkpoint]
-    panels = list(dict.fromkeys(table[panel]))
-    figure, axes = figures.new_figure(1, len(panels), sharey=True)
-    for ax, at in zip(axes[0], panels, strict=True):
+
+    def draw(ax: Axes, at: Any) -> None:
         for (kind,), part in groups(table[table[panel] == at], [variant]):
             found = [(d, variance_components(p, value)) for (d,), p in groups(part, ["distance"])]
-            for source, dashes in (("seeds", "-"), ("within", "--")):
-                x = [d for d, _ in found]
+            for source, text in (("seeds", "between seeds"), ("within", "between sets of images of one network")):
                 y = [getattr(c, source) ** 0.5 / abs(c.mean) if c.mean else 0 for _, c in found]
-                style = STYLES.style(str(kind)) | {"linestyle": dashes}
-                style |= {"markerfacecolor": "white"} if source == "within" else {}
-                text = "between seeds" if source == "seeds" else "between sets of images of one network"
-                ax.plot(x, y, label=f"{name(kind)}, {text}", **style)
-        ax.set_xlabel("distance $d$ between layers")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-    axes[0, 0].set_ylim(bottom=0)  # shared, so only once all panels are drawn
-    axes[0, 0].set_ylabel(f"relative std of ${value}(d)$ at {checkpoint}")
-    figures.letter(axes, [f"$L={p}$" if panel == "depth" else f"{panel} = {name(p)}" for p in panels])
-    figures.shared_legend(figure)
+                style = look(kind, "init" if source == "seeds" else "final")
+                ax.plot([d for d, _ in found], y, label=f"{label(kind)}, {text}", **style)
+
+    y = f"relative std of ${value}(d)$,\n{label(checkpoint)}"
+    figure = figures.panels(titles(table, panel), draw, x=DISTANCE, y=y, integer=True, legend_columns=2)
+    figure.axes[0].set_ylim(bottom=0)  # shared by all panels
     return figure
 
 
 def pair_maps(
-    pairs: pd.DataFrame, value: str, *, variant: str, checkpoints: Sequence[str] = ("init", "final"), text: str = ""
+    pairs: pd.DataFrame, value: str, *, variant: str, checkpoints: Sequence[str] = ("init", "final")
 ) -> Figure:
     """`value` of every pair of measured nodes, mean over seeds: a row per variant, a column per checkpoint.
 
-    The panels share their colours.
+    The panels of a row share their colours; those of different rows do not.
     """
-    shown = pairs[pairs["checkpoint"].isin(checkpoints)].groupby([variant, "checkpoint", "v", "w"])[value].mean()
-    limits = (float(shown.min()), float(shown.max())) if shown.notna().any() else None
     variants = list(dict.fromkeys(pairs[variant]))
-    figure, axes = figures.new_figure(len(variants), len(checkpoints), width=0.4 + 3.1 * len(checkpoints))
-    titles = []
-    for i, kind in enumerate(variants):
-        for j, checkpoint in enumerate(checkpoints):
-            rows = pairs[(pairs[variant] == kind) & (pairs["checkpoint"] == checkpoint)]
-            nodes = list(dict.fromkeys([*rows["v"], *rows["w"]]))
-            grid = rows.pivot_table(index="v", columns="w", values=value, dropna=False)
-            matrix = grid.reindex(index=nodes, columns=nodes).to_numpy(copy=True)
-            upper = matrix.T
-            matrix[matrix != matrix] = upper[matrix != matrix]  # NaN below the diagonal: the blocks are symmetric
-            figures.heatmap(axes[i, j], matrix, text or f"${value}(v, w)$", limits=limits)
-            axes[i, j].set_xlabel("layer $w$")
-            axes[i, j].set_ylabel("layer $v$")
-            titles.append(f"{name(kind)}, {checkpoint}")
-    figures.letter(axes, titles)
-    return figure
+    shown = pairs[pairs["checkpoint"].isin(checkpoints)]
+    at = {(kind, c): f"{label(kind)}, {label(c)}" for kind in variants for c in checkpoints}
+
+    def draw(ax: Axes, key: tuple[str, str]) -> str:
+        own = shown[shown[variant] == key[0]]
+        means = own.groupby(["checkpoint", "v", "w"])[value].mean()
+        rows = own[own["checkpoint"] == key[1]]
+        nodes = list(dict.fromkeys([*rows["v"], *rows["w"]]))
+        grid = rows.pivot_table(index="v", columns="w", values=value, dropna=False)
+        matrix = grid.reindex(index=nodes, columns=nodes).to_numpy(copy=True)
+        upper = matrix.T
+        matrix[matrix != matrix] = upper[matrix != matrix]  # NaN below the diagonal: the blocks are symmetric
+        limits = (float(means.min()), float(means.max())) if means.notna().any() else None
+        figures.heatmap(ax, matrix, f"${value}(v, w)$", limits=limits, bar=key[1] == checkpoints[-1])
+        layers: Any = ax.yaxis.get_major_locator()
+        layers.set_params(integer=True)
+        finite = matrix[matrix == matrix]
+        return at[key] + (f":\n{finite.min():.3g} to {finite.max():.3g}" if finite.size else "")
+
+    size: dict[str, Any] = {"width": 6.2, "height": 0.3 + 2.6 * len(variants), "sharey": False, "legend_columns": 0}
+    return figures.panels(at, draw, x="layer $w$", y="layer $v$", columns=len(checkpoints), integer=True, **size)
 
 
-@dataclass(frozen=True)
-class Paper:
-    """Printed values: the table (`printed`), and column of ours -> metric of the table."""
-
-    table: pd.DataFrame
-    metrics: Mapping[str, str]
-
-
-def against(
+def through_training(
     networks: pd.DataFrame,
     values: Mapping[str, str],
     *,
-    x: str,
+    panel: str,
     variant: str,
-    text: str,
-    titles: Sequence[str] = (),
-    paper: Paper | None = None,
+    paper: tuple[pd.DataFrame, Mapping[str, str]] | None = None,
 ) -> Figure:
-    """Columns of `networks` (column -> axis label) against x: a panel each, a mark per variant and checkpoint.
+    """Columns of `networks` (column -> axis label) at the checkpoints: a row each, a column per value of `panel`.
 
-    The marks of one x stand beside each other; black hollow ones are the paper's values.
+    paper: published values, and column of ours -> metric of theirs; black hollow marks to the right of ours.
     """
     table = first(networks)
-    places = {at: i for i, at in enumerate(sorted(set(table[x])))}
-    kinds = [keys for keys, _ in groups(table, [variant, "checkpoint"])]
-    figure, axes = figures.new_figure(1, len(values))
-    for ax, (value, described) in zip(axes[0], values.items(), strict=True):
-        for (kind, checkpoint), part in groups(table, [variant, "checkpoint"]):
-            shift = 0.6 * (kinds.index((kind, checkpoint)) / max(1, len(kinds) - 1) - 0.5)
-            means = over_seeds(part, [x], value)
-            means = means.assign(place=[places[at] + shift for at in means[x]])
-            error_line(ax, means, "place", kind, checkpoint, dashes="none")
-            if paper is not None and value in paper.metrics:
-                rows = chosen(paper.table, metric=paper.metrics[value], **{variant: kind}, checkpoint=checkpoint)
-                rows = rows[rows[x].isin(places)]
-                hollow(ax, [places[at] + shift for at in rows[x]], rows, str(kind))
-        ax.set_xticks(list(places.values()), [str(at) for at in places])
+    kinds, heads = list(dict.fromkeys(table[variant])), titles(table, panel)
+    at = {(value, key): head for value in values for key, head in heads.items()}
+
+    def draw(ax: Axes, key: tuple[str, Any]) -> None:
+        value, where = key
+        for (kind,), part in groups(table[table[panel] == where], [variant]):
+            means = over_seeds(part, ["checkpoint"], value)
+            place = means["checkpoint"].map(CHECKPOINTS.index) + 0.08 * kinds.index(kind)
+            error_line(ax, means.assign(place=place), "place", kind, "init", text=label(kind))
+            if paper is not None and value in paper[1]:
+                rows = chosen(paper[0], metric=paper[1][value], **{variant: kind, panel: where})
+                x = [CHECKPOINTS.index(c) + 0.25 + 0.08 * kinds.index(kind) for c in rows["checkpoint"]]
+                hollow(ax, x, rows, str(kind))
+        ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
         ax.grid(False, axis="x")
-        ax.set_xlabel(text)
-        ax.set_ylabel(described)
-    figures.letter(axes, titles)
-    figures.shared_legend(figure)
-    figures.note(figure, BARS)
-    return figure
+        if where == next(iter(heads)):
+            ax.set_ylabel(values[value])
+
+    size: dict[str, Any] = {"sharey": "row", "height": 0.8 + 1.75 * len(values), "columns": len(heads)}
+    said = f"{BARS}; published values stand to the right of ours"
+    return figures.panels(at, draw, x="training", caption=said, **size)
+
+
+def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
+    """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch, mean, std."""
+    x, mean, std = means["epoch"], means["mean"], means["std"].fillna(0)
+    ax.plot(x, mean, label=text, markevery=max(1, len(x) // 12), **style)
+    low = (mean - std).clip(lower=1e-3 * mean)
+    ax.fill_between(x, low, mean + std, color=style["color"], alpha=0.18, linewidth=0)
 
 
 def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -> Figure:
     """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line per variant."""
-    panels = list(dict.fromkeys(history[panel])) if panel else [None]
-    figure, axes = figures.new_figure(1, len(panels), sharey=True)
-    for ax, at in zip(axes[0], panels, strict=True):
-        table = history if at is None else history[history[panel] == at]
-        for (kind,), part in groups(table, [variant]):
-            means = over_seeds(part, ["epoch"], "test_accuracy")
-            std = 100 * means["std"].fillna(0)
-            figures.mean_band(ax, means["epoch"], 100 * means["mean"], std, str(kind), looks=STYLES, name=name(kind))
-        ax.set_xlabel("epoch")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    if panel:
-        heads = {"depth": "$L={}$", "branch_depth": "$k={}$"}
-        figures.letter(axes, [heads.get(panel, panel.replace("_", " ") + " {}").format(name(p)) for p in panels])
-    figures.shared_legend(figure)
-    figures.note(figure, "bands: mean ± sample std over the seeds")
-    return figure
+
+    def draw(ax: Axes, at: Any) -> None:
+        for (kind,), part in groups(history if panel is None else history[history[panel] == at], [variant]):
+            means = over_seeds(part.assign(percent=100 * part["test_accuracy"]), ["epoch"], "percent")
+            band(ax, means, label(kind), STYLES.style(str(kind)))
+
+    said = "bands: mean ± sample std over the seeds"
+    heads = {None: ""} if panel is None else titles(history, panel)
+    return figures.panels(heads, draw, x="epoch", y="test accuracy (%)", integer=True, caption=said)

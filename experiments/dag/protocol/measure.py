@@ -18,7 +18,7 @@ variance between seeds and between images can be told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,13 @@ from experiments.certificates import of_blocks
 from experiments.dag.protocol.inter_layer import InterLayer
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
-from runner.contract.seeding import torch_generator
+from runner.contract.experiment import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.inter_layer import COLUMNS, Columns, block_metrics
-from runner.curvature.metrics.jacobians import (
+from runner.curvature.metrics.blocks import (
+    COLUMNS,
+    Columns,
     block_jacobians,
+    block_metrics,
     lyapunov_exponents,
     lyapunov_log_norm,
     mean_spectral_norms,
@@ -86,6 +88,21 @@ class Point:
         return self.images == 0
 
 
+def point(trained: Trained, metric: InterLayerMetric, checkpoint: str, images: int, x: Tensor, y: Tensor) -> Point:
+    """The network of a training at a checkpoint, on one set of images."""
+    network = trained.at(checkpoint)
+    dag = network.to_dag(trained.loss)
+    if metric.double:
+        dag, x = dag.to(torch.float64), x.double()
+    return Point(trained, checkpoint, images, network, dag, x, y)
+
+
+def on_papers_images(trained: Trained, metric: InterLayerMetric) -> Iterator[Point]:
+    """The network of a training at every checkpoint that it reached, on the papers' images."""
+    _, x, y = next(image_sets(trained.data.test, metric, trained.device))
+    return (point(trained, metric, c, 0, x, y) for c in CHECKPOINTS if c in trained.training.states)
+
+
 def at_every_point(
     trained: Trained,
     metric: InterLayerMetric,
@@ -109,11 +126,7 @@ def at_every_point(
                 lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
                 tables.setdefault("networks", []).append(lost)
             continue
-        network = trained.at(checkpoint)
-        dag = network.to_dag(trained.loss)
-        if metric.double:
-            dag, x = dag.to(torch.float64), x.double()
-        for name, rows in read(Point(trained, checkpoint, number, network, dag, x, y)).items():
+        for name, rows in read(point(trained, metric, checkpoint, number, x, y)).items():
             tables.setdefault(name, []).extend(rows)
         ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
     if set(checkpoints) == {"init"}:
@@ -198,12 +211,12 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
         row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {name: _mean([columns[name][i] for i in at]) for name in ("R", "C", "D", *own(columns))}
+        row |= {name: mean_of(columns[name][i] for i in at) for name in ("R", "C", "D", *own(columns))}
         row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
         row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
         if "R_examples" in columns:
-            row["gap_of_pairs"] = _mean([columns["gap"][i] for i in at])
-            row["R_examples"] = _mean([columns["R_examples"][i] for i in at])
+            row["gap_of_pairs"] = mean_of(columns["gap"][i] for i in at)
+            row["R_examples"] = mean_of(columns["R_examples"][i] for i in at)
         lacking = sum(math.isnan(columns["D"][i]) for i in at)
         rows.append({**row, "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero"})
     return rows
@@ -234,13 +247,10 @@ def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric
 def network_row(at: Point) -> dict[str, float]:
     """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature of the activations;
     test_loss and test_accuracy on the whole test set at the checkpoint."""
-    history = at.trained.training.history
-    epoch = epoch_of(at.checkpoint, history)
     return {
         **chain_dynamics(at.dag, at.network.measured, at.x),
         "sigma_pp_squared": activation_curvature(at.network, at.x),
-        "test_loss": history["test_loss"][epoch],
-        "test_accuracy": history["test_accuracy"][epoch],
+        **scores_at(at.trained, at.checkpoint),
     }
 
 
@@ -253,9 +263,13 @@ def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, flo
     return {"rho": spectral_radius(jacobians), "rho_mean": math.fsum(norms.values()) / len(norms)}
 
 
-def epoch_of(checkpoint: str, history: Mapping[str, Sequence[Any]]) -> int:
-    """Row of the history that a checkpoint belongs to: init, half of the epochs, the last."""
-    return {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+def scores_at(
+    trained: Trained, checkpoint: str, names: Sequence[str] = ("test_loss", "test_accuracy")
+) -> dict[str, float]:
+    """Columns of the history at a checkpoint (init, half of the epochs, the last), of the whole test set."""
+    history = trained.training.history
+    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+    return {name: history[name][epoch] for name in names}
 
 
 def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
@@ -287,7 +301,7 @@ def activation_curvature(network: Network, x: Tensor) -> float:
             with torch.no_grad():
                 z = stage.module.pre_activation(*(values[p] for p in stage.parents))
             means.append(float(second_derivative(stage.module.act, z).square().mean()))
-    return _mean(means)
+    return mean_of(means)
 
 
 def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
@@ -301,6 +315,7 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
     return torch.zeros_like(z) if second is None else second
 
 
-def _mean(values: list[float]) -> float:
+def mean_of(values: Iterable[float]) -> float:
+    """Mean of the values that are not NaN; NaN where there are none."""
     finite = [v for v in values if not math.isnan(v)]
     return math.fsum(finite) / len(finite) if finite else math.nan

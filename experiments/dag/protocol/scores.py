@@ -1,4 +1,4 @@
-"""Measured values on their way to the scorecard: which are paired with the published ones, and what images add.
+"""Published values, and measured ones as the scorecard compares them: which are paired, and what images add.
 
 A value is paired where network, data order and records are the published ones (table `origin`): at init the network
 and the images alone, afterwards the order of the examples and the training records, too. Where the images are others
@@ -8,13 +8,15 @@ than the paper's, each side has drawn one set, so that the variance between sets
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from experiments.dag.protocol.companions import PUBLISHED_SEEDS
+import pandas as pd
+
+from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
-
-if TYPE_CHECKING:
-    import pandas as pd
+from runner.report.collect import reference_path
+from runner.report.score import read_reference
+from runner.stats import linear, log_linear
 
 Tables = Mapping[str, "pd.DataFrame"]
 OFFICIAL = "official"
@@ -39,8 +41,6 @@ def image_spread(table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str,
 
     A variance of 0 where there are fewer than two random sets.
     """
-    import pandas as pd
-
     rows = []
     for metric, column in metrics.items():
         for values, part in groups(table, keys):
@@ -120,8 +120,6 @@ def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pse
 
     either: of this or of value = a − b d, whichever is larger.
     """
-    from runner.stats import linear, log_linear
-
     fits = (log_linear, linear) if either else (log_linear,)
 
     def best(rows: pd.DataFrame) -> float:
@@ -129,3 +127,27 @@ def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pse
         return max(fit(d, means, name="").r2 for fit in fits)
 
     return jackknife(part.pivot(index="seed", columns="distance", values=value).dropna(), best)
+
+
+KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")
+"""Keys of reference files that are whole numbers."""
+
+
+def printed(name: str) -> pd.DataFrame:
+    """experiments/reference/<name>.csv with mean, std and the whole-number keys as numbers."""
+    path = reference_path(name)
+    if path is None:
+        raise ValueError(f"{name}: expected a file of printed values in experiments/reference, found none")
+    table = read_reference(path)
+    for column in ("mean", "std", "upper_bound", *(k for k in KEYS if k in table.columns)):
+        table[column] = pd.to_numeric(table[column], errors="coerce")
+    return table
+
+
+def chosen(table: pd.DataFrame, **keys: Any) -> pd.DataFrame:
+    """The printed rows whose key columns have these values; none where a column is missing."""
+    for column, value in keys.items():
+        if column not in table.columns:
+            return table.iloc[:0]
+        table = table[table[column] == value]
+    return table

@@ -3,29 +3,33 @@
 Networks and permutations are drawn on the CPU, whatever the device: initial weights and data order do not depend on it.
 
 Two cells that name the same network, data, training and seed use the same training: it is done once and kept.
+
+The paper's trainings set torch's global seed for each model, build the network's layers in order on the CPU with
+torch's default initialisation, and go on with the same stream: each epoch's DataLoader draws its permutation from it.
+The same draws give the same networks for seeds 42 to 46 (Exp. 1 at init: R(d), mean and spread over seeds, to eight
+digits) and, on records in the official order, the same batches. For every other seed, and for what the paper does not
+have, the project's named streams are used; `streams_of` says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from experiments.dag.protocol.inter_layer import InterLayer
-from experiments.dag.protocol.perturbed import perturbed
-from experiments.dag.protocol.published import published_network, streams_of
+from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS, InterLayer
 from runner.contract import Cell, Context, Table
-from runner.contract.seeding import torch_generator
+from runner.contract.experiment import torch_generator
 from runner.curvature.graph.losses import LossSpec
-from runner.data.attention import RegressionData
-from runner.data.images import ImageData
-from runner.data.loading import load, load_images
+from runner.data.images import ImageData, Split, load, load_images
+from runner.data.synthetic import RegressionData
 from runner.kinds.dataset import AttentionData, ImageSettings
 from runner.kinds.training import MinibatchTraining
-from runner.models import Network, builder
+from runner.models import Network, SpectralLinear, builder
 from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder
 
@@ -64,7 +68,7 @@ class Trained:
 def build(settings: NetworkSettings, seed: int) -> Network:
     """A fresh network on the CPU: the published one of the seed, or one initialised from the seed's stream "init".
 
-    The stream is the same for all networks of a seed, as in the DAG paper, which sets the seed anew for each model.
+    The stream is the same for all networks of a seed, as in the DAG paper, which sets the seed again for each model.
     """
     return build_with_stream(settings, seed)[0]
 
@@ -82,7 +86,7 @@ def build_with_stream(settings: NetworkSettings, seed: int) -> tuple[Network, to
 def training_key(
     settings: NetworkSettings, dataset: ImageSettings, fingerprint: str, training: MinibatchTraining
 ) -> dict[str, Any]:
-    """Everything that the result of a training depends on, but for the seed."""
+    """Everything that the result of a training depends on, except the seed."""
     pixels = {name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")}
     return {
         "network": dict(settings),
@@ -116,7 +120,7 @@ def train_images(
     """Train the network on images with cross-entropy to the checkpoint `until`, or load what is there of the training.
 
     Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
-    see `experiments.dag.protocol.published`; crops and flips then come from the same stream as the order does.
+    see `experiments.dag.protocol.training`; crops and flips then come from the same stream as the order does.
     """
     data = load_images(dataset, ctx, flat=flat)
     parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.test)]
@@ -211,3 +215,66 @@ def train_regression(
         "fingerprint": data.fingerprint,
     }
     return Trained(settings, ctx.seed, data, result, loss="mse", origin=origin, device=ctx.device)
+
+
+# Inputs changed in their last digit: what the rounding of another device does to a training. Every input x_i is
+# multiplied by 1 ± ε, ε about the rounding of float32, with the same sign for pixel i in all examples, which is the
+# same as changing the first layer's weights by as little.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perturbed(Split):
+    """A split whose normalised inputs are multiplied by `factor`, of the shape of one example's input."""
+
+    factor: Tensor
+
+    def to(self, device: str | torch.device) -> Split:
+        return replace(
+            self, inputs=self.inputs.to(device), targets=self.targets.to(device), factor=self.factor.to(device)
+        )
+
+    def normalised(self, pixels: Tensor, out: Tensor | None = None) -> Tensor:
+        x = super().normalised(pixels, out)
+        return x * self.factor if x is pixels else x.mul_(self.factor)
+
+
+def perturbed(split: Split, relative: float, seed: int) -> Split:
+    """The split with every input changed by ± `relative` of itself, signs from the seed's stream "perturbation".
+
+    The same factors for every split of one shape. The split itself for 0.
+    """
+    if relative == 0:
+        return split
+    shape = split.batch(slice(1))[0].shape[1:]
+    signs = torch.randint(2, shape, generator=torch_generator(seed, "perturbation")) * 2 - 1
+    return Perturbed(**vars(split), factor=(1 + relative * signs.double()).float())
+
+
+STREAMS = ("named", "published")
+
+
+def streams_of(setting: str, seed: int) -> str:
+    """What the setting "named" or "published" means at one seed: published streams exist for the paper's seeds only.
+
+    >>> streams_of("published", 42), streams_of("published", 47), streams_of("named", 42)
+    ('published', 'named', 'named')
+    """
+    return setting if seed in PUBLISHED_SEEDS else "named"
+
+
+def published_network(make: Callable[[], Network], seed: int) -> tuple[Network, torch.Generator]:
+    """make() under torch.manual_seed(seed), and a generator that goes on where the global stream then stood.
+
+    The global state of the caller is kept. make() must build the layers on the CPU in the paper's order. Spectral
+    weights get a 16th step of their power iteration: torch's spectral_norm makes 15 and, as it registers the
+    parametrization of a layer in training mode, one more (Table N.2 at init: ρ = 0.91, with 15 steps 0.92 at L = 12).
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make()
+        for module in network.modules():
+            if isinstance(module, SpectralLinear):
+                module.iterate()
+        stream = torch.Generator()
+        stream.set_state(torch.get_rng_state())
+    return network, stream

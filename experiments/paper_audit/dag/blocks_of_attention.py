@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.paper_audit.checks import equality, relative_error, worst
-from experiments.paper_audit.dag.networks import Instance, attention, linear_chain, smooth
+from experiments.paper_audit.checks import Entry, Outcome, Witness, equality, relative_error, worst
+from experiments.paper_audit.dag.instances import Instance, attention, linear_chain, smooth
 from experiments.paper_audit.dag.oracle import Example, examples
-from experiments.paper_audit.formula import Entry, Outcome, Witness
 from runner.curvature import Dag, Node
 
 

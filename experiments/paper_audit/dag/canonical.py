@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import exists, relative_error, strongest, worst
-from experiments.paper_audit.dag.compare import blocks_agree, true_blocks, true_gauss_newton
-from experiments.paper_audit.dag.networks import (
+from experiments.paper_audit.checks import Entry, Outcome, Witness, exists, needs, relative_error, strongest, worst
+from experiments.paper_audit.dag.instances import (
     Instance,
     chain,
     identity,
@@ -18,8 +17,17 @@ from experiments.paper_audit.dag.networks import (
     scalar_nodes,
     smooth,
 )
-from experiments.paper_audit.dag.oracle import assembled, exact, examples, gauss_newton, parameter_blocks, parametric
-from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
+from experiments.paper_audit.dag.oracle import (
+    assembled,
+    blocks_agree,
+    exact,
+    examples,
+    gauss_newton,
+    parameter_blocks,
+    parametric,
+    true_blocks,
+    true_gauss_newton,
+)
 from runner.curvature import Dag, Node
 
 

@@ -1,4 +1,4 @@
-"""DAG paper, Theorems 25 and 77: how the norm of a block falls with the distance of its nodes."""
+"""DAG paper, Theorems 25 and 77, Definition 23, Remark 38, Appendix B: decay with distance, coupling, errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import attack, exists, worst
-from experiments.paper_audit.dag.graphs import GRAPHS, Linear
-from experiments.paper_audit.dag.networks import Instance, chain, piecewise_linear, residual, smooth
-from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
+from experiments.paper_audit.checks import Entry, Outcome, Witness, attack, exists, needs, worst
+from experiments.paper_audit.dag.instances import (
+    GRAPHS,
+    WIDTH,
+    Instance,
+    Linear,
+    chain,
+    diamond,
+    piecewise_linear,
+    residual,
+    smooth,
+)
+from experiments.paper_audit.dag.oracle import Blocks, exact, examples, gauss_newton, mean
+from runner.curvature import Dag
 
 
 def theorem_25() -> Outcome:
@@ -54,8 +63,9 @@ def decay(target: float) -> Outcome:
     """R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1 on linear graphs with s rho = target, attacked."""
     found = []
     for graph in GRAPHS:
-        for seed in range(3):
-            found.append(attack(partial(_decay_excess, graph, target), Linear.start(graph, seed), 60)[0])
+        attained = torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(len(graph) + 1)  # by chains
+        for start in (attained, *(Linear.start(graph, seed) for seed in range(2))):
+            found.append(attack(partial(_decay_excess, graph, target), start, 60)[0])
     return Outcome(max(found), instances=60 * len(found))
 
 
@@ -138,6 +148,148 @@ def threshold() -> Outcome:
     return Outcome(max(found), instances=80)
 
 
+def couplings(blocks: Blocks) -> list[float]:
+    """C(v,w) of every pair whose diagonal blocks are not zero (Definition 23)."""
+    sizes = {pair: float(block.norm()) for pair, block in blocks.items()}
+    return [
+        size / math.sqrt(sizes[v, v] * sizes[w, w]) for (v, w), size in sizes.items() if sizes[v, v] * sizes[w, w] > 0
+    ]
+
+
+def coupling_bound() -> Outcome:
+    """C(v,w) − 1 over GN blocks of convex losses, networks and attacked linear graphs, batch means included."""
+    cases = (*smooth(), *piecewise_linear())
+    values = [max(couplings(mean(gauss_newton(case)))) for case in cases]
+    values += [
+        max(couplings({p: b[k] for p, b in gauss_newton(case).items()})) for case in cases for k in range(len(case.x))
+    ]
+    found = [attack(partial(_coupling_excess, g), Linear.start(g, 0), 60)[0] for g in GRAPHS]
+    return Outcome(max(*(v - 1 for v in values), *found), instances=len(values) + 60 * len(GRAPHS))
+
+
+def coupling_above_one() -> Outcome:
+    """Definition 23: with H^T, C(v,w) > 1 does occur."""
+    values = [value for case in smooth() for value in couplings({p: b[0] for p, b in exact(case).items()})]
+    return exists("single examples of smooth networks", max(values) - 1, "C − 1 > 0 is wanted", 1e-6)
+
+
+def coupling_zero() -> Outcome:
+    """G.2 (i): C = R / √(R R) is zero where R is, and only there."""
+    errors = []
+    for case in smooth():
+        blocks = {p: b[0] for p, b in exact(case).items()}
+        for (v, w), block in blocks.items():
+            size = math.sqrt(float(blocks[v, v].norm() * blocks[w, w].norm()))
+            if size:
+                value = float(block.norm()) / size
+                errors.append(0.0 if (value == 0) == (float(block.norm()) == 0) and value >= 0 else 1.0)
+    return Outcome(max(errors), instances=len(errors))
+
+
+def _coupling_excess(edges: Any, z: Tensor) -> float:
+    return max(couplings(Linear(edges, z).blocks())) - 1
+
+
+def theorem_43() -> Outcome:
+    """Relative change of GN blocks of a chain under relative Jacobian errors e_D, over dist(v,w) · 2 e_D + O(e²).
+
+    Corrected: absolute change over (l_v + l_w) e_D Π‖D‖₂ ‖∇²ℓ‖_F, l the number of edges to the output; attacked.
+    """
+    eps = 1e-6
+
+    def errors(z: Tensor) -> tuple[float, float]:
+        half = len(z) // 2
+        clean, noise = Linear(GRAPHS[0], z[:half]), Linear(GRAPHS[0], z[half:])
+        moved = clean.disturbed(noise, eps)
+        before, after = clean.blocks(), moved.blocks()
+        printed, right = -1.0, -1.0
+        for (v, w), block in before.items():
+            change = float((after[v, w] - block).norm())
+            printed = max(printed, change / float(block.norm()) - 2 * eps * clean.distance(v, w) - 1e3 * eps**2)
+            size = clean.path_norm(v) * clean.path_norm(w) * float(clean.base.norm())
+            bound = (clean.depth(v) + clean.depth(w)) * eps * size * (1 + 1e-4)
+            right = max(right, change / (bound + 1e-12 * size) - 1 if bound else change)
+        return printed / eps, right
+
+    start = torch.cat([Linear.start(GRAPHS[0], 0), Linear.start(GRAPHS[0], 1)])
+    worst_case = attack(lambda z: errors(z)[1], start, 60)[0]
+    witness = Witness(
+        "v → out, f_out = D f_v, D = 1 → 1 + e_D: relative change of H^GN[v,v] at dist(v,v) = 0",
+        "O(e_D²)",
+        "<= (l_v + l_w) e_D = 2 e_D",
+        "2 e_D + e_D²",
+    )
+    return Outcome(errors(start)[0], worst_case, 61, witness)
+
+
+def float32_depth() -> Outcome:
+    """Remark 97: L (2 e_D + e_T) <= 1 for L = 10^5 at float32's unit roundoff."""
+    return Outcome(1e5 * 3 * 2.0**-24 - 1)
+
+
+def rescaled(case: Instance, a: float, first: str, children: tuple[str, ...]) -> tuple[Blocks, Blocks]:
+    """Blocks before and after W_v → a W_v and W_w → W_w / a of the children, for homogeneous activations."""
+    dag: Dag = case.dag.to(torch.float64)
+    with torch.no_grad():
+        for parameter in dag.nodes[first].parameters().values():
+            parameter *= a
+        for child in children:
+            for name, parameter in dag.nodes[child].parameters().items():
+                if name.endswith("weight"):
+                    parameter /= a
+    return exact(case), exact(Instance("rescaled", dag, case.x, case.y))
+
+
+def theorem_44() -> Outcome:
+    errors, count = [], 0
+    for seed, act in enumerate((nn.ReLU, nn.LeakyReLU, nn.Identity)):
+        for a in (0.1, 3.0):
+            before, after = rescaled(chain(seed, act, widths=(3, 4, 3)), a, "h1", ("h2",))
+            for pair, power in ((("h1", "h1"), 2), (("h1", "h2"), 1), (("h2", "h2"), 0)):
+                scale = float(before[pair].abs().max())
+                errors.append(float((after[pair] * a**power - before[pair]).abs().max()) / scale)
+            one, two = (couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after))
+            errors.append(max(abs(x - y) for x, y in zip(one, two, strict=True)))
+            count += 1
+    return Outcome(max(errors), instances=count)
+
+
+def theorem_44_branching(*children: str) -> Outcome:
+    """A stem with children a and b, of which those named are compensated: change of C(v,w) of every pair."""
+    errors = []
+    for seed in range(3):
+        before, after = rescaled(diamond(seed, nn.ReLU), 2.5, "stem", children)
+        one, two = (couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after))
+        errors.append(max(abs(x - y) for x, y in zip(one, two, strict=True)))
+    return Outcome(max(errors), instances=3)
+
+
+def mean_of_norms() -> Outcome:
+    """Remark 38: R(d) as the mean of norms cannot fall by cancellation; the norm of the mean can (and is measured)."""
+    case = chain(0, batch=8)
+    blocks = exact(case)["h1", "h2"]
+    means = float(blocks.flatten(1).norm(dim=1).mean()), float(blocks.mean(0).norm())
+    witness = Witness(
+        f"{case}, 8 examples, block (h1, h2)",
+        f"mean of norms {means[0]:.4g}",
+        f"norm of the mean {means[1]:.4g}",
+        "cancellation lowers the second only",
+    )
+    return Outcome(means[0] / means[1] - 1, max(0.0, means[1] / means[0] - 1), 1, witness)
+
+
+def indefinite_loss() -> Outcome:
+    """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0); corrected: for ∇²ℓ >= 0."""
+    base = torch.diag(torch.tensor([1.0, -0.5], dtype=torch.float64))
+    jacobians = {"v": torch.ones(2, 1, dtype=torch.float64), "w": torch.tensor([[1.0], [0.0]], dtype=torch.float64)}
+    blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
+    value = max(couplings(blocks))
+    witness = Witness(
+        "linear, ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0): C(v,w)", "<= 1", "<= 1 for ∇²ℓ >= 0", f"{value:.4g}"
+    )
+    return Outcome(value - 1, coupling_bound().printed, 1, witness)
+
+
 CHECKS: dict[str, Entry] = {
     "dag.thm25": theorem_25,
     "dag.thm25.exponent": lyapunov_identity,
@@ -149,4 +301,15 @@ CHECKS: dict[str, Entry] = {
     "dag.cor29": threshold,
     "dag.remark30": not_necessary,
     "dag.cor28": threshold,
+    "dag.psd": coupling_bound,
+    "dag.def23.above": coupling_above_one,
+    "dag.g2.zero": coupling_zero,
+    "dag.thm43": theorem_43,
+    "dag.remark97.depth": float32_depth,
+    "dag.thm44": theorem_44,
+    "dag.thm44.branching": needs(
+        lambda: theorem_44_branching("a", "b"), ("every child compensated", lambda: theorem_44_branching("a"))
+    ),
+    "dag.remark38": mean_of_norms,
+    "dag.def23.only": indefinite_loss,
 }

@@ -1,17 +1,28 @@
-"""DAG paper, Theorems 46 and 48: second derivatives of piecewise-linear networks, at kinks and away from them."""
+"""DAG paper, Appendices A and E: differentiability and kinks; norms and ranks of blocks from random probes."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import attack, exists, relative_error
-from experiments.paper_audit.dag.networks import Instance, chain, smooth
+from experiments.paper_audit.checks import (
+    Entry,
+    Outcome,
+    Witness,
+    attack,
+    exists,
+    random_matrices,
+    relative_error,
+    worst,
+)
+from experiments.paper_audit.dag.instances import Instance, chain, smooth
 from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.dag.saddles import Hessian, whole
-from experiments.paper_audit.formula import Entry, Outcome, Witness
+from experiments.paper_audit.dag.parameters import Hessian, whole
+from experiments.paper_audit.dag.ranks import stable
 
 
 def at_the_kink() -> Outcome:
@@ -179,6 +190,101 @@ def residual_above_one() -> Outcome:
     return Outcome(1.0 if value < 1 else 0.0, max(0.0, 1 - min(values)), 11, witness)
 
 
+def hutchinson() -> Outcome:
+    """E|A z|² = ‖A‖_F² = tr AᵀA over all sign vectors z, exactly."""
+
+    def error(a: Tensor) -> float:
+        signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=a.shape[1])), dtype=torch.float64)
+        return abs(float((signs @ a.mT).square().sum(1).mean() / a.square().sum()) - 1) + abs(
+            float((a.T @ a).trace() / a.square().sum()) - 1
+        )
+
+    return worst(random_matrices(((4, 1), (4, 3), (2, 6))), error)
+
+
+def algorithm_4() -> Outcome:
+    """Power iteration and all probes of Algorithm 4 on rectangular matrices: |estimate / D − 1|."""
+
+    def error(h: Tensor) -> float:
+        q = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        q = q / q.norm()
+        for _ in range(400):
+            p = h @ q
+            q = h.T @ p
+            q = q / q.norm()
+        sigma = float((h @ q).square().sum())
+        signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=h.shape[1])), dtype=torch.float64)
+        total = float((signs @ h.mT).square().sum())
+        return abs(total / (len(signs) * sigma) / stable(h) - 1)
+
+    return worst(random_matrices(((4, 3), (2, 5), (5, 5)), 3), error)
+
+
+def power_rate() -> Outcome:
+    """Remark 63: relative error of σ² after T steps over (σ2/σ1)^(2T), at most tan² of the starting angle."""
+
+    def violation(h: Tensor) -> float:
+        _, s, v = torch.linalg.svd(h)
+        q = torch.ones(h.shape[1], dtype=torch.float64) / math.sqrt(h.shape[1])
+        angle = float((1 - (v[0] @ q) ** 2) / (v[0] @ q) ** 2)
+        found = []
+        for steps in (1, 3, 6):
+            p = q
+            for _ in range(steps):
+                p = h.T @ (h @ p)
+                p = p / p.norm()
+            error = 1 - float((h @ p).square().sum() / s[0] ** 2)
+            found.append(error / (angle * float(s[1] / s[0]) ** (2 * steps)) - 1)
+        return max(found)
+
+    return worst(random_matrices(((4, 4), (3, 5), (6, 2)), 5), violation)
+
+
+def coupling_violations() -> Outcome:
+    """Remark 51: the share of independent estimates with C > 1 falls as O(1/m)? for v = w it stays near 1/2."""
+    m, generator = (
+        torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        torch.Generator().manual_seed(1),
+    )
+
+    def share(left: Tensor, right: Tensor, cross: Tensor, probes: int) -> float:
+        def estimate(a: Tensor) -> Tensor:
+            z = torch.randint(0, 2, (400, probes, a.shape[1]), generator=generator).double() * 2 - 1
+            return (z @ a.mT).square().sum(-1).mean(-1).sqrt()
+
+        return float((estimate(cross) > (estimate(left) * estimate(right)).sqrt()).double().mean())
+
+    h = m @ m.T
+    stays = [share(h, h, h, probes) for probes in (10, 160)]
+    a, b = m[:3], m[3:]
+    falls = [share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160)]
+    witness = Witness(
+        "H[v,v] = H[w,w] = H[v,w], 10 and 160 probes: share with Ĉ > 1",
+        "falls as 1/m",
+        "where C < 1",
+        f"{stays[0]:.2f}, {stays[1]:.2f}",
+    )
+    return Outcome(max(0.0, stays[1] - stays[0] / 4), max(0.0, falls[1] - 0.02), 1600, witness)
+
+
+def regularised_newton() -> Outcome:
+    """Remark 98: |x_{k+1}| / |x_k| of Newton's method with H + λ I, λ = 1, on x²/2 + x⁴/4, once it is small; corrected:
+    with λ = |gradient|, which tends to zero (superlinear), and with λ = 0."""
+
+    def ratio(shift: Callable[[float], float]) -> float:
+        x, found = 0.5, 1.0
+        while abs(x) > 1e-6:
+            step = (x + x**3) / (1 + 3 * x**2 + shift(x))
+            found, x = abs((x - step) / x), x - step
+        return found
+
+    fixed, falling = ratio(lambda x: 1.0), max(ratio(lambda x: abs(x + x**3)), ratio(lambda x: 0.0))
+    witness = Witness(
+        "x²/2 + x⁴/4, λ = 1: |x_{k+1}| / |x_k| near 0", "→ 0 (superlinear)", "→ 0 where λ → 0", f"{fixed:.3g}"
+    )
+    return Outcome(fixed, falling, 3, witness, tolerance=0.01)
+
+
 CHECKS: dict[str, Entry] = {
     "dag.remark1.smooth": finite_differences,
     "dag.def47": at_the_kink,
@@ -191,4 +297,9 @@ CHECKS: dict[str, Entry] = {
     "dag.footnote1": layer_norm,
     "dag.exp1b.norm": masked,
     "dag.exp1.residual": residual_above_one,
+    "dag.remark54": hutchinson,
+    "dag.algorithm4": algorithm_4,
+    "dag.remark63": power_rate,
+    "dag.remark51": coupling_violations,
+    "dag.remark98": regularised_newton,
 }

@@ -7,7 +7,7 @@ of one node's function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from experiments.paper_audit.dag.networks import Instance
+from experiments.paper_audit.checks import TOLERANCE, Outcome, Witness, digits
+from experiments.paper_audit.dag.instances import Instance, relative_error
 from runner.curvature import Dag, Node
 
 Blocks = dict[tuple[str, str], Tensor]
@@ -212,3 +213,45 @@ def parameter_blocks(case: Instance) -> Blocks:
         return case.dag.loss.per_example(values[case.dag.output], case.y).mean()
 
     return _split(Hessian(loss, torch.cat([functions[v][1] for v in names])), names, sizes)
+
+
+Recursion = Callable[[Instance, Example], Blocks]
+
+
+def averaged(case: Instance, recursion: Recursion) -> Blocks:
+    """Batch mean of a recursion's blocks, one example at a time."""
+    return mean(stacked([recursion(case, e) for e in examples(case)]))
+
+
+def blocks_agree(
+    cases: Iterable[Instance], exact: Recursion, printed: Recursion, corrected: Recursion | None = None
+) -> Outcome:
+    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the worst block."""
+    worst, right, count, witness = 0.0, 0.0, 0, None
+    for case in cases:
+        truth, found = averaged(case, exact), averaged(case, printed)
+        if not found:
+            continue
+        count += 1
+        error = relative_error(found, truth)
+        worst = max(worst, error)
+        better = averaged(case, corrected) if corrected else None
+        if better is not None:
+            right = max(right, relative_error({pair: better[pair] for pair in found}, truth))
+        if error > TOLERANCE and witness is None:
+            v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
+            shown = "" if better is None else digits(better[v, w])
+            witness = Witness(f"{case}: block ({v}, {w})", digits(found[v, w]), shown, digits(truth[v, w]))
+    return Outcome(worst, right if corrected else None, count, witness)
+
+
+def true_blocks(_: Instance, e: Example) -> Blocks:
+    return e.blocks
+
+
+def true_gauss_newton(case: Instance, e: Example) -> Blocks:
+    return e.gauss_newton(case.dag.output)
+
+
+def true_tensor(case: Instance, e: Example) -> Blocks:
+    return e.tensor(case.dag.output)

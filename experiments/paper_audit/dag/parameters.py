@@ -6,21 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from experiments.paper_audit.checks import exists, relative_error, worst
-from experiments.paper_audit.dag import printed
-from experiments.paper_audit.dag.compare import blocks_agree
-from experiments.paper_audit.dag.networks import Instance, chain, diamond, layer, skip
+from experiments.paper_audit.checks import Entry, Outcome, Witness, attack, exists, needs, relative_error, worst
+from experiments.paper_audit.dag import recursion
+from experiments.paper_audit.dag.instances import Instance, chain, diamond, layer, piecewise_linear, skip, smooth
 from experiments.paper_audit.dag.oracle import (
     Blocks,
     Example,
     assembled,
+    blocks_agree,
     examples,
     mean,
     parameter_blocks,
     parametric,
     stacked,
 )
-from experiments.paper_audit.formula import Entry, Outcome, Witness, needs
 from runner.curvature import Dag, Node
 
 
@@ -71,14 +70,14 @@ def third(case: Instance, e: Example, v: str, w: str) -> Tensor:
     own = parametric(case, index(case, e))
     common = [u for u in dict.fromkeys(case.dag.nodes[v].parents) if u in case.dag.children.get(w, ())]
     terms = [own[v].mixed[u].T @ e.jacobian[u, w] @ own[w].d for u in common if v != w]
-    return printed.added(terms, own[v].d.shape[1], own[w].d.shape[1])
+    return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
 
 
 def mixed(case: Instance, e: Example, v: str, w: str) -> Tensor:
     """Right third term, one side: Σ_{p ∈ Pa(v)} M_v,pᵀ J_pw D_w with J over all paths (identity for p = w)."""
     own = parametric(case, index(case, e))
     terms = [m.T @ e.total[p, w] @ own[w].d for p, m in own[v].mixed.items() if (p, w) in e.total]
-    return printed.added(terms, own[v].d.shape[1], own[w].d.shape[1])
+    return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
 
 
 def equation_5(case: Instance, e: Example, blocks: Blocks | None = None) -> Blocks:
@@ -228,6 +227,147 @@ def first_terms_psd() -> Outcome:
     return worst(instances()[1:], violation)
 
 
+Jacobian = torch.autograd.functional.jacobian
+Hessian = torch.autograd.functional.hessian
+
+
+def negative_mass(matrix: Tensor) -> float:
+    """m⁻(H) of Definition 82."""
+    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return float(-values[values < 0].sum())
+
+
+def whole(case: Instance, part: str = "all") -> Tensor:
+    """[H] or [H^GN] of the batch mean, all nodes."""
+    found = [e.gauss_newton(case.dag.output) if part == "gn" else e.blocks for e in examples(case)]
+    return assembled(mean(stacked(found)), case.dag.order)
+
+
+def gauss_newton_mass() -> Outcome:
+    return worst(
+        (*smooth(), *piecewise_linear()), lambda c: negative_mass(whole(c, "gn")) / float(whole(c, "gn").trace())
+    )
+
+
+def full_mass() -> Outcome:
+    return exists(
+        "smooth networks", max(negative_mass(whole(c)) / float(whole(c).norm()) for c in smooth()), "m⁻ > 0 is wanted"
+    )
+
+
+def only_tensor() -> Outcome:
+    """m⁻(H) <= m⁻-bound ‖H^T‖_*: no negative curvature beyond what H^T carries (Weyl), and none where H^T = 0."""
+    found = []
+    for case in (*smooth(), *piecewise_linear()):
+        h, gn = whole(case), whole(case, "gn")
+        nuclear = float(torch.linalg.svdvals(h - gn).sum())
+        found.append((negative_mass(h) - nuclear) / float(h.norm()))
+    return Outcome(max(found), instances=len(found))
+
+
+def piecewise_mass() -> Outcome:
+    return worst(piecewise_linear(), lambda c: negative_mass(whole(c)) / float(whole(c).trace()))
+
+
+def parameter_saddle() -> Outcome:
+    """Proposition 85: negative curvature in parameters is contained in H^T of Theorem 83? A linear network at its
+    saddle: L = (a b − 1)²/2 at a = b = 0. Corrected: it is contained in H − GGN."""
+
+    def loss(p: Tensor) -> Tensor:
+        return (p[0] * p[1] - 1) ** 2 / 2
+
+    p = torch.zeros(2, dtype=torch.float64)
+    hessian = Hessian(loss, p)
+    inner = Jacobian(lambda q: q[0] * q[1], p)
+    rest = hessian - torch.outer(inner, inner)
+    lowest = float(torch.linalg.eigvalsh(hessian)[0])
+    activations = 0.0  # both nodes are linear: every T is zero
+    witness = Witness(
+        "f = a b x, loss = (f − 1)²/2 at x = 1, a = b = 0",
+        f"H^T = {activations:g}, so no negative curvature",
+        "it is in H − GGN (mixed terms of Eq. 5)",
+        f"smallest eigenvalue {lowest:g}",
+    )
+    return Outcome(-lowest, max(0.0, negative_mass(hessian) - negative_mass(rest)), 1, witness)
+
+
+def escape() -> Outcome:
+    """Proposition 85: at a critical point L(θ ± a v) − L(θ) = a² λ/2 + O(a³) for an eigenvector v."""
+
+    def loss(p: Tensor) -> Tensor:
+        return torch.cos(p).sum() + (p[0] * p[1] * 3).sin() * 0 + 2 * p[0] * p[1] + p.pow(4).sum()
+
+    point = torch.zeros(3, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(Hessian(loss, point))
+    errors = [float(Jacobian(loss, point).norm())]
+    for value, v in zip(values, vectors.T, strict=True):
+        for step in (1e-2, -1e-2):
+            change = float(loss(point + step * v) - loss(point))
+            errors.append(abs(change - step**2 * float(value) / 2) / 1e-6)
+            if value < 0:
+                errors.append(max(0.0, change))
+    return Outcome(max(errors), instances=len(errors), tolerance=0.1)
+
+
+def descent_sign() -> Outcome:
+    """Corollary 86: the step −sign(∇L·v) v does not ascend to first order."""
+
+    def excess(z: Tensor) -> float:
+        g, v = z[:4], z[4:]
+        return float(g @ (-torch.sign(g @ v) * v))
+
+    found = max(
+        attack(excess, torch.randn(8, generator=torch.Generator().manual_seed(k), dtype=torch.float64))[0]
+        for k in range(3)
+    )
+    return Outcome(found, instances=240)
+
+
+def dropped_tensor_part() -> Outcome:
+    """Remark 13: −λ_min / λ_max of the parametric Hessian without H^T, f = a b x, loss = (f − 1)²/2 at a = b = 0, where
+    H^T = 0; corrected: of the GGN at a = 0, b = 1."""
+    hessian = torch.func.hessian(lambda p: (p[0] * p[1] - 1) ** 2 / 2)(torch.zeros(2, dtype=torch.float64))
+    inner = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    values, right = (torch.linalg.eigvalsh(m) for m in (hessian, torch.outer(inner, inner)))
+    witness = Witness(
+        "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",
+        ">= 0",
+        ">= 0 for the GGN",
+        f"{float(values[0]):g}",
+    )
+    return Outcome(float(-values[0] / values[-1]), float(-right[0] / right[-1]), 2, witness)
+
+
+def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
+    """Forward over backward: the derivative along r of the gradient of the first example's loss.
+
+    Backward over forward is the same; torch 2.13 loses terms of LayerNorm on that way.
+    """
+    x, y, order = case.x[:1], case.y[:1], case.dag.order
+    shape = {v: f.shape for v, f in case.dag.forward(x).items()}
+
+    def loss(flat: Tensor) -> Tensor:
+        parts = flat.split([shape[v].numel() for v in order])
+        return case.dag.mean_loss(x, y, {v: part.view(shape[v]) for v, part in zip(order, parts, strict=True)})
+
+    zero = torch.zeros_like(r)
+    found: Tensor = torch.func.jvp(torch.func.grad(loss), (zero,), (r,))[1]
+    return found.detach()
+
+
+def split_product() -> Outcome:
+    """Remark 22: an HVP by two applications of AD against H^GN r + H^T r, the latter by the recursion."""
+
+    def error(case: Instance) -> float:
+        e, order = examples(case)[0], case.dag.order
+        tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
+        whole = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
+        r = torch.randn(len(whole), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return relative_error((whole @ r).detach(), hessian_vector_product(case, r))
+
+    return worst(smooth(), error)
+
+
 CHECKS: dict[str, Entry] = {
     "dag.eq5": lambda: blocks_agree(instances(), truth, equation_5, right_5),
     "dag.eq5.two_edges": lambda: blocks_agree(
@@ -242,7 +382,7 @@ CHECKS: dict[str, Entry] = {
     "dag.thm19": lambda: blocks_agree(
         instances(),
         truth,
-        lambda c, e: equation_5(c, e, printed.equation_2(c.dag, e, e.base)),
+        lambda c, e: equation_5(c, e, recursion.equation_2(c.dag, e, e.base)),
         right_5,
     ),
     "dag.remark16": beyond_ggn,
@@ -253,4 +393,19 @@ CHECKS: dict[str, Entry] = {
     "dag.cor17.coupling": coupling_bounds,
     "dag.remark49": shared,
     "dag.remark96.psd": first_terms_psd,
+    "dag.thm83.gn": gauss_newton_mass,
+    "dag.thm83.full": full_mass,
+    "dag.thm83.only": only_tensor,
+    "dag.remark84": needs(
+        piecewise_mass,
+        (
+            "piecewise linear",
+            lambda: worst(smooth(), lambda c: negative_mass(whole(c)) / float(whole(c).trace().abs())),
+        ),
+    ),
+    "dag.prop85": escape,
+    "dag.prop85.space": parameter_saddle,
+    "dag.cor86": descent_sign,
+    "dag.remark13": dropped_tensor_part,
+    "dag.remark22": split_product,
 }

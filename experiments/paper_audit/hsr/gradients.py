@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from experiments.paper_audit.checks import attack, equality
-from experiments.paper_audit.formula import Check, Entry, Outcome, Witness
+from experiments.paper_audit import three_layer as t
+from experiments.paper_audit.checks import Check, Entry, Outcome, Witness, equality
 from experiments.paper_audit.hsr.derivatives import outer
-from experiments.paper_audit.three_layer import pair_terms as t
-from experiments.paper_audit.three_layer.checks import inequality
-from experiments.paper_audit.three_layer.oracle import (
+from experiments.paper_audit.three_layer import (
     NAMES,
     Instance,
     Sample,
+    inequality,
     instances,
     loss,
+    omega_range,
     opposed_gelu,
 )
 
@@ -125,24 +125,16 @@ def square_gradient(instance: Instance) -> Tensor:
     return 2 * torch.cat([_summed(by_w), _summed(by_v)])
 
 
-def _theorems_two_three(part: str) -> Check:
-    return lambda: equality(
-        instances(sizes=SMALL),
-        lambda c: _part(gradient_of(c, torch.trace), c, part),
-        lambda c: _part(trace_gradient(c), c, part),
-    )
-
-
 def _part(vector: Tensor, instance: Instance, part: str) -> Tensor:
     return vector[: instance.count] if part == "w" else vector[instance.count :]
 
 
-def _theorems_four_five(part: str) -> Check:
-    """Every activation, and GELU where f' changes sign between the samples."""
+def _gradient_of(scalar: Callable[[Tensor], Tensor], printed: Callable[[Instance], Tensor], part: str) -> Check:
+    """Theorems 2 to 5: every activation, and GELU where f' changes sign between the samples."""
     return lambda: equality(
         [*instances(sizes=SMALL), opposed_gelu()],
-        lambda c: _part(gradient_of(c, squared), c, part),
-        lambda c: _part(square_gradient(c), c, part),
+        lambda c: _part(gradient_of(c, scalar), c, part),
+        lambda c: _part(printed(c), c, part),
     )
 
 
@@ -306,29 +298,17 @@ def _proposition_two() -> Outcome:
     return Outcome(max(moves), instances=len(moves))
 
 
-def _omega_range() -> Outcome:
-    """ω_ij in (0, 1/16]: violation of either end, by a search from random networks."""
-
-    def excess(z: Tensor) -> float:
-        p = torch.sigmoid(z)
-        omega = float((p * (1 - p)).prod())
-        return max(-omega, omega - 1 / 16)
-
-    found = max(attack(excess, torch.tensor(z, dtype=torch.float64))[0] for z in ((0.1, -0.2), (2.0, -3.0)))
-    return Outcome(found, instances=160)
-
-
 CHECKS: dict[str, Entry] = {
     "hsr.eq1": inequality(_upper),
     "hsr.eq2": _check(_moments_from_traces, lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2])),
     "hsr.eq3": _check(_trace, lambda c: c.hessian.trace()),
     "hsr.eq4": _check(_square, lambda c: squared(c.hessian)),
     "hsr.theorem1": _theorem_one,
-    "hsr.theorem2": _theorems_two_three("w"),
-    "hsr.theorem3": _theorems_two_three("v"),
-    "hsr.theorem4": _theorems_four_five("w"),
-    "hsr.theorem5": _theorems_four_five("v"),
-    "hsr.omega": _omega_range,
+    "hsr.theorem2": _gradient_of(torch.trace, trace_gradient, "w"),
+    "hsr.theorem3": _gradient_of(torch.trace, trace_gradient, "v"),
+    "hsr.theorem4": _gradient_of(squared, square_gradient, "w"),
+    "hsr.theorem5": _gradient_of(squared, square_gradient, "v"),
+    "hsr.omega": omega_range,
     "hsr.proposition1": _proposition_one,
     "hsr.section5e": _lower_bound_rises,
     "hsr.eq61": inequality(_lower),

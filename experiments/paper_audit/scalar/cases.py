@@ -11,8 +11,59 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit import checks
-from experiments.paper_audit.formula import Outcome
-from experiments.paper_audit.scalar import oracle
+from experiments.paper_audit.checks import Outcome
+
+Predictor = Callable[..., Tensor]
+
+
+def linear_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    """⟨w, v⟩ x, (n,)."""
+    return torch.dot(w, v) * x
+
+
+def relu_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    """wᵀ(v x)₊, (n,)."""
+    return torch.relu(torch.outer(x, v)) @ w
+
+
+def bias_network(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """wᵀ(v x + b), (n,)."""
+    return (torch.outer(x, v) + b) @ w
+
+
+def multi_input_network(x: Tensor, w: Tensor, *columns: Tensor) -> Tensor:
+    """wᵀ A x with A = [columns], x (n, d)."""
+    return x @ (torch.stack(columns, dim=1).T @ w)
+
+
+def autodiff_loss(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    """½ mean (network(x, *layers) − y)² as a function of the concatenated layers."""
+    sizes = [layer.numel() for layer in layers]
+
+    def loss(theta: Tensor) -> Tensor:
+        return 0.5 * ((network(x, *torch.split(theta, sizes)) - y) ** 2).mean()
+
+    return loss
+
+
+def autodiff_hessian(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Dense (D, D) Hessian at the given layers, in their order."""
+    return torch.func.hessian(autodiff_loss(network, layers, x, y))(torch.cat(list(layers)))
+
+
+def autodiff_gradient(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """(D,) gradient at the given layers, in their order."""
+    return torch.func.grad(autodiff_loss(network, layers, x, y))(torch.cat(list(layers)))
+
+
+def random_instance(seed: int, m: int, n: int, layers: int = 2) -> tuple[list[Tensor], Tensor, Tensor]:
+    """(layers of shape (m,), x (n,), y (n,)), standard normal in float64; x has a mean and a variance of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = [torch.randn(m, generator=generator, dtype=torch.float64) for _ in range(layers)]
+    x = 1.3 * torch.randn(n, generator=generator, dtype=torch.float64) + 0.4
+    y = 2.0 * torch.randn(n, generator=generator, dtype=torch.float64) - 0.3
+    return weights, x, y
+
 
 Case = TypeVar("Case", "Linear", "Relu", "Bias")
 SIZES = ((1, 1), (2, 1), (2, 3), (3, 8), (6, 5), (11, 20))
@@ -67,7 +118,7 @@ class Linear:
 
     @cached_property
     def hessian(self) -> Tensor:
-        return oracle.autodiff_hessian(oracle.linear_network, [self.v, self.w], self.x, self.y)
+        return autodiff_hessian(linear_network, [self.v, self.w], self.x, self.y)
 
     @cached_property
     def eigenvalues(self) -> Tensor:
@@ -83,7 +134,7 @@ class Relu(Linear):
 
     @cached_property
     def hessian(self) -> Tensor:
-        return oracle.autodiff_hessian(oracle.relu_network, [self.v, self.w], self.x, self.y)
+        return autodiff_hessian(relu_network, [self.v, self.w], self.x, self.y)
 
     def cell(self, sign: int, closed: bool = True) -> tuple[Linear, Tensor]:
         """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to − where `closed`."""
@@ -129,7 +180,7 @@ class Bias:
 
     @cached_property
     def hessian(self) -> Tensor:
-        return oracle.autodiff_hessian(oracle.bias_network, [self.w, self.v, self.b], self.x, self.y)
+        return autodiff_hessian(bias_network, [self.w, self.v, self.b], self.x, self.y)
 
     @cached_property
     def eigenvalues(self) -> Tensor:
@@ -159,7 +210,7 @@ def linear_cases(sign: int = 0) -> tuple[Linear, ...]:
     cases = [c for c in hand_cases() if sign in (0, int(torch.sign(c.yx)))]
     for seed, (m, n) in enumerate(SIZES):
         for flip in (1.0, -1.0):
-            (w, v), x, y = oracle.random_instance(seed, m, n)
+            (w, v), x, y = random_instance(seed, m, n)
             case = Linear(w, v, x, flip * y)
             if sign in (0, int(torch.sign(case.yx))):
                 cases.append(case)
@@ -178,7 +229,7 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
     by_hand = Relu(vector(1, 2, 1), vector(1, -1, 2), vector(1, -1), vector(0, 1))
     cases = [] if samples else [by_hand]
     for seed, (m, n) in enumerate(((2, 4), (3, 6), (5, 8), (10, 12))):
-        (w, v), x, y = oracle.random_instance(40 + seed, m, samples or n)
+        (w, v), x, y = random_instance(40 + seed, m, samples or n)
         v = torch.cat([v[:1].abs(), -v[1:2].abs(), v[2:]])
         if samples != 1:
             x = torch.cat([x[:1].abs(), -x[1:2].abs(), x[2:]])
@@ -191,7 +242,7 @@ def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
     """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as well."""
     cases = [Bias(vector(1, 2), vector(1, 0), vector(1, 1), vector(1, -1), vector(0, 1))]
     for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
-        (w, v, b), x, y = oracle.random_instance(80 + seed, m, n, layers=3)
+        (w, v, b), x, y = random_instance(80 + seed, m, n, layers=3)
         x = x - x.mean() if centred else x
         cases.append(Bias(w, v, b, x / (x**2).mean().sqrt() if unit else x, y))
     return tuple(cases)

@@ -8,11 +8,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.formula import Entry
-from experiments.paper_audit.scalar import linear_terms as linear
-from experiments.paper_audit.scalar import oracle
-from experiments.paper_audit.scalar.cases import Relu, ascending, compare, eigen_error, relu_cases, worst
+from experiments.paper_audit.checks import Entry, relative_error
+from experiments.paper_audit.scalar import linear
+from experiments.paper_audit.scalar.cases import (
+    Relu,
+    ascending,
+    autodiff_gradient,
+    compare,
+    eigen_error,
+    relu_cases,
+    relu_network,
+    worst,
+)
 
 SIGNS = (1, -1)
 RESIDUAL = "‖Hz − λz‖ / (‖H‖₂ ‖z‖), the largest"
@@ -87,7 +94,7 @@ def embedded(c: Relu, sign: int, vector: Tensor) -> Tensor:
 
 
 def outlier_vector_error(c: Relu, sign: int, weighted: bool) -> float:
-    """Eqs. (64), (65): λ_outlier w + d v, d w + λ_outlier v; weighted: with (n±/n) d± beside the weighted λ."""
+    """Eqs. (64), (65): λ_outlier w + d v, d w + λ_outlier v; weighted: with (n±/n) d± and the weighted λ."""
     cell, share = c.cell(sign)
     errors = []
     for value in share * linear.outliers(cell):
@@ -129,7 +136,7 @@ def covariance(c: Relu, over_all: bool) -> Tensor:
 
 
 def network(c: Relu) -> Tensor:
-    return oracle.relu_network(c.x, c.v, c.w)
+    return relu_network(c.x, c.v, c.w)
 
 
 def residual_identity(c: Relu) -> Tensor:
@@ -168,7 +175,7 @@ CHECKS: dict[str, Entry] = {
     ),
     "scalar.relu_output": lambda: compare(relu_cases(), network, output),
     "scalar.eq35_36": lambda: compare(
-        relu_cases(), lambda c: oracle.autodiff_gradient(oracle.relu_network, [c.v, c.w], c.x, c.y), gradient
+        relu_cases(), lambda c: autodiff_gradient(relu_network, [c.v, c.w], c.x, c.y), gradient
     ),
     "scalar.eq37_39": lambda: compare(relu_cases(1), lambda c: c.hessian, single_hessian),
     "scalar.eq40_42": lambda: compare(relu_cases(), lambda c: c.hessian, average_hessian),

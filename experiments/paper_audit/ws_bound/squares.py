@@ -8,21 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from experiments.paper_audit import three_layer as t
+from experiments.paper_audit.checks import Entry, Outcome, relative_error
 from experiments.paper_audit.checks import equality as equal
-from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.formula import Entry, Outcome
-from experiments.paper_audit.three_layer import pair_terms as t
-from experiments.paper_audit.three_layer.checks import equality, inequality
-from experiments.paper_audit.three_layer.oracle import Instance, Sample, derivative, instances
-from experiments.paper_audit.three_layer.pair_terms import kron
-from experiments.paper_audit.ws_bound.terms import (
-    PAIRED,
-    block_vv,
-    block_vw,
-    block_wv,
-    block_ww,
-    stacked,
-)
+from experiments.paper_audit.three_layer import Instance, Sample, derivative, equality, inequality, instances, kron
+from experiments.paper_audit.ws_bound.traces import PAIRED, block_vv, block_vw, block_wv, block_ww, stacked
 
 
 def pairs(instance: Instance) -> Iterator[tuple[Sample, Sample]]:
@@ -104,7 +94,7 @@ def _pairwise(trace: Callable[[Sample, Sample], Tensor], printed: Callable[[Samp
 
 
 def _lemma_four(i: Sample, j: Sample) -> Tensor:
-    """Eq. 74 as it stands in the proof: Ṽ F''(y_i) F''(y_j) Ṽᵀ in the last term."""
+    """Eq. 74 as printed in the proof: Ṽ F''(y_i) F''(y_j) Ṽᵀ in the last term."""
     V, weights = i.V, torch.diag(i.V)
     cross = i.s1 * j.delta * (V @ i.F(1) @ weights @ j.F(2) @ i.F(1) @ V)
     back = j.s1 * i.delta * (V @ j.F(1) @ weights @ i.F(2) @ j.F(1) @ V)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from runner.curvature.certificate.causes import likely_cause, name_of
 from runner.curvature.certificate.compare import (
     Difference,
     Differences,
@@ -25,8 +24,17 @@ from runner.curvature.certificate.compare import (
     products_alone,
     products_of,
 )
-from runner.curvature.certificate.result import Certificate, is_note, plural, some, worst_of
-from runner.curvature.matrix_free.probes import norm_of, rademacher
+from runner.curvature.certificate.result import (
+    Certificate,
+    is_note,
+    likely_cause,
+    name_of,
+    nan_last,
+    plural,
+    worst_of,
+)
+from runner.curvature.graph.errors import some
+from runner.curvature.matrix_free.base import norm_of, rademacher
 from runner.curvature.matrix_free.reference import Vectors
 
 MOST, PRODUCT = 60.0, 3.0
@@ -52,7 +60,7 @@ class _Look:
 
 
 class _Comparison:
-    """The products of one operator, by several methods, beside the differences of its reference."""
+    """The products of one operator, by several methods, next to the differences of its reference."""
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class _Comparison:
     # ------------------------------------------------------------------ looks
 
     def look(self, found: list[Difference], singles: bool) -> _Look:
-        """All methods beside these differences."""
+        """All methods next to these differences."""
         beside = self.products[0].whole if self.products else None
         alone = []
         if singles and len(found) > 1:  # the only piece is the whole
@@ -107,7 +115,7 @@ class _Comparison:
                 problems.append(f"{made.method} are wrong: {self._cause(made, expected, now, singly)}")
             errors = {v: worst_of({"": errors[v], "now": now[v]}) for v in errors}
         if any(not e <= self.tolerance for e in told) and not problems:
-            worst = max((b for b, d in enumerate(found) if not d.kink), key=lambda b: _nan_as_inf(alone[b]))
+            worst = max((b for b, d in enumerate(found) if not d.kink), key=lambda b: nan_last(alone[b]))
             problems.append(
                 f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: "
                 f"{self._cause_alone(worst, found[worst])}"
@@ -149,7 +157,7 @@ class _Comparison:
         return worst_of(errors) <= self.tolerance and not expected.blunt(0.0)
 
     def _expected(self, found: list[Difference], own: Vectors | None = None) -> Expected:
-        """The mean of the pieces; beside a kink the engine's own product of that piece stands in, or of the values on
+        """The mean of the pieces; near a kink the engine's own product of that piece stands in, or of the values on
         its two sides the one that `own` fits: nothing else tells the side that a network takes within its rounding."""
         weights = getattr(self.reference, "weights", None)
         pieces = list(found)
@@ -215,7 +223,7 @@ def certify(
     most: float = MOST,
     progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of `methods`, (name, operator) each, beside the differences of `operator`; most: gradients that
+    """The certificate of `methods`, (name, operator) each, next to the differences of `operator`; most: gradients that
     it may cost, save for the first look, which takes at most 24."""
     comparison = _Comparison(operator, generator, tolerance, most, progress)
     differences = comparison.differences
@@ -252,7 +260,3 @@ def certify(
 
 def _distance(one: Vectors, other: Vectors) -> float:
     return max(norm_of(one[v] - other[v]) / max(norm_of(one[v]), 1e-300) for v in one)
-
-
-def _nan_as_inf(value: float) -> float:
-    return math.inf if math.isnan(value) else value

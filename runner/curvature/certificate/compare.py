@@ -1,8 +1,14 @@
-"""Products of an operator against differences of gradients: the step, the error at every node, what cannot be told."""
+"""Products of an operator against differences of gradients: the step, the error at every node, what cannot be told.
+
+A finite difference is that of one smooth function only where both ends lie in the same region as the point: the same
+ReLUs on, the same entries chosen by a maximum, the same outcome of every comparison. `Regions` sees all operations of
+an evaluation and of its backward pass, whoever wrote the function, so that nothing needs to be known of the network.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -10,17 +16,122 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.curvature.certificate.causes import largest_ratio, nan_last
-from runner.curvature.certificate.regions import Decisions, crossed, decisions
+from runner.curvature.certificate.result import largest_ratio, nan_last
 from runner.curvature.graph.errors import CallsChanged
-from runner.curvature.matrix_free.probes import norm_of, whole_products
+from runner.curvature.matrix_free.base import norm_of, whole_products
 from runner.curvature.matrix_free.reference import Vectors, central
+
+Decisions = list[tuple[str, Tensor]]
+"""(operation, the side or the place that it chose, element by element), in the order of the computation."""
+
+COURSE = "the course of the computation"
+"""In place of an operation where two evaluations are not made of the same ones."""
+
+_OUTCOME = {"gt", "lt", "ge", "le", "eq", "ne", "floor", "ceil", "round", "trunc", "argmax", "argmin", "argsort"}
+_CHOSEN = {
+    "max", "min", "topk", "sort", "kthvalue", "median", "mode", "cummax", "cummin", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d",
+    "fractional_max_pool3d",
+}  # fmt: skip
+_AT_ZERO = {"relu", "leaky_relu", "_prelu_kernel", "rrelu_with_noise", "elu", "celu", "selu", "abs", "sign", "sgn"}
+_AT_BOUNDS: dict[str, Callable[..., Sequence[Any]]] = {
+    "threshold": lambda threshold, *_: (threshold,),
+    "hardtanh": lambda low=-1.0, high=1.0: (low, high),
+    "hardsigmoid": lambda: (-3.0, 3.0),
+    "hardswish": lambda: (-3.0, 3.0),
+    "softshrink": lambda lambd=0.5: (-lambd, lambd),
+    "hardshrink": lambda lambd=0.5: (-lambd, lambd),
+    "clamp": lambda low=None, high=None, **named: (low, high, *named.values()),
+    "clamp_min": lambda low=None, **named: (low, *named.values()),
+    "clamp_max": lambda high=None, **named: (high, *named.values()),
+}
+_OF_TWO = {"maximum", "minimum", "fmax", "fmin"}
+_OF_A_DISTANCE = {"smooth_l1_loss", "huber_loss"}
+_LARGEST = {"amax", "amin"}
+
+
+class Regions(TorchDispatchMode):
+    """While active, files the decisions of all piecewise operations in `seen`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Decisions = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        named = kwargs or {}
+        name = func.overloadpacket.__name__
+        name = name if name.startswith("__") else name.rstrip("_")
+        side = _side_before(name, args, named)  # before: the operation may overwrite its input
+        found = func(*args, **named)
+        if side is None:
+            side = _side_after(name, args, found)
+        if side is not None:
+            self.seen.append((name.removesuffix("_with_indices"), side))
+        return found
+
+
+def _side_before(name: str, args: tuple, named: dict) -> Tensor | None:
+    if not args or not isinstance(args[0], Tensor):
+        return None
+    t = args[0]
+    if name in _AT_ZERO:
+        return t.sign().to(torch.int8)
+    if name in _AT_BOUNDS:
+        bounds = [b for b in _AT_BOUNDS[name](*args[1:], **named) if b is not None]
+        sides = [(t > b).to(torch.int8) + (t >= b).to(torch.int8) for b in bounds]
+        return torch.stack(sides) if sides else None
+    if name in _OF_TWO:
+        return (t - args[1]).sign().to(torch.int8)
+    if name in _OF_A_DISTANCE:
+        width = args[3] if len(args) > 3 else next((named[k] for k in ("beta", "delta") if k in named), 1.0)
+        return ((t - args[1]).abs() < width).to(torch.int8)
+    return t.clone() if name == "where" and t.dtype == torch.bool else None
+
+
+def _side_after(name: str, args: tuple, found: Any) -> Tensor | None:
+    if name in _OUTCOME and isinstance(found, Tensor):
+        return found.clone()
+    if name in _CHOSEN and isinstance(found, tuple | list) and len(found) > 1 and isinstance(found[1], Tensor):
+        return found[1].clone()
+    if name in _CHOSEN and isinstance(found, Tensor) and isinstance(args[0], Tensor):
+        return args[0] == found  # of the whole tensor
+    if name in _LARGEST:
+        dims = args[1] if len(args) > 1 else []
+        return args[0] == getattr(torch, name)(args[0], dims, keepdim=True)
+    return None
+
+
+def decisions(evaluate: Callable[[], Any]) -> Decisions | None:
+    """The decisions taken while `evaluate` runs; None where it cannot run while being watched."""
+    try:
+        with Regions() as watched:
+            evaluate()
+    except Exception:  # a compiled function, or a mode of its own
+        return None
+    return watched.seen
+
+
+def crossed(one: Decisions | None, other: Decisions | None) -> str:
+    """Which operations cross a kink between two evaluations, "relu (3), max_pool2d (1)"; "" for none."""
+    if one is None or other is None:
+        return ""
+    if [(name, side.shape) for name, side in one] != [(name, side.shape) for name, side in other]:
+        return COURSE
+    changes: Counter[str] = Counter()
+    for (name, a), (_, b) in zip(one, other, strict=True):
+        changes[name] += int((a != b).sum())
+    named = {name: count for name, count in changes.items() if count}
+    plain = {name: count for name, count in named.items() if name not in _OUTCOME | {"where"}}  # parts of the others
+    return ", ".join(f"{name} ({count})" for name, count in (plain or named).items())
+
 
 STEPS = tuple(10.0**-k for k in (2, 3, 4, 5, 6, 7))
 FINE_STEPS = tuple(10.0**-k for k in (8, 9, 10, 11))
 COARSE_STEPS = (0.1, 0.03, 0.01, 0.003)
-"""Of the float64 copy; of it beside a kink, where rounding is the lesser evil; of a network that has no such copy."""
+"""Of the float64 copy; of it near a kink, where rounding is the lesser evil; of a network that has no such copy."""
 
 Progress = Callable[[float, float], None]
 DOUBTS = 3.0
@@ -91,7 +202,7 @@ class Differences:
         return found
 
     def beside_kinks(self, piece: int, found: Difference, tolerance: float) -> Difference:
-        """The same at the largest step within which the network keeps to one region; what changes sides if none does.
+        """The same at the largest step within which the network keeps to one region; what crosses a kink if none does.
 
         A kink at distance u spoils every step larger than u: the jump of a gradient is divided by the step, and an
         average over both sides is as steady as it is wrong. No step is smaller than rounding allows.
@@ -185,7 +296,7 @@ class Differences:
         return next(self._ladder(piece, ladder[ladder.index(step) :]))
 
     def _ladder(self, piece: int, steps: Sequence[float]) -> Iterator[Difference]:
-        """The differences at all steps but the last, each beside the one at the next step."""
+        """The differences at all steps but the last, each next to the one at the next step."""
         one = self.at(piece, steps[0]) if len(steps) > 1 else {}
         for step, following in pairwise(steps):
             other = self.at(piece, following)
@@ -257,7 +368,7 @@ def products_alone(operator: Any, direction: Vectors, piece: int) -> tuple[Vecto
 def errors_alone(
     operator: Any, direction: Vectors, found: list[Difference], whole: Vectors | None, tolerance: float
 ) -> list[float]:
-    """Error of each piece's product, NaN beside a kink; whole: the batch's, beside which one may be nothing."""
+    """Error of each piece's product, NaN near a kink; whole: the batch's, next to which one may be nothing."""
     if not hasattr(operator, "single"):
         return []
     return [error_alone(operator, direction, b, d, whole, tolerance) for b, d in enumerate(found)]
@@ -266,7 +377,7 @@ def errors_alone(
 def error_alone(
     operator: Any, direction: Vectors, piece: int, difference: Difference, whole: Vectors | None, tolerance: float
 ) -> float:
-    """Error of one piece's product, NaN beside a kink and where it has none of its own."""
+    """Error of one piece's product, NaN near a kink and where it has none of its own."""
     alone = None if difference.kink else products_alone(operator, direction, piece)
     if alone is None:
         return math.nan

@@ -1,18 +1,32 @@
-"""Exact inter-layer Hessian blocks H[v,w] = d2 L / de_v de_w of every pair of nodes, by curvature routing."""
+"""Exact inter-layer Hessian blocks H[v,w] = d2 L / de_v de_w of every pair of nodes, by curvature routing.
+
+`split_blocks` gives the canonical decomposition H = GN + T of each (DAG paper, Theorem 7).
+
+`path_decomposition` tells which paths of the graph carry a block: curvature is made at a node and routed along one path
+to v and one to w.
+
+    H[v,w] = sum_{a: v->out, b: w->out} D_a^T (d2 loss/df_out^2) D_b
+             + sum_u sum_{p,q in Pa(u)} sum_{a: v->p, b: w->q} D_a^T C_u;p,q D_b,
+
+D_a the product of the Jacobians along path a (the identity for the path of one node), C_u;p,q the loss-weighted
+second derivative of node u. This is Theorem 33 of the DAG paper with its sources counted once: the printed Eq. 11
+sums the full blocks H[c,c] of every common descendant c, which contain each other, and so counts the same curvature
+again at every c.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
 from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differentiable
 from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
-from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.state import differentiable_copy, measuring, require_tensors
+from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
 
 
 @dataclass
@@ -79,6 +93,7 @@ def gauss_newton_blocks(
     return all_pairs(parts.gauss_newton, parts.measured)
 
 
+@undisturbed
 def collect(
     dag: Dag,
     x: Tensor,
@@ -92,57 +107,16 @@ def collect(
     kept: int = 3,
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in exact_elements."""
-    with measuring(dag):
-        require_tensors(x=x, y=y)
-        x, y = differentiable_copy(x), differentiable_copy(y)
-        plan = _Plan(memory_budget, per_example, kept if tensor else 1)
-        return _collect(dag, x, y, dag.select(nodes), tensor, plan, check)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Bytes that may be used, and what for."""
-
-    budget: int
-    per_example: bool
-    kept: int
-
-    def chunk(self, dag: Dag, evaluation: Evaluation, measured: tuple[str, ...], needed: Iterable[str]) -> int:
-        """Examples at a time; sets the elements that replicated examples of one node may take."""
-        sizes = {name: evaluation.size(name) for name in evaluation.values}
-        count = len(evaluation.values[dag.output])
-        itemsize = evaluation.values[dag.output].element_size()
-        differentiated = [v for v in needed if v in dag.nodes and v not in evaluation.structures]
-        reserved = self.budget // 4 if differentiated else 0
-        plan = dag, sizes, measured, count, itemsize, self.budget, self.per_example
-        kept = self.kept
-        try:
-            chunk = plan_chunk(*plan, kept, reserved)
-        except ValueError:  # what is kept at the least: room for a third set, the sums, is only set aside
-            kept = min(kept, 2)
-            chunk = plan_chunk(*plan, kept, reserved)
-        working, result = exact_elements(dag, sizes, measured, self.per_example, kept)
-        evaluation.replica_elements = max(0, self.budget // itemsize - result - chunk * working)
-        return chunk
-
-
-def _collect(
-    dag: Dag,
-    x: Tensor,
-    y: Tensor,
-    measured: tuple[str, ...],
-    tensor: bool,
-    plan: _Plan,
-    check: bool,
-) -> Parts:
+    require_tensors(x=x, y=y)
+    x, y, measured = differentiable_copy(x), differentiable_copy(y), dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     for name in measured:
         if not evaluation.values[name].is_floating_point():
             raise not_differentiable(name, evaluation.values[name])
     y = dag.loss.targets(evaluation.values[dag.output], y)
     reach, parts = Reach(dag, measured), Parts(measured)
-    chunk = plan.chunk(dag, evaluation, measured, reach.backwards)
-    scale = None if plan.per_example else 1 / len(x)
+    chunk = _chunk(dag, evaluation, reach, memory_budget, per_example, kept if tensor else 1)
+    scale = None if per_example else 1 / len(x)
     with torch.no_grad():
         for start in range(0, len(x), chunk):
             part = slice(start, start + chunk)
@@ -155,6 +129,23 @@ def _collect(
                 router.derive_all()
             emit_gauss_newton(router, _adder(parts.gauss_newton), scale)
     return parts
+
+
+def _chunk(dag: Dag, evaluation: Evaluation, reach: Reach, budget: int, per_example: bool, kept: int) -> int:
+    """Examples at a time; sets the elements that replicated examples of one node may take."""
+    sizes = {name: evaluation.size(name) for name in evaluation.values}
+    output = evaluation.values[dag.output]
+    differentiated = [v for v in reach.backwards if v in dag.nodes and v not in evaluation.structures]
+    reserved = budget // 4 if differentiated else 0
+    plan = dag, sizes, reach.measured, len(output), output.element_size(), budget, per_example
+    try:
+        chunk = plan_chunk(*plan, kept, reserved)
+    except ValueError:  # what is kept at the least: room for a third set, the sums, is only set aside
+        kept = min(kept, 2)
+        chunk = plan_chunk(*plan, kept, reserved)
+    working, result = exact_elements(dag, sizes, reach.measured, per_example, kept)
+    evaluation.replica_elements = max(0, budget // output.element_size() - result - chunk * working)
+    return chunk
 
 
 def all_pairs(blocks: Blocks, measured: tuple[str, ...]) -> Blocks:
@@ -174,3 +165,168 @@ def _adder(blocks: Blocks) -> Emit:
             blocks[w, v] = block
 
     return add
+
+
+class SumOfParts(Mapping[tuple[str, str], Tensor]):
+    """Blocks of the total, each added up when it is asked for: two sets of blocks are kept, not three."""
+
+    def __init__(
+        self, nodes: tuple[str, ...], gauss_newton: Blocks, tensor: Blocks, zero: set[tuple[str, str]]
+    ) -> None:
+        self._place = {v: i for i, v in enumerate(nodes)}
+        self._gauss_newton, self._tensor, self._zero = gauss_newton, tensor, zero
+
+    def __getitem__(self, pair: tuple[str, str]) -> Tensor:
+        v, w = pair
+        if self._place[v] < self._place[w]:
+            return self[w, v].mT
+        return self._gauss_newton[pair] if pair in self._zero else self._gauss_newton[pair] + self._tensor[pair]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._gauss_newton)
+
+    def __len__(self) -> int:
+        return len(self._gauss_newton)
+
+
+@dataclass(frozen=True)
+class BlockSplit:
+    """Blocks by ordered pair (v, w), each (d_v, d_w): total = gauss_newton + tensor (added up at every access).
+
+    gauss_newton[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; tensor is what the Gauss-Newton
+    approximation discards, exactly zero where the network is piecewise linear. [w,v] is a transposed view of [v,w].
+    """
+
+    nodes: tuple[str, ...]
+    total: Mapping[tuple[str, str], Tensor]
+    gauss_newton: Blocks
+    tensor: Blocks
+
+
+def split_blocks(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    *,
+    per_example: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> BlockSplit:
+    """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and tensor part, in one
+    pass.
+
+    Arguments, shapes and errors as in exact_blocks: ValueError when a guard finds that the numbers would be wrong or
+    memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the tensor part (linear head,
+    piecewise-linear network) is exactly zero, not a difference of two rounded blocks.
+
+    >>> from runner.curvature import Node
+    >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")
+    >>> split = split_blocks(dag, torch.ones(1, 1), torch.zeros(1, 1), ["input"])
+    >>> [float(part["input", "input"]) for part in (split.total, split.gauss_newton, split.tensor)]
+    [12.0, 8.0, 4.0]
+    """
+    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check)
+    zero = parts.gauss_newton.keys() - parts.tensor.keys()
+    for pair in zero:
+        parts.tensor[pair] = torch.zeros_like(parts.gauss_newton[pair])
+    gauss_newton, bent = (all_pairs(blocks, parts.measured) for blocks in (parts.gauss_newton, parts.tensor))
+    return BlockSplit(parts.measured, SumOfParts(parts.measured, gauss_newton, bent, zero), gauss_newton, bent)
+
+
+MAX_PATH_PAIRS = 10_000
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One term: mean over the batch of D_a^T S D_b, (d_v, d_w), D_a the product of the Jacobians along path_v and D_b
+    along path_w (DAG paper, Theorem 33).
+
+    source: node whose curvature S it carries; the output stands for the loss when `from_loss`.
+    """
+
+    path_v: tuple[str, ...]
+    path_w: tuple[str, ...]
+    source: str
+    from_loss: bool
+    block: Tensor
+
+    @property
+    def resonance(self) -> float:
+        """||block||_F (Definition 66)."""
+        return float(torch.linalg.matrix_norm(self.block.double()))
+
+
+def paths(dag: Dag, start: str, end: str) -> list[tuple[str, ...]]:
+    """Every directed path from start to end as node names, both ends included; [(start,)] when they are the same.
+
+    Raises ValueError for unknown nodes.
+    """
+    dag.select([start, end])
+    place = {name: i for i, name in enumerate((INPUT, *dag.order))}
+
+    def extend(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        if path[-1] == end:
+            yield path
+            return
+        for child in dag.children[path[-1]]:
+            if place[child] <= place[end]:
+                yield from extend((*path, child))
+
+    return list(extend((start,)))
+
+
+@undisturbed
+def path_decomposition(
+    dag: Dag, x: Tensor, y: Tensor, v: str, w: str, *, max_pairs: int = MAX_PATH_PAIRS, check: bool = True
+) -> list[Contribution]:
+    """The terms of H[v,w], (d_v, d_w) each, one per source and pair of paths; they add up to the exact block (DAG
+    paper, Theorem 33, with its sources counted once).
+
+    x: (B, ...), y: (B, ...); max_pairs: terms at most. Raises ValueError for unknown nodes, when there are more than
+    max_pairs terms, and as the guards of checks.py do.
+    """
+    dag.select([v, w])
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    with torch.no_grad():
+        router = Router(dag, evaluation, y, Reach(dag, dag.select([v, w])))
+        router.derive_all()
+        sources = _sources(router)
+        ends = [(p, q, paths(dag, v, p), paths(dag, w, q)) for _, _, p, q, _ in sources]
+        count = sum(len(a) * len(b) for _, _, a, b in ends)
+        if count > max_pairs:
+            raise ValueError(
+                f"H[{v},{w}] has {count} pairs of paths, more than max_pairs = {max_pairs}; "
+                "use exact_blocks for the sum"
+            )
+        products: dict[tuple[str, ...], Tensor] = {}
+        found = []
+        for (source, from_loss, _, _, curvature), (_, _, left, right) in zip(sources, ends, strict=True):
+            for a in left:
+                for b in right:
+                    term = torch.bmm(_along(router, a, products).mT, torch.bmm(curvature, _along(router, b, products)))
+                    found.append(Contribution(a, b, source, from_loss, term.mean(0)))
+        return found
+
+
+def _sources(router: Router) -> list[tuple[str, bool, str, str, Tensor]]:
+    """(node, from the loss, p, q, curvature (B, d_p, d_q)) of everything that bends."""
+    out = router.dag.output
+    found = [(out, True, out, out, router.loss_hessian)]
+    for u in router.reach.backwards:
+        if u in router.local:
+            found += [(u, False, p, q, c) for (p, q), c in router.local[u].curvature.items()]
+    return found
+
+
+def _along(router: Router, path: tuple[str, ...], products: dict[tuple[str, ...], Tensor]) -> Tensor:
+    """D_a of each example, (B, d_end, d_start)."""
+    if path not in products:
+        if len(path) == 1:
+            value = router.evaluation.values[path[0]]
+            d = value[0].numel()
+            products[path] = torch.eye(d, dtype=value.dtype, device=value.device).expand(len(value), d, d)
+        else:
+            step = router.local[path[-1]].jacobians[path[-2]]
+            products[path] = torch.bmm(step, _along(router, path[:-1], products))
+    return products[path]

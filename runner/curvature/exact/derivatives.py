@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.recognise import single_stage, structure_of, traceable
-from runner.curvature.exact.replicate import replicated_jacobian
+from runner.curvature.exact.recognise import single_stage, structure_from_trace, structure_of, traceable
 from runner.curvature.exact.structure import Structure
-from runner.curvature.exact.trace import structure_from_trace
-from runner.curvature.graph.compare import alike
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe
+from runner.curvature.graph.losses import replicated_jacobian
 from runner.curvature.graph.state import differentiable_copy
+from runner.curvature.graph.tensors import alike
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -54,7 +53,7 @@ class Evaluation:
     structures: dict[str, tuple[Structure, Any]]
     in_place: frozenset[str] = frozenset()
     replica_elements: int | None = None
-    """Numbers that the replicated examples of one node may take in all; None: no limit but replicate.py's own."""
+    """Numbers that the replicated examples of one node may take in all; None: no limit but losses.py's own."""
 
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
@@ -97,7 +96,7 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 
 
 def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> None:
-    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone, but for
+    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone, except
     the `known` ones."""
     for name in () if dag.no_graph else (v for v in dag.order if v not in known):
         require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
@@ -284,7 +283,7 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
 
 def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bool) -> int:
     """Numbers that automatic differentiation of the node holds for one replica of one example: what it saves, and the
-    gradients that are under way beside it."""
+    gradients that are under way at the same time."""
     saved = 0
 
     def count(t: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.composition import WeightedSum
+from runner.curvature.graph.dag import WeightedSum
 
 
 class Stage(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -83,3 +83,10 @@ def first_not_finite(values: dict[str, Tensor]) -> str:
 def is_out_of_memory(error: Exception) -> bool:
     """Whether the error is about memory, which no change to the node would mend."""
     return isinstance(error, torch.OutOfMemoryError)
+
+
+def some(names: Iterable[object], most: int = 5) -> str:
+    """The first names of many: "1, 2, 3 and 9 more"."""
+    found = [str(name) for name in names]
+    rest = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + rest

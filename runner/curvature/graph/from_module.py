@@ -9,20 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.graph.compare import alike
-from runner.curvature.graph.copies import deep_copy
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module
-from runner.curvature.graph.tracing.assemble import nodes_of
+from runner.curvature.graph.tensors import alike, deep_copy
 from runner.curvature.graph.tracing.batches import Examples, arguments_of
-from runner.curvature.graph.tracing.calls import check_evaluation, unwrapped
-from runner.curvature.graph.tracing.hooked import NoGraph, described, without_functions
-from runner.curvature.graph.tracing.points import Nodes, Pick
-from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, prepared, replay_of
+from runner.curvature.graph.tracing.calls import Nodes, Pick, check_evaluation, unwrapped
+from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, nodes_of, prepared, replay_of
 from runner.curvature.graph.tracing.record import Point
-from runner.curvature.graph.tracing.segment import Replay
+from runner.curvature.graph.tracing.segment import NoGraph, Replay, described, without_functions
 
 
 class TracedDag(Dag):

@@ -1,7 +1,6 @@
-"""The user's model around a measurement: what it is made of, and that it is left as it was.
+"""The user's model around a measurement: it is left as it was.
 
-Functions keep modules and tensors in closures, defaults, bound methods and globals; `reachable` finds them without
-calling anything. While `untouched` is active, every module that is called is watched too, wherever it was hidden.
+While `untouched` is active, every module that is called is watched, also one that `reachable` cannot find.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 import functools
 import random
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -23,89 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, describe
-from runner.curvature.graph.written import watching
+from runner.curvature.graph.reachable import Reachable, reachable, watching
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
-
-
-@dataclass
-class Reachable:
-    """Modules and loose tensors that a function uses, each once, with a label for messages."""
-
-    modules: dict[int, tuple[str, nn.Module]] = field(default_factory=dict)
-    tensors: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-
-    def add(self, value: Any, label: str, depth: int = _DEPTH) -> None:
-        """Files `value` and what it refers to."""
-        if depth < 0 or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        if isinstance(value, Tensor):
-            self.tensors[id(value)] = (label, value)
-        elif isinstance(value, nn.Module):
-            for path, module in value.named_modules():
-                self.modules[id(module)] = (f"{label}.{path}" if path else label, module)
-                for key, inner in vars(module).items():
-                    if not key.startswith("_"):
-                        self.add(inner, f"{label}.{key}", depth - 1)
-        else:
-            for key, inner in _parts(value):
-                self.add(inner, f"{label}.{key}" if key else label, depth - 1)
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a function, container or object of the user's refers to. torch's own functions refer to nothing of his."""
-    if isinstance(value, functools.partial):
-        yield from (("", part) for part in (value.func, *value.args, *value.keywords.values()))
-    elif isinstance(value, types.MethodType):
-        yield from (("", value.__self__), ("", value.__func__))
-    elif isinstance(value, types.FunctionType):
-        if value.__module__ and value.__module__.split(".")[0] == "torch":
-            return
-        yield from _of_function(value)
-    elif isinstance(value, dict):
-        yield from ((str(key), part) for key, part in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((str(i), part) for i, part in enumerate(value))
-    elif hasattr(value, "__dict__") and callable(value) and not isinstance(value, type):
-        yield from vars(value).items()
-
-
-def _of_function(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    yield from (("", part) for part in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()))
-    codes = [fn.__code__, *(c for c in fn.__code__.co_consts if isinstance(c, types.CodeType))]
-    for name in dict.fromkeys(n for code in codes for n in code.co_names):
-        part = fn.__globals__.get(name)
-        if isinstance(part, Tensor | nn.Module | types.FunctionType | functools.partial | types.MethodType):
-            yield name, part
-
-
-def reachable(*owners: Any) -> Reachable:
-    """Everything that graphs (their nodes and loss), modules and functions are made of."""
-    found = Reachable()
-    for owner in owners:
-        if not isinstance(owner, Dag):
-            found.add(owner, type(owner).__name__)
-            continue
-        for name in owner.order:
-            node = owner.nodes[name]
-            found.add(node.fn, name)
-            found.add(dict(node.params), name)
-        found.add(owner.loss.fn, "loss")
-    return found
-
-
-# ------------------------------------------------------------------ left as it was
-
 
 _ENTRIES = {"forward", "_call_impl", "_compiled_call_impl"}  # replaced while calls are intercepted, and put back there
 

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.base import Pair, SymmetricOperator
-from runner.curvature.matrix_free.probes import (
+from runner.curvature.matrix_free.base import (
     Estimate,
+    Pair,
     Squares,
     Streams,
+    SymmetricOperator,
     checked_pairs,
     finished,
     gaussian,
@@ -38,11 +39,11 @@ def frobenius_norms(
     """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over Rademacher z on w is ||H[v,w]||_F^2.
 
     All v of one w come from the same products, `probes` per w; the probes of w depend on the generator's state and on
-    w alone. error: standard error of the norm (delta method), widened by Student's factor, so that +-1.96 errors cover
-    about 95 % from 4 probes on. It says too little where a node has hardly more
-    components than there are probes or fewer: probes of signs are then often the same ones, up to the sign of all.
-    `inter_layer_metrics` multiplies with every unit vector of such a node instead. Raises ValueError for fewer than two
-    probes and for unknown nodes.
+    w alone. error: standard error of the norm (delta method), widened by Student's factor. +-1.96 errors cover 90 to
+    99 % from 4 probes on where nodes have 32 components or more. Nodes of 3 to 12 components (four networks, four pairs
+    each, 100 seeds): 86 to 92 % with 4 probes, 91 to 94 % with 10, 94 to 95 % with 30, since few probes of signs are
+    often the same, up to the sign of all. `inter_layer_metrics` multiplies with every unit vector of such a node
+    instead. Raises ValueError for fewer than two probes and for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])

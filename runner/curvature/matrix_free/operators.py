@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
 from runner.curvature.exact.derivatives import (
     UNWATCHED,
     evaluate,
@@ -23,12 +24,10 @@ from runner.curvature.exact.derivatives import (
     refuse_cut_backwards,
     second_derivatives,
 )
-from runner.curvature.graph.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
-from runner.curvature.graph.compare import alike
-from runner.curvature.graph.convolutions import FixedConvolutions
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
-from runner.curvature.graph.fingerprint import Fingerprint
+from runner.curvature.graph.modes import FixedConvolutions
+from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import (
     differentiable_copy,
     measuring,
@@ -36,6 +35,7 @@ from runner.curvature.graph.state import (
     require_tensors,
     untouched,
 )
+from runner.curvature.graph.tensors import alike
 from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import peak_bytes
 from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch

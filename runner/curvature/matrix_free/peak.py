@@ -69,7 +69,7 @@ def peak_bytes(function: Callable[[], object]) -> int:
 
 
 def allocations(function: Callable[[], object]) -> list[int]:
-    """Bytes alive after every allocation and release of torch's allocators during a call, beside those before it.
+    """Bytes alive after every allocation and release of torch's allocators during a call, next to those before it.
 
     Unlike PeakBytes it sees what an operation needs inside, and looks on where torch.func transforms are nested, in
     which a dispatch mode ends the process (torch 2.13). Raises MeasurementError while a profiler runs.

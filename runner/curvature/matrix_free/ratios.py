@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,21 @@ from torch import Tensor
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.matrix_free.base import Pair, SymmetricOperator
+from runner.curvature.matrix_free.base import (
+    NOT_FINITE,
+    Estimate,
+    Pair,
+    Squares,
+    Stream,
+    Streams,
+    SymmetricOperator,
+    checked_pairs,
+    finished,
+    not_measurable,
+    probe_batches,
+    squares_of,
+    unknown,
+)
 from runner.curvature.matrix_free.norms import (
     ROUNDINGS,
     ProbeNorms,
@@ -23,19 +37,7 @@ from runner.curvature.matrix_free.norms import (
     whole_norm,
 )
 from runner.curvature.matrix_free.operators import CurvatureOperator
-from runner.curvature.matrix_free.probes import (
-    NOT_FINITE,
-    Estimate,
-    Squares,
-    Stream,
-    Streams,
-    checked_pairs,
-    finished,
-    not_measurable,
-    probe_batches,
-    squares_of,
-    unknown,
-)
+from runner.curvature.result import Estimated
 
 
 def stable_ranks(
@@ -141,15 +143,23 @@ def _jackknife(left_out: Tensor) -> float:
     return math.sqrt((n - 1) / n * float((left_out - left_out.mean()).square().sum()))
 
 
-@dataclass(frozen=True)
-class GapEstimate:
-    """Norms of the parts of one pair from common probes, and their ratio with a jackknife error."""
+@dataclass(frozen=True, repr=False)
+class GapEstimate(Estimated):
+    """Norms of the parts of one pair from common probes, and their ratio, the value, with a jackknife error."""
 
     total: Estimate
     gauss_newton: Estimate
     tensor: Estimate
     gap: Estimate
-    squares: dict[str, Tensor] = field(repr=False)
+    squares: dict[str, Tensor]
+
+    @property
+    def value(self) -> float:
+        return self.gap.value
+
+    @property
+    def error(self) -> float:
+        return self.gap.error
 
 
 def gn_gaps(
@@ -167,7 +177,7 @@ def gn_gaps(
     """||H||_F, ||H^GN||_F, ||H^T||_F and the GN-gap of each pair, all from the same probes.
 
     gn_gaps(dag, x, y, nodes, pairs), or gn_gaps(operator, pairs) with an operator of part="tensor". Common probes make
-    the ratio far less noisy than its parts. Gap NaN with a reason where H^GN is numerically zero beside H. stream:
+    the ratio far less noisy than its parts. Gap NaN with a reason where H^GN is numerically zero next to H. stream:
     "node" gives the probes of a node whatever else is asked for; "shared" draws them all in order from the generator.
     DAG paper, Eq. 4. Raises ValueError as CurvatureOperator does, for fewer than two probes, unknown nodes, a Dag
     without its batch, and an operator of another part.

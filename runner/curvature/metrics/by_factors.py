@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.probes import on_sphere
-from runner.curvature.metrics.factors import OutputFactors
-from runner.curvature.metrics.golub_kahan import Leading, Requests, leading_singular_values
-from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
-from runner.curvature.metrics.samples import (
+from runner.curvature.matrix_free.base import on_sphere
+from runner.curvature.metrics.factors import OutputFactors, TensorPart
+from runner.curvature.metrics.ratios import (
     MOST_PROBES,
-    TOLERANCE,
+    Asked,
+    InterLayerMetrics,
+    Measured,
     Pair,
     Square,
+    pair_metrics,
     relative_error,
     squares_of_probes,
 )
-from runner.curvature.metrics.subspaces import SharedSubspaces
-from runner.curvature.metrics.tensor_part import TensorPart
+from runner.curvature.metrics.singular_values import Leading, Requests, SharedSubspaces, leading_singular_values
 
 PROBES = 8
 """On each node to begin with. Root mean square errors of R and D over seeds: 2.3 and 4.3 % in an MLP of width 256, 1.6
@@ -33,20 +33,9 @@ START = 0.3
 class FactorMetrics:
     """H = g GN + t T of the pairs `asked`, in units of the larger of the two parts' scales."""
 
-    def __init__(
-        self,
-        factors: OutputFactors,
-        tensor: TensorPart,
-        curved: set[str],
-        asked: Sequence[Pair],
-        error: float | None,
-        generator: torch.Generator | None,
-        ranks: bool = True,
-    ) -> None:
-        self.ranks = ranks
-        self.factors, self.tensor, self.curved, self.generator = factors, tensor, curved, generator
-        self.asked, self.error = list(asked), error
-        self.pairs = _with_diagonals(asked)
+    def __init__(self, factors: OutputFactors, tensor: TensorPart, curved: set[str], asked: Asked) -> None:
+        self.factors, self.tensor, self.curved, self.asked = factors, tensor, curved, asked
+        self.pairs = asked.with_diagonals
         self.scale = max(factors.scale, tensor.scale)
         unit = self.scale if self.scale > 0 else 1.0
         self.weights = (factors.scale / unit, tensor.scale / unit)
@@ -55,24 +44,23 @@ class FactorMetrics:
         self._spaces = SharedSubspaces(self._total, tensor.sizes)
         self._samples: dict[Pair, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
 
-    def measure(self) -> dict[Pair, PairMetrics]:
+    def measure(self) -> InterLayerMetrics:
         """All of it: probes, then sigma_1 from the spaces they span, then more probes until the errors are as asked."""
         nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
-        plain = self._gauss_newton_values() if self.ranks else dict.fromkeys(self.pairs, nothing)
+        plain = self._gauss_newton_values() if self.asked.ranks else dict.fromkeys(self.pairs, nothing)
         bent = [pair for pair in self.pairs if self._bent(pair)]
         leading = dict(plain)
         if bent:
-            spaces = self._spaces
             nodes = list(dict.fromkeys(u for pair in bent for u in pair))
-            self._sample(nodes, PROBES, bent, spaces, first=True)
-            if self.ranks:
+            self._sample(nodes, PROBES, bent, first=True)
+            if self.asked.ranks:
                 self._add_gauss_newton_vectors(bent, plain)
-                leading |= spaces.sweeps(bent, TOLERANCE if self.error is None else self.error / 4, MAX_STEPS)
-            self._refine(bent, spaces, leading)
+                leading |= self._spaces.sweeps(bent, self.asked.tolerance, MAX_STEPS)
+            self._refine(bent, leading)
         found = {pair: self._measured(pair, leading[pair]) for pair in self.pairs}
         eps = float(torch.finfo(self.tensor.dtype).eps)
         method = "factors, products" if bent else "factors"
-        return pair_metrics(found, self.asked, self.scale, eps, method)
+        return pair_metrics(found, self.asked.pairs, self.scale, eps, method)
 
     def _add_gauss_newton_vectors(self, bent: list[Pair], plain: dict[Pair, Leading]) -> None:
         """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""
@@ -127,11 +115,10 @@ class FactorMetrics:
 
     # ------------------------------------------------------------------ squares
 
-    def _sample(
-        self, nodes: Iterable[str], count: int, bent: list[Pair], spaces: SharedSubspaces, first: bool = False
-    ) -> None:
+    def _sample(self, nodes: Iterable[str], count: int, bent: list[Pair], first: bool = False) -> None:
         """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
         hold what is known exactly under the later ones: those replace the first, which knew nothing."""
+        spaces = self._spaces
         for w in nodes:
             if not first and self.tensor.sizes[w] <= count:  # what is missing of the whole space costs no more
                 spaces.add(w, list(torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])), worth=1e-6)
@@ -149,7 +136,7 @@ class FactorMetrics:
                     kept[w] = torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
             if not first:
                 self._deflated.add(w)
-            elif self.ranks or self.error is not None or len(z) == self.tensor.sizes[w]:
+            elif self.asked.ranks or self.asked.error is not None or len(z) == self.tensor.sizes[w]:
                 spaces.know(w, z, self._add_gauss_newton(w, z, images))
 
     def _probes(self, w: str, count: int) -> Tensor:
@@ -157,28 +144,23 @@ class FactorMetrics:
         shape = count, self.tensor.sizes[w]
         if shape[1] <= count:
             return shape[1] ** 0.5 * torch.eye(shape[1], dtype=self.tensor.dtype, device=self.tensor.device)
-        return on_sphere(shape, self.tensor.dtype, self.generator).to(self.tensor.device)
+        return on_sphere(shape, self.tensor.dtype, self.asked.generator).to(self.tensor.device)
 
-    def _refine(self, bent: list[Pair], spaces: SharedSubspaces, leading: dict[Pair, Leading]) -> None:
+    def _refine(self, bent: list[Pair], leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
-        count = PROBES
-        while self.error is not None and (missing := self._missing(leading)):
-            self._sample(missing, count, bent, spaces)
+        count, error = PROBES, self.asked.error
+        while error is not None and (missing := self._missing(leading, error)):
+            self._sample(missing, count, bent)
             count *= 2
 
-    def _missing(self, leading: dict[Pair, Leading]) -> list[str]:
+    def _missing(self, leading: dict[Pair, Leading], error: float) -> list[str]:
         """Nodes of pairs whose errors are still above what is asked, while more probes are allowed."""
-        assert self.error is not None
         nodes: dict[str, None] = {}
-        for pair in filter(self._bent, self.asked):
+        for pair in filter(self._bent, self.asked.pairs):
             m = {p: self._measured(p, leading[p]) for p in (pair, (pair[0], pair[0]), (pair[1], pair[1]))}
             total, a, b = m[pair].total, m[pair[0], pair[0]].total, m[pair[1], pair[1]].total
-            errors = {
-                relative_error([(1.0, total)]): pair,
-                relative_error([(0.5, m[pair].tensor)]): pair,
-                relative_error([(0.5, total), (-0.25, a), (-0.25, b)]): pair,
-            }
-            if max(errors) > self.error:
+            terms = ([(1.0, total)], [(0.5, m[pair].tensor)], [(0.5, total), (-0.25, a), (-0.25, b)])
+            if max(map(relative_error, terms)) > error:
                 nodes |= dict.fromkeys(pair)
         return [u for u in nodes if self.products[u] < MOST_PROBES]
 
@@ -198,11 +180,6 @@ class FactorMetrics:
         return Measured(total, gauss_newton, tensor, leading.value, leading.error, cost)
 
 
-def _with_diagonals(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs with the diagonal pairs that C needs."""
-    return list(dict.fromkeys([*pairs, *((u, u) for pair in pairs for u in pair)]))
-
-
 def _start(rows: Tensor) -> Tensor:
     """A direction in the row space of the factors that favours their large rows: their sum weighted by their size."""
     generator = torch.Generator().manual_seed(0)
@@ -217,18 +194,3 @@ def _by(requests: Requests, place: int) -> dict[str, list[int]]:
     for i, request in enumerate(requests):
         found.setdefault(str(request[place]), []).append(i)
     return found
-
-
-def metrics_from_factors(
-    factors: OutputFactors,
-    tensor: TensorPart,
-    curved: set[str],
-    asked: Sequence[Pair],
-    error: float | None,
-    generator: torch.Generator | None,
-    ranks: bool = True,
-) -> dict[Pair, PairMetrics]:
-    """R, C, D, gap of the pairs `asked`; ranks=False leaves D out. See `inter_layer_metrics`."""
-    if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
-        raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
-    return FactorMetrics(factors, tensor, curved, asked, error, generator, ranks).measure()

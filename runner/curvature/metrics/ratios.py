@@ -1,17 +1,130 @@
-"""R, C, D and the GN-gap of pairs from their squared norms and sigma_1: one place for errors and for what is zero."""
+"""R, C, D and the GN-gap of pairs from their squared norms and sigma_1, with errors, and what counts as zero."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runner.curvature.matrix_free.estimators import Estimate
-from runner.curvature.metrics.samples import Pair, Square, relative_error
+import torch
+from torch import Tensor
+
+from runner.curvature.matrix_free.base import Estimate, student
+from runner.curvature.metrics.factors import OutputFactors
+from runner.curvature.plots import frame, plot_map
+from runner.curvature.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Pair = tuple[str, str]
+
+MOST_PROBES = 4096
+"""On each node, whatever error is asked for."""
+TOLERANCE = 2e-2
+"""Relative error of sigma_1 where none is asked for and it needs products."""
 
 
-class PairMetrics(NamedTuple):
+@dataclass(frozen=True)
+class Square:
+    """A squared norm: its value, and the samples that it is the mean of, by the node that the probes were drawn on
+    (none where it is exact)."""
+
+    value: float
+    samples: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @staticmethod
+    def of(samples: Mapping[str, Tensor]) -> Square:
+        """The mean of the nodes' means: a block and its transpose have one norm, so that both sides count."""
+        return Square(max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples)
+
+
+Known = tuple[Tensor, Mapping[str, Tensor]]
+"""Orthonormal directions Q on a node, (r, d_w), with H[v,w] Q of every v, (r, d_v)."""
+
+
+def squares_of_probes(
+    factors: OutputFactors,
+    weights: tuple[float, float],
+    w: str,
+    others: Iterable[str],
+    probes: Tensor,
+    images: Mapping[str, Tensor],
+    known: Known | None,
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """v -> samples of ||H[v,w]||^2 and ||T[v,w]||^2 for v in `others`, from probes z on w, (m, d_w), with images
+    T[v,w] z, (m, d_v).
+
+    H = g GN + t T with weights (g, t). With z' = z - Q Q^T z and GN known exactly,
+
+        ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
+
+    so that only the tensor part outside the known directions Q is left to chance.
+    """
+    g, t = weights
+
+    def smooth(r: Tensor) -> dict[str, Tensor]:
+        if factors.zero:
+            return {v: torch.zeros(len(r), images[v].shape[1]).to(images[v]).double() for v in images}
+        return {v: g * image.double() for v, image in factors.apply({w: r}).items()}
+
+    z = probes.double()
+    if known is not None:
+        q, hq = known
+        gq = smooth(q)
+        components = z @ q.mT
+        z = z - components @ q
+    gz = smooth(z)
+    samples = {}
+    for v in others:
+        image = t * images[v].double()
+        exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
+        if known is not None:
+            tq = hq[v] - gq[v]
+            image = image - components @ tq
+            exact_total += float(hq[v].square().sum() - gq[v].square().sum())
+            exact_tensor = float(tq.square().sum())
+        curved = image.square().sum(1)
+        cross = 2 * (gz[v] * image).sum(1)
+        samples[v] = exact_total + cross + curved, exact_tensor + curved
+    return samples
+
+
+def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
+    """Standard error of sum_k c_k log S_k over squares S_k, to first order; 0 when all are exact.
+
+    Samples drawn on one node share their probes; their influences add up before they are squared. The error is
+    widened by Student's factor, so that +-1.96 errors cover 95 % with few probes too.
+    """
+    influence: dict[str, Tensor] = {}
+    for coefficient, square in terms:
+        for node, s in square.samples.items():
+            if square.value > 0:
+                part = coefficient * s / (len(square.samples) * square.value)
+                influence[node] = influence[node] + part if node in influence else part
+    if not influence:
+        return 0.0
+    variance = math.fsum(float(i.var()) / len(i) for i in influence.values())
+    return math.sqrt(variance) * student(sum(len(i) - 1 for i in influence.values()))
+
+
+QUANTITIES = ("R", "C", "D", "gap", "gauss_newton", "tensor")
+
+
+class _PairMetrics(NamedTuple):
+    R: Estimate
+    C: Estimate
+    D: Estimate
+    gap: Estimate
+    method: str
+    gauss_newton: Estimate
+    tensor: Estimate
+
+
+class PairMetrics(Result, _PairMetrics):
     """R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
     ||GN[v,w]||_F of a pair, each with its error (DAG paper, Definition 23, Eqs. 4, 7).
 
@@ -20,13 +133,43 @@ class PairMetrics(NamedTuple):
     norms of both parts, whose sums over pairs give the tables' GN-gap.
     """
 
-    R: Estimate
-    C: Estimate
-    D: Estimate
-    gap: Estimate
-    method: str
-    gauss_newton: Estimate
-    tensor: Estimate
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """R, R_error, C, C_error and so on, then the method and the products used."""
+        row: dict[str, Any] = {}
+        for name in QUANTITIES:
+            row |= {name: getattr(self, name).value, f"{name}_error": getattr(self, name).error}
+        return row | {"method": self.method, "products": self.R.products}
+
+    def summary(self) -> str:
+        values = (f"{name}={getattr(self, name).value:.4g} ± {getattr(self, name).error:.2g}" for name in "RCD")
+        return f"{', '.join(values)}, gap={self.gap.value:.4g} ± {self.gap.error:.2g}, {self.method}"
+
+
+class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
+    """R, C, D and the gap of each pair of nodes: a dictionary from (v, w) to `PairMetrics`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """One dictionary of numbers for each pair, under "v, w"."""
+        return {f"{v}, {w}": metrics.to_dict() for (v, w), metrics in self.items()}
+
+    def to_frame(self) -> DataFrame:
+        """A pandas DataFrame, indexed by v and w, with the columns of `PairMetrics.to_dict`."""
+        return frame(({"v": v, "w": w, **metrics.to_dict()} for (v, w), metrics in self.items()), ["v", "w"])
+
+    def plot(self, quantity: str = "C", ax: Axes | None = None) -> Figure:
+        """A map of one quantity (R, C, D, gap, gauss_newton or tensor) over all pairs. ax: default those of a new
+        figure."""
+        if quantity not in QUANTITIES:
+            raise ValueError(f"expected one of {', '.join(QUANTITIES)}, found {quantity!r}")
+        return plot_map({pair: getattr(metrics, quantity).value for pair, metrics in self.items()}, quantity, ax)
+
+    def summary(self) -> str:
+        return f"{len(self)} pairs of {len({node for pair in self for node in pair})} nodes"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame()[["R", "C", "D", "gap", "method"]].to_html(float_format="%.4g"))
 
 
 @dataclass(frozen=True)
@@ -41,14 +184,35 @@ class Measured:
     products: int = 0
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The pairs to measure; the relative error asked of every value, None for the default number of probes; the
+    generator of the probes; whether D is wanted."""
+
+    pairs: list[Pair]
+    error: float | None = None
+    generator: torch.Generator | None = None
+    ranks: bool = True
+
+    @property
+    def with_diagonals(self) -> list[Pair]:
+        """The pairs with the diagonal pairs that C needs."""
+        return list(dict.fromkeys([*self.pairs, *((u, u) for pair in self.pairs for u in pair)]))
+
+    @property
+    def tolerance(self) -> float:
+        """Relative error of sigma_1."""
+        return TOLERANCE if self.error is None else self.error / 4
+
+
 def pair_metrics(
     measured: Mapping[Pair, Measured], asked: list[Pair], scale: float, eps: float, method: str
-) -> dict[Pair, PairMetrics]:
+) -> InterLayerMetrics:
     """Metrics of the pairs `asked` from the measurements of these and of their diagonal blocks, in units of `scale`.
 
     A block is numerically zero when its norm is at most eps sqrt(R(v,v) R(w,w)), a diagonal block when it is zero.
     """
-    return {pair: _one(measured, pair, scale, eps, method) for pair in asked}
+    return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
 
 
 def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str) -> PairMetrics:

@@ -1,9 +1,14 @@
-"""Batches of examples: how many each has, how they are cut into pieces, and what part of the mean each piece is."""
+"""Batches of examples: how many each has, how they are cut into pieces, and what part of the mean each piece is.
+
+`first_look` and `check_loss` refuse what would make the numbers wrong: a loss that is no mean, random draws, and
+parameters that the loss holds outside the module.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +16,11 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.state import refuse_draws
+from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
-from runner.curvature.graph.tree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
+from runner.curvature.graph.tracing.criterion import refuse_broadcast
+from runner.curvature.parameters.model import Model, Named
 
 Batch = tuple[Any, Any]
 Place = tuple[int, int]
@@ -103,11 +111,36 @@ class Batches:
         self.rows = rows
         whole: Any = [data] if _one_batch(data) else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
-        self.counts = [rows.count(batch) for batch in self.data]
+        seen = [(rows.count(batch), self._sum(batch)) for batch in self.data]
+        self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
         if not self.counts or min(self.counts) == 0:
             raise MeasurementError("the data are empty: expected at least one batch with at least one example")
         self.examples = sum(self.counts)
         self.chunk: int | None = None
+        self.shares: dict[Place, float] = {}
+
+    def weigh(self, labels: Callable[[Batch], tuple[float, bool]]) -> None:
+        """Takes shares by labels, not by examples, where some are ignored or have weights.
+
+        labels(piece): the number that the loss of a piece divides by (NaN: not known), and whether it is not that of
+        all labels. What fails here is told by the checks.
+        """
+        self.shares, found, uneven = {}, {}, False
+        try:
+            for place, piece, _ in self.pieces():
+                found[place], differs = labels(piece)
+                uneven = uneven or differs
+                if math.isnan(found[place]):
+                    return
+        except (ValueError, RuntimeError, IndexError, TypeError):
+            return
+        total = math.fsum(found.values())
+        if uneven and total > 0:
+            self.shares = {place: count / total for place, count in found.items()}
+
+    def share(self, i: int) -> float:
+        """What part of the mean batch i is."""
+        return math.fsum(share for _, _, share in self.pieces_of(i, self.batch(i)))
 
     def __len__(self) -> int:
         """Number of pieces."""
@@ -123,7 +156,34 @@ class Batches:
         """The pieces of batch i."""
         for j, piece in enumerate(self.rows.cut(batch, self.chunk)):
             count = self.counts[i] if self.chunk is None else min(self.chunk, self.counts[i] - j * self.chunk)
-            yield (i, j), piece, count / self.examples
+            share = self.shares.get((i, j), count / self.examples)
+            if share > 0:  # of labels that are all ignored, the loss is NaN
+                yield (i, j), piece, share
+
+    def _sum(self, batch: Batch) -> float:
+        """The sum of all numbers of a batch, with weights that differ within an example and not between examples; 0
+        where the data are a sequence, which is the same whenever it is read."""
+        if isinstance(self.data, Sequence):
+            return 0.0
+        total = 0.0
+        for t in tree_leaves((batch[0], batch[1])):
+            if isinstance(t, Tensor) and t.dim() > self.rows.batch_dim and not t.is_nested:
+                columns = t.movedim(self.rows.batch_dim, 0).double().sum(0).flatten()
+                total += float(
+                    columns @ torch.linspace(1, 2, len(columns), dtype=torch.float64, device="cpu").to(columns)
+                )
+        return total
+
+    def refuse_changes(self) -> None:
+        """Raises MeasurementError for a loader that gives other data when it is read again, in any order."""
+        if isinstance(self.data, Sequence):
+            return
+        again, before = math.fsum(map(self._sum, self.data)), math.fsum(self._sums)
+        if abs(again - before) > 1e-9 * math.fsum(map(abs, self._sums)):
+            raise MeasurementError(
+                "the data differ from one reading to the next: give a list of batches, or a DataLoader without "
+                "augmentation"
+            )
 
     def batch(self, i: int) -> Batch:
         """Batch i."""
@@ -150,3 +210,103 @@ def kept(data: Iterable[Batch], budget: int) -> Iterable[Batch]:
                 )
             return data
     return found
+
+
+def first_look(model: Model, parameters: Named, batch: Batch) -> float:
+    """The loss. Raises MeasurementError for what no later check tells: a loss without a gradient, or with a sparse one,
+    random draws, and a function that holds a parameter itself, so that replacing it in the module changes nothing."""
+    known = dict(model.module.named_parameters())
+    own = {k: known[k] for k in parameters if not known[k].is_inference()}
+    frozen = [p for p in own.values() if not p.requires_grad]
+    try:
+        for p in frozen:
+            p.requires_grad_()
+        with model.differentiable():
+            with refuse_draws("the module or the loss"):
+                output = model.call(parameters, batch[0])
+                value = model.within(parameters, lambda: model.loss_of(output, batch[1]))
+            tensors = [*parameters.values(), *own.values()]
+            grads: tuple[Tensor | None, ...] = ()
+            if value.requires_grad:
+                grads = torch.autograd.grad(value, tensors, allow_unused=True)
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
+    refuse_broadcast(model.loss, output, batch[1])
+    if not any(g is not None for g in grads[: len(parameters)]):
+        raise MeasurementError(
+            "the loss does not depend on the parameters by operations that autograd records: expected a loss without "
+            ".detach(), .item() and torch.no_grad, and groups of parameters that it uses"
+        )
+    for name, g in zip(parameters, grads, strict=False):
+        if g is not None and g.layout != torch.strided:
+            raise MeasurementError(f"parameter {name!r} has a sparse gradient: expected a dense one; set sparse=False")
+    for name, g in zip(own, grads[len(parameters) :], strict=True):
+        if g is not None:
+            raise MeasurementError(
+                f"the loss or the module holds parameter {name!r} itself, in a closure or an attribute, and would take "
+                f"it for a constant: read it from the module at each call (module.get_parameter({name!r}))"
+            )
+    return float(value.detach())
+
+
+def check_loss(
+    model: Model,
+    parameters: Named,
+    rows: Rows,
+    batch: Batch,
+    chunk: int | None,
+    needs_mean: str,
+    rowwise: bool,
+    known: float | None = None,
+) -> None:
+    """Raises MeasurementError for a loss that is not finite, random, a sum, or, where the reason `needs_mean` is given,
+    not the mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into.
+    rowwise: the output must have its examples' rows in their order. known: the loss of an earlier evaluation."""
+    with model.differentiable(), torch.no_grad():
+        whole = float(model.value(parameters, batch))
+        again = float(model.value(parameters, batch)) if known is None else known
+        if not math.isfinite(whole):
+            raise MeasurementError(
+                f"the loss of the first batch is not finite ({whole}): look at the weights and the data"
+            )
+        if abs(whole - again) > 1e-4 * abs(whole):
+            raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
+        count = rows.count(batch)
+        for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
+            try:
+                pieces = rows.cut(batch, size)
+                losses = [float(model.value(parameters, piece)) for piece in pieces]
+                labels = [model.labels(parameters, piece) for piece in pieces] if needs_mean and not rowwise else []
+                uneven = any(differs for _, differs in labels)
+                sizes = [number for number, _ in labels] if uneven else [rows.count(piece) for piece in pieces]
+            except (ValueError, RuntimeError, IndexError, TypeError) as error:
+                if not needs_mean:
+                    return
+                line = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise MeasurementError(f"a part of a batch cannot be measured alone ({line}); {needs_mean}") from error
+            told = [(size, loss) for size, loss in zip(sizes, losses, strict=True) if size > 0]
+            mean = sum(size * loss for size, loss in told) / sum(sizes)
+            first = next(iter(parameters.values()))
+            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
+            if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
+                raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
+            if abs(mean - whole) > allowed and needs_mean:
+                raise MeasurementError(
+                    "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
+                    f"each other, or lie along another dimension: batch_dim=...); {needs_mean}"
+                )
+            if rowwise:
+                _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
+
+
+def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:
+    one, all_of_them = (model.call(parameters, b[0]) for b in (half, batch))
+    if not isinstance(one, Tensor) or not isinstance(all_of_them, Tensor):
+        return
+    expected = all_of_them[: len(all_of_them) * size // count]
+    if one.shape != expected.shape or not torch.allclose(one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())):
+        raise MeasurementError(
+            f"the output {tuple(all_of_them.shape)} does not have the rows of its {count} examples in their order, so "
+            "that the gradient of one example cannot be told: let the module return (B, ...)"
+        )

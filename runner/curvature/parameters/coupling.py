@@ -12,17 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.estimators import rademacher
-from runner.curvature.matrix_free.probes import student
-from runner.curvature.metrics.golub_kahan import Requests, leading_singular_values
-from runner.curvature.metrics.ratios import Measured, PairMetrics, pair_metrics
-from runner.curvature.metrics.samples import Pair, Square
+from runner.curvature.matrix_free.base import rademacher, student
+from runner.curvature.metrics.ratios import InterLayerMetrics, Measured, Pair, Square, pair_metrics
+from runner.curvature.metrics.singular_values import Requests, leading_singular_values
 from runner.curvature.parameters.operator import ParameterOperator
+from runner.curvature.result import Interval
 from runner.curvature.spectra.symmetric import NOT_FINITE
 
 
-@dataclass(frozen=True)
-class DiscardedCoupling:
+@dataclass(frozen=True, repr=False)
+class DiscardedCoupling(Interval):
     """value: Phi; low, high: its 95 % interval, inside [0, 1) (equal to the value where exact); products used; reason
     for a NaN, else "". diagonal[g]: ||H[g,g]||_F^2; off_diagonal[g]: the sum of ||H[h,g]||_F^2 over h other than g."""
 
@@ -95,7 +94,7 @@ def group_metrics(
     tolerance: float = 1e-3,
     ranks: Iterable[Pair] | None = None,
     generator: torch.Generator | None = None,
-) -> dict[Pair, PairMetrics]:
+) -> InterLayerMetrics:
     """R, C, D and the gap ||H - GN||_F / ||GN||_F between groups of parameters, each an Estimate.
 
     operator: of part="hessian". pairs: default every pair of groups. Exact from dense matrices where n products of each

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from runner.curvature.exact.blocks import exact_blocks
+from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.exact.derivatives import evaluate, second_derivatives
 from runner.curvature.exact.routing import Blocks, Reach, Router
-from runner.curvature.graph.checks import MEMORY_BUDGET
 from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.state import undisturbed
 

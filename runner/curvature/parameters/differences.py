@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from runner.curvature.graph.tree import tree_map
+from runner.curvature.graph.tensors import tree_map
 from runner.curvature.matrix_free.reference import Vectors, Widened, central, widen
 from runner.curvature.parameters.batches import Batches
 from runner.curvature.parameters.graphs import Graphs, Part
-from runner.curvature.parameters.groups import Layout
 from runner.curvature.parameters.likelihood import Likelihood
-from runner.curvature.parameters.model import Model, Named
+from runner.curvature.parameters.model import Layout, Model, Named
 from runner.curvature.parameters.products import BatchFactored
 
 
@@ -64,7 +63,7 @@ class ParameterDifferences:
 
     def __init__(self, operator: Differentiated) -> None:
         self.operator = operator
-        self.weights = [count / operator.examples for count in operator.batches.counts]
+        self.weights = [operator.batches.share(i) for i in range(len(operator.batches.counts))]
         self.examples = len(self.weights)
         self.names = list(operator.layout.parameters)
         self.point = {name: widen(p.detach()) for name, p in operator.layout.parameters.items()}
@@ -120,10 +119,10 @@ class ParameterDifferences:
         for g, r in direction.items():
             moved[self.operator.groups[g]] = r.to(moved)
         total = torch.zeros_like(moved)
-        batches, count = self.operator.batches, self.operator.batches.counts[example]
+        batches = self.operator.batches
         with self.quiet():
             for place, piece, share in batches.pieces_of(example, batches.batch(example)):
-                share *= batches.examples / count  # of this batch
+                share /= self.weights[example]
                 if part == "empirical_fisher":
                     total += share * self._outer_products(moved, piece)
                 else:

@@ -1,28 +1,38 @@
-"""What products of an operator are taken from: a graph for each piece of a batch, kept where all fit the memory."""
+"""What products of an operator are taken from: a graph for each piece of a batch, kept where all fit the memory.
+
+How many examples go through a product at once is predicted from what fewer examples take. The peak of a product is a
+convex function of its number of examples (the largest of several sums of parameters' gradients, which do not depend on
+it, and activations, which grow with it): a line through two sizes is too low beyond them. Sizes are therefore measured
+in steps of STEP as far as the room allows, and an example never counts for less than what it adds to the graph.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
 from runner.curvature.graph.state import refuse_draws
-from runner.curvature.graph.tree import tree_leaves
-from runner.curvature.parameters.batches import Batch, Batches, Place, Rows
-from runner.curvature.parameters.checks import first_look
+from runner.curvature.graph.tensors import tree_leaves
+from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.parameters.batches import Batch, Batches, Place, Rows, first_look
 from runner.curvature.parameters.likelihood import ExactFisher, Likelihood, SampledFisher, natural
 from runner.curvature.parameters.model import Model, Named
-from runner.curvature.parameters.output import (
+from runner.curvature.parameters.products import (
+    BatchFactored,
+    BatchHessian,
     LossHessian,
+    Mode,
     OuterProducts,
     Output,
     OutputCurvature,
     example_gradients,
 )
-from runner.curvature.parameters.plan import VECTORS, Course, Need, Plan, course, few_examples, plan
-from runner.curvature.parameters.products import BatchFactored, BatchHessian, Mode
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 Graph = BatchHessian | BatchFactored
@@ -49,6 +59,8 @@ class Graphs:
         self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.keep = False
         self._found_mode: Mode | None = None
+        self.skew = 0.0
+        """How far two products with few examples are from those of one symmetric matrix, relative to their size."""
         self._kept: dict[Place, Graph] = {}
 
     def split(self, v: Tensor) -> Named:
@@ -82,21 +94,40 @@ class Graphs:
     def _agreeing_mode(self, batch: Batch) -> Mode:
         """Forward differentiation where there is one and it sees the same function: it does not stop where
         torch.no_grad does."""
-        ones = self._ones()
-        v = torch.randn(len(ones), generator=torch.Generator().manual_seed(0), device="cpu").to(ones)
+        v = self._directions()[0]
         modes: tuple[Mode, Mode] = ("forward over reverse", "double backward")
         found = []
         for mode in modes:
-            graph = self.new((0, 0), batch, False)
-            graph.mode = mode
             try:
-                images = graph.product(self.split(v), list(self.leaves))
+                image, taken = self.image(batch, v, mode)
             except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
                 return modes[0]
-            found.append(torch.cat([images[k].flatten() for k in self.leaves]).double())
-            if graph.mode != mode:  # no forward rule: nothing to choose
-                return graph.mode
+            found.append(image)
+            if taken != mode:  # no forward rule: nothing to choose
+                return taken
         return modes[float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())]
+
+    def image(self, batch: Batch, v: Tensor, mode: Mode) -> tuple[Tensor, Mode]:
+        """The product of v with the matrix of one batch, float64, and the mode that it was taken in."""
+        graph = self.new((0, 0), batch, mode == "kept graph")
+        graph.mode = mode
+        return self._flat(graph.product(self.split(v), list(self.leaves))), graph.mode
+
+    def random(self) -> bool:
+        """Whether two products with the same vector differ."""
+        mode: Mode = "kept graph" if self.part == "hessian" else self._found_mode or "double backward"
+        one, two = (self.image(self.few, self._directions()[0], mode)[0] for _ in range(2))
+        return float((one - two).norm()) > 1e-3 * float(one.norm())
+
+    def _flat(self, images: Named) -> Tensor:
+        return torch.cat([images[k].flatten() for k in self.leaves]).double()
+
+    def _directions(self) -> tuple[Tensor, Tensor]:
+        """Two random flat vectors, the same at every call."""
+        like, size = next(iter(self.leaves.values())), sum(p.numel() for p in self.leaves.values())
+        generator = torch.Generator().manual_seed(0)
+        one, two = (torch.randn(size, generator=generator, device="cpu").to(like) for _ in range(2))
+        return one, two
 
     def new(self, place: Place, batch: Batch, keep: bool) -> Graph:
         """A graph of its own."""
@@ -124,34 +155,211 @@ class Graphs:
             return natural(model, parameters, whole, batch[1], self.rows.count(batch), self.likelihood)
         return Output(model, parameters, whole, batch[1], self.rows.count(batch))
 
-    def planned(self, batches: Batches, budget: int) -> Plan:
+    def planned(self, batches: Batches, budget: int, check: bool) -> Plan:
         """What goes through the network at once, from products with few examples of the first batch."""
         first = next(iter(batches.data))
         rows, counts = self.rows, batches.counts
         with refuse_draws("the module or the loss"):
             few = few_examples(rows, first, self.loss_of)
         try:
-            first_look(self.model, self.leaves, few)
+            self.first_loss = first_look(self.model, self.leaves, few)
         except (RuntimeError, IndexError, TypeError, AttributeError, KeyError) as error:
             if is_out_of_memory(error):
                 raise
             raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error
-        v = self._ones()
+        directions = self._directions()
+        images: dict[bool, tuple[Tensor, Mode]] = {}
+        kept: list[Need] = []
+        self.few = few
 
         def needs(keep: bool, room: float) -> Need:
             def measure(piece: Batch) -> Course:
                 graph = self.new((0, 0), piece, keep)
-                graph.mode = self._mode(few, keep)
+                graph.mode = "kept graph" if keep and self.part == "hessian" else "forward over reverse"
+                held: list[Named] = []
                 make = graph.graph if keep else lambda: None
-                return course(make, lambda: graph.product(self.split(v), list(self.leaves)))
+                vectors = self.split(directions[not keep])
+                found = course(make, lambda: held.append(graph.product(vectors, list(self.leaves))))
+                images.setdefault(keep, (self._flat(held[0]), graph.mode))
+                return found
 
-            if rows.count(few) == counts[0]:  # it cannot be cut
-                return Need(lambda size: few, measure, counts[0], room)
-            return Need(lambda size: rows.cut(first, size)[0], measure, counts[0], room)
+            if kept and self.part != "hessian":  # the graph of the output is there during a product in any case
+                return kept[0]
+            whole = rows.count(few) == counts[0]  # it cannot be cut
+            kept.append(Need(lambda size: few if whole else rows.cut(first, size)[0], measure, counts[0], room))
+            return kept[-1]
 
-        vectors = VECTORS * len(v) * v.dtype.itemsize
-        return plan(needs, counts, vectors, budget)
+        vectors = VECTORS * len(directions[0]) * directions[0].dtype.itemsize
+        chosen = plan(needs, counts, vectors, budget)
+        if check or self.part != "hessian" or not chosen.keep:
+            self._compare(images)
+        return chosen
 
-    def _ones(self) -> Tensor:
-        """A flat vector of the first parameter's dtype and device."""
-        return next(iter(self.leaves.values())).new_ones(sum(p.numel() for p in self.leaves.values()))
+    def _compare(self, images: dict[bool, tuple[Tensor, Mode]]) -> None:
+        """Finds `skew`, from the products that `planned` has made, and with it how products are taken: forward
+        differentiation if it gives the same matrix as double backward."""
+        one, two = self._directions()
+        image, mode = images[True]
+        if self.part != "hessian" or False not in images:
+            other: Mode = "double backward" if mode == "forward over reverse" else mode
+            try:
+                images[False] = self.image(self.few, two, other)
+            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
+                images[False] = self.image(self.few, two, mode)
+
+        def skew(first: Tensor, second: Tensor) -> float:
+            return abs(float(two.double() @ first - one.double() @ second)) / max(float(first.norm()), 1e-300)
+
+        self.skew = skew(image, images[False][0])
+        if mode == "kept graph":
+            mode = images[False][1]
+        if self.skew > skewed(one.dtype) and mode != "kept graph":
+            mode = self._agreeing_mode(self.few)
+            self.skew = skew(*(self.image(self.few, v, mode)[0] for v in (one, two)))
+        self._found_mode = None if mode == "kept graph" else mode
+
+
+FEW, STEP = 2, 4
+"""Examples of the smallest product that is measured, and by how many times the next ones are larger."""
+FAR = 3
+"""Memory of a process over that of its tensors while they are watched: records lie between freed blocks."""
+UNSEEN = 2.5
+"""Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
+are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty processes, 2.4 in the middle)."""
+VECTORS = 6
+"""Vectors of all parameters next to a product's own: the direction, the sum over pieces, the result, and three that
+checks and iterations hold."""
+
+
+def skewed(dtype: torch.dtype) -> float:
+    """The skew above which products are looked at more closely."""
+    return 1e-6 if dtype == torch.float64 else 1e-3
+
+
+class Course(NamedTuple):
+    """Bytes of a product: at its peak, and between the making of its graph and the product."""
+
+    peak: int
+    kept: int
+
+
+def course(graph: Callable[[], object], product: Callable[[], object]) -> Course:
+    """Of one product, its graph made first (`graph` gives what holds it)."""
+    held: list[object] = []
+    made = allocations(lambda: held.append(graph()))
+    kept = made[-1] if made else 0
+    return Course(max([*made, *(kept + live for live in allocations(product))], default=0), kept)
+
+
+class Need:
+    """Bytes of a product by its number of examples. measure(piece) gives the course of a product with that piece.
+
+    least: bytes that an example takes at least. room: bytes that measuring may take, except for FEW + 1 examples.
+    """
+
+    def __init__(
+        self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int, room: float = math.inf
+    ) -> None:
+        self._pieces, self._measure, self.widest, self.least = pieces, measure, widest, 0.0
+        self._found: dict[int, Course] = {}
+        self._room = room
+        self._add(min(FEW, widest))
+
+    def refine(self) -> None:
+        """Measures a second size. Before, bytes are those of the first one in proportion, which is never too little: a
+        sum of parts that grow with the examples and parts that do not."""
+        room, widest = self._room, self.widest
+        fitting = FEW * room / max(1, self._found[min(FEW, widest)].peak)
+        self._add(min(max(FEW + 1, int(min(STEP * FEW, fitting))), widest))
+
+    def _add(self, size: int) -> None:
+        if size not in self._found:
+            self._found[size] = self._measure(self._pieces(size))
+
+    def _line(self, kept: bool) -> tuple[float, float]:
+        """(fixed, each) through the two largest sizes; in proportion where there is only one."""
+        *before, (size, last) = sorted(self._found.items())
+        if not before:
+            return 0.0, last[kept] / size
+        each = max(0.0, (last[kept] - before[-1][1][kept]) / (size - before[-1][0]))
+        return max(0.0, last[kept] - each * size), each if kept else max(each, self.least)
+
+    def kept(self, examples: int, pieces: int = 1) -> float:
+        """What stays between two products of `examples` examples in so many pieces."""
+        fixed, each = self._line(True)
+        return fixed * pieces + each * examples
+
+    def peak(self, examples: int) -> float:
+        """Of a product of so many examples."""
+        fixed, each = self._line(False)
+        return fixed + each * examples
+
+    def explore(self, examples: int, room: float) -> None:
+        """Measures larger sizes up to `examples` while the next one is far from filling the room."""
+        while (size := STEP * max(self._found)) < examples and FAR * self.peak(size) <= room:
+            self._add(size)
+
+    def most(self, room: float) -> int:
+        """Examples whose product takes at most `room`, at least one, at most the widest batch."""
+        fixed, each = self._line(False)
+        if each == 0:
+            return self.widest if fixed <= room else 1
+        return max(1, min(self.widest, math.floor((room - fixed) / each)))
+
+
+class Plan(NamedTuple):
+    """chunk: examples of the largest piece (None: whole batches); keep: whether graphs are kept; bytes: the peak that
+    is expected."""
+
+    chunk: int | None
+    keep: bool
+    bytes: int
+
+
+def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object], size: int = FEW) -> Batch:
+    """A piece of `size` examples if `run` takes it, else the whole batch."""
+    if rows.count(batch) <= size:
+        return batch
+    try:
+        piece = rows.cut(batch, size)[0]
+        run(piece)
+    except (ValueError, RuntimeError, IndexError, TypeError):
+        return batch
+    return piece
+
+
+def plan(needs: Callable[[bool, float], Need], counts: Sequence[int], vectors: int, budget: int) -> Plan:
+    """The plan for batches of `counts` examples; needs(keep, room) measures products with and without a kept graph."""
+    widest, examples = max(counts), sum(counts)
+    room = (budget - vectors) / UNSEEN
+    need = needs(True, room)
+    bound = need.kept(examples) + need.peak(widest) - need.kept(widest)
+    if bound <= room:
+        return Plan(None, True, int(UNSEEN * bound) + vectors)
+    hopeless = need.peak(1) > room
+    if not hopeless:
+        need.refine()
+    size = 0 if hopeless else widest if need.kept(examples) <= room else 0
+    if size:
+        need.explore(size, room)
+    while size >= 1:
+        pieces = sum(-(-count // size) for count in counts)
+        total = need.kept(examples, pieces) + need.peak(size) - need.kept(size)
+        if total <= room:
+            return Plan(None if size == widest else size, True, int(UNSEEN * total) + vectors)
+        size //= 2
+    least, need = 0.0 if hopeless else need.kept(2) - need.kept(1), needs(False, room)
+    need.least = least
+    need.refine()
+    need.explore(widest, room)
+    size = need.most(room)
+    total = need.peak(size)
+    if total > room:
+        warnings.warn(
+            f"memory_budget is {budget / 2**20:.3g} MiB, and a product with one example at a time takes about "
+            f"{(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise memory_budget, or use fewer groups "
+            "of a network with fewer parameters",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return Plan(None if size == widest else size, False, int(UNSEEN * total) + vectors)

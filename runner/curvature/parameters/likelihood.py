@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.parameters.model import Model, Named
-from runner.curvature.parameters.output import Output
+from runner.curvature.parameters.products import Output
 
 Likelihood = Literal["categorical", "bernoulli", "normal"]
 

@@ -1,21 +1,24 @@
-"""The module as a function of its parameters: its output, and the loss of a batch."""
+"""The module as a function of its parameters: its output, the loss of a batch, and groups of the flat vector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from runner.curvature.graph.copies import copy_of_object
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.tensors import copy_of_object, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of
-from runner.curvature.graph.tracing.calls import measurable
-from runner.curvature.graph.tracing.points import Pick, picked
-from runner.curvature.graph.tree import tree_flatten, tree_leaves, tree_unflatten
+from runner.curvature.graph.tracing.calls import Pick, measurable, picked
+from runner.curvature.graph.tracing.criterion import FixedMeans
 from runner.curvature.matrix_free.reference import widen
 
 R = TypeVar("R")
@@ -97,6 +100,13 @@ class Model:
         """The loss of a batch."""
         return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
 
+    def labels(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> tuple[float, bool]:
+        """The number that the loss of a batch divides by, NaN where it does not tell, and whether that is other than
+        the number of all labels: some are ignored, or classes have weights."""
+        with self.differentiable(), torch.no_grad(), FixedMeans() as means:
+            self.value(parameters, batch)
+        return (means.totals[0], not means.counts) if len(means.totals) == 1 else (math.nan, False)
+
     def loss_of(self, output: Any, target: Any) -> Tensor:
         """The loss of an output: a scalar, the mean where the loss has one value for each example."""
         found = self._targets.call(lambda t: self.loss(output, t), target)
@@ -124,3 +134,76 @@ def scalar_loss(value: Any) -> Tensor:
     raise MeasurementError(
         f"the loss returned {shape}: expected a scalar tensor, the mean of the batch, or one value for each example"
     )
+
+
+GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters in the order of the flat vector, complex ones as pairs of real numbers; groups[name]: their slice;
+    members[name]: names of each group."""
+
+    parameters: dict[str, Tensor]
+    groups: dict[str, slice]
+    members: dict[str, tuple[str, ...]]
+
+    @property
+    def size(self) -> int:
+        return sum(p.numel() for p in self.parameters.values())
+
+
+def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
+    """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
+
+    A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob of either
+    ("block*.weight", where * crosses dots). None: one group for each module that has parameters of its own and trains
+    them; that of the module itself is called "module", or "module()" where a submodule has that name. Tied parameters
+    appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
+    that matches nothing, a parameter in two groups, and a module without parameters.
+    """
+    known: dict[str, Tensor] = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()}
+    if groups is None:
+        found: dict[str, list[str]] = {}
+        own = "module()" if any(name.rpartition(".")[0] == "module" for name in known) else "module"
+        for name, parameter in known.items():
+            if parameter.requires_grad:
+                found.setdefault(name.rpartition(".")[0] or own, []).append(name)
+        if not found:
+            raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
+    else:
+        spec = dict(groups) if isinstance(groups, Mapping) else {pattern: pattern for pattern in _listed(groups)}
+        found = {group: _matching(patterns, known) for group, patterns in spec.items()}
+        if not found:
+            raise ValueError("groups is empty: name at least one, or pass None for every module's parameters")
+    owner: dict[str, str] = {}
+    for group, names in found.items():
+        for name in names:
+            if name in owner:
+                raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
+            owner[name] = group
+    slices, start = {}, 0
+    for group, names in found.items():
+        size = sum(known[name].numel() for name in names)
+        slices[group] = slice(start, start + size)
+        start += size
+    parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
+    return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
+
+
+def _listed(groups: Sequence[str]) -> Sequence[str]:
+    return [groups] if isinstance(groups, str) else groups
+
+
+def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
+    wanted: dict[str, None] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        names = [n for n in known if n == pattern or n.startswith(f"{pattern}.")]  # a name may hold brackets
+        names = names or [n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
+        if not names:
+            modules = {n.rpartition(".")[0] for n in known}
+            near = difflib.get_close_matches(pattern, [*modules, *known], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f": there are {sorted(modules)}"
+            raise ValueError(f"no parameter matches {pattern!r}{hint}")
+        wanted |= dict.fromkeys(names)
+    return list(wanted)

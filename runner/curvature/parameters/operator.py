@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.fingerprint import Fingerprint
-from runner.curvature.graph.memory import MEMORY_BUDGET
+from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
-from runner.curvature.graph.tracing.calls import check_evaluation, unwrapped
+from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.criterion import TORCH
-from runner.curvature.graph.tracing.points import Pick
 from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import widen
-from runner.curvature.parameters.batches import Batch, Batches, Rows
-from runner.curvature.parameters.block import ParameterBlock
-from runner.curvature.parameters.checks import check_loss
+from runner.curvature.parameters.batches import Batch, Batches, Rows, check_loss
 from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
-from runner.curvature.parameters.graphs import Graphs, Part
-from runner.curvature.parameters.groups import GroupSpec, Layout, layout
+from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
-from runner.curvature.parameters.model import Loss, Model, Named
-from runner.curvature.parameters.plan import UNSEEN, few_examples
+from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
 
 
 class ParameterOperator(SymmetricOperator):
@@ -44,7 +40,8 @@ class ParameterOperator(SymmetricOperator):
         "cross_entropy" or "mse".
     data
         One batch (x, y), a list of batches (input, target), or a DataLoader that gives the same batches whenever it is
-        read. Batches are weighted by their number of examples, the rows of the first tensor of their input.
+        read. Batches are weighted by their number of examples, the rows of the first tensor of their input; where
+        torch's cross-entropy ignores labels or has weights of classes, by what it divides by, as in one batch of all.
     groups
         {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for each module with
         parameters. `groups[name]` of the operator is the slice of the flat vector, in which every parameter is
@@ -141,8 +138,9 @@ class ParameterOperator(SymmetricOperator):
         self.data, self.examples = self.batches.data, self.batches.examples
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
         refuse_autocast((self.device.type,))
-        self.planned = self.graphs.planned(self.batches, memory_budget)
+        self.planned = self.graphs.planned(self.batches, memory_budget, check)
         self.batches.chunk, self.graphs.keep = self.planned.chunk, self.planned.keep
+        self._weigh()
         if check:
             self._check()
 
@@ -150,12 +148,17 @@ class ParameterOperator(SymmetricOperator):
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The products with k directions, (k, n_g) for each group; absent groups are zero."""
+        return self.rows(directions, self.nodes)
+
+    def rows(self, directions: Mapping[str, Tensor], nodes: Sequence[str]) -> dict[str, Tensor]:
+        """What `apply` gives, for these groups alone."""
+        self.require(nodes)
         count = self.direction_count(directions)
         rows = torch.zeros(count, self.shape[0], dtype=self.dtype, device=self.device)
         for g, r in directions.items():
             rows[:, self.groups[g]] = r.to(rows)
-        images = torch.stack([self._product(row, tuple(directions), self.nodes) for row in rows])
-        return {g: images[:, s] for g, s in self.groups.items()}
+        images = torch.stack([self._product(row, tuple(directions), tuple(nodes)) for row in rows])
+        return {g: images[:, self.groups[g]] for g in nodes}
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k), one column after the other. Raises ValueError for another shape."""
@@ -167,30 +170,13 @@ class ParameterOperator(SymmetricOperator):
             return self._product(z, self.nodes, self.nodes)
         return torch.stack([self._product(column, self.nodes, self.nodes) for column in z.mT], 1)
 
-    def __matmul__(self, v: Tensor) -> Tensor:
-        return self.matvec(v)
-
     rmatvec = matvec
 
     def column(self, group: str, z: Tensor, groups: Sequence[str] | None = None) -> dict[str, Tensor]:
         """H[g, group] z for every group g (or `groups`) from one product; z: (n_group,)."""
-        wanted = tuple(self.groups if groups is None else groups)
-        self.require([group, *wanted])
-        full = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
-        full[self.groups[group]] = z.to(full)
-        image = self._product(full, (group,), wanted)
-        return {g: image[self.groups[g]] for g in wanted}
-
-    def block(self, v: str, w: str) -> ParameterBlock:  # type: ignore[override]
-        """The block H[v, w]."""
-        self.require([v, w])
-        return ParameterBlock(self, v, w)
-
-    def require(self, names: Sequence[str]) -> None:
-        """Raises ValueError unless every name is one of the operator's groups."""
-        for name in names:
-            if name not in self.groups:
-                raise MeasurementError(f"group {name!r} is not one of the operator's: {list(self.groups)}")
+        self.require([group])
+        found = self.rows({group: z.unsqueeze(0)}, self.nodes if groups is None else tuple(groups))
+        return {g: rows[0] for g, rows in found.items()}
 
     def with_part(self, part: Part) -> ParameterOperator:
         """The same module, loss, data and groups with another part; not checked again."""
@@ -227,7 +213,13 @@ class ParameterOperator(SymmetricOperator):
         twin.data, twin.examples, twin.batches.chunk = twin.batches.data, twin.batches.examples, chunk
         twin.graphs = Graphs(model, leaves, rows, self.part, self.samples, self.seed, self.likelihood)
         twin.progress, twin.products = None, 0
+        twin._weigh()
         return twin
+
+    def _weigh(self) -> None:
+        """Labels that are ignored, and weights of classes, make the mean of all batches one over their labels."""
+        if len(self.batches) > 1 and self.part != "empirical_fisher":
+            self.batches.weigh(lambda piece: self.model.labels(self._leaves, piece))
 
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
@@ -281,7 +273,7 @@ class ParameterOperator(SymmetricOperator):
         return rows
 
     def _check(self) -> None:
-        """A loss that is a mean, the same product twice, and symmetry."""
+        """A loss that is a mean, finite values, the same data and products twice, and symmetry."""
         batch, rowwise = next(iter(self.data)), self.part == "empirical_fisher"
         needs = ""
         if len(self.batches) > 1:
@@ -289,30 +281,26 @@ class ParameterOperator(SymmetricOperator):
         elif self.part == "empirical_fisher":
             needs = "an empirical Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
         sample = self._checked(batch)
-        check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise)
+        few = self.batches.rows.count(self.graphs.few) == self.batches.counts[0]
+        known = self.graphs.first_loss if few else None
+        check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise, known)
         if self.batches.chunk is not None:  # later batches are cut as well, and may hold tokens that the loss ignores
             for later in itertools.islice(iter(self.data), 1, None):
                 cut = self._checked((later[0], later[1]))
                 check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(self.shape[0], generator=generator, device="cpu").to(self.device, self.dtype)
-        one, two = self.matvec(v), self.matvec(v)
-        self.products = 0
-        if not torch.isfinite(one).all():
+        skew = self.graphs.skew
+        if not (math.isfinite(skew) and ((few and len(self.batches) == 1) or bool(self.gradient().isfinite().all()))):
             raise MeasurementError("a product is not finite: check the weights and the data for NaN and infinity")
-        if float((one - two).norm()) > 1e-3 * float(one.norm()):
+        if skew > skewed(self.dtype) and self.graphs.random():
             raise MeasurementError(
-                "two products with the same vector differ: the data or the module are random. Give a list of batches "
-                "or a DataLoader without augmentation, and put the module in evaluation mode"
+                "two products with the same vector differ: the module is random. Put it in evaluation mode"
             )
-        w = torch.randn(self.shape[0], generator=generator, device="cpu").to(self.device, self.dtype)
-        skew = abs(float(w.double() @ one.double()) - float(v.double() @ self.matvec(w).double()))
-        self.products = 0
-        if skew > (1e-6 if self.dtype == torch.float64 else 1e-2) * float(one.double().norm()):
+        if skew > (1e-6 if self.dtype == torch.float64 else 1e-2):
             raise MeasurementError(
                 "the products are not those of a symmetric matrix: some operation of the module has a wrong second "
                 "derivative. verify(ParameterOperator(..., check=False)) names the group of parameters"
             )
+        self.batches.refuse_changes()
 
     def _checked(self, batch: Batch) -> Batch:
         """What the loss is checked on: the batch where one evaluation of it fits the budget, else as many examples as

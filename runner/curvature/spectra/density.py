@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-from runner.curvature.matrix_free.probes import student
+from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.matrix_free.base import student
+from runner.curvature.plots import plot_band
+from runner.curvature.result import Estimated
+from runner.curvature.spectra.lanczos import Run, lanczos
 from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SKEWED = 1.3
 """Where few eigenvalues make the density, a probe's weight is the square of a normal number and rarely large: few
@@ -26,13 +33,13 @@ and Gauss-Newton matrix of an MLP, even, decaying and indefinite spectra; more t
 5 % fewer."""
 
 
-@dataclass(frozen=True)
-class SpectralDensity:
+@dataclass(frozen=True, repr=False)
+class SpectralDensity(Estimated):
     """grid (g,): eigenvalues t; density (g,): share of eigenvalues per unit of t, smoothed by a normal of standard
     deviation `bandwidth`; error (g,): standard error over the probes, widened for their number and skewness. outliers:
     converged eigenvalues that stand apart from the rest by more than three bandwidths, from the ends inwards. nodes,
     weights (probes, steps): the quadrature, weights of a probe adding up to 1. products used. reason why all of it is
-    NaN, else ""."""
+    NaN, else "". value: the same as density; low, high: the 95 % interval density ± 1.96 error."""
 
     grid: Tensor
     density: Tensor
@@ -44,6 +51,20 @@ class SpectralDensity:
     products: int
     reason: str = ""
 
+    @property
+    def value(self) -> Tensor:
+        return self.density
+
+    def summary(self) -> str:
+        if self.reason:
+            return f"nan: {self.reason}"
+        ends = f"eigenvalues from {float(self.nodes.min()):.4g} to {float(self.nodes.max()):.4g}"
+        return f"{ends}, {len(self.outliers)} outliers, {self.products} products"
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The density with its 95 % band. ax: default the axes of a new figure."""
+        return plot_band(self.grid, self.density, self.low, self.high, ("eigenvalue", "density"), ax)
+
 
 def spectral_density(
     operator: Any,
@@ -52,12 +73,14 @@ def spectral_density(
     *,
     points: int = 400,
     bandwidth: float | None = None,
+    memory_budget: int = MEMORY_BUDGET,
     generator: torch.Generator | None = None,
 ) -> SpectralDensity:
     """Density of the eigenvalues from `probes` runs of `steps` products. operator: see Symmetric.
 
-    bandwidth: default 1/100 of the range of the nodes. Memory: `steps` vectors of n float64 numbers (the basis is kept,
-    so that it stays orthogonal). Raises ValueError for fewer than two probes, of which the error is made.
+    bandwidth: default 1/100 of the range of the nodes. memory_budget: bytes for a basis of `steps` vectors of length n,
+    which stays orthogonal where it fits; otherwise three vectors are held, eigenvalues that have converged come back as
+    copies, and their weights are added up. Raises ValueError for fewer than two probes, of which the error is made.
 
     >>> found = spectral_density(torch.diag(torch.linspace(0, 1, 50)), 4, 20)
     >>> float(torch.trapezoid(found.density, found.grid)).__round__(2)
@@ -66,7 +89,7 @@ def spectral_density(
     if probes < 2 or steps < 1:
         raise ValueError(f"expected at least 2 probes and 1 step, got {probes} and {steps}")
     symmetric = Symmetric(operator)
-    runs = [lanczos(symmetric, symmetric.gaussian(generator), steps) for _ in range(probes)]
+    runs = [lanczos(symmetric, symmetric.gaussian(generator), steps, memory_budget) for _ in range(probes)]
     if not all(bool(run.nodes.isfinite().all()) for run in runs):
         nothing = torch.full((points,), torch.nan, dtype=torch.float64, device="cpu")
         none = nothing[:1].expand(probes, 1)
@@ -87,38 +110,6 @@ def spectral_density(
     return SpectralDensity(
         grid, each.mean(1), error, width, _outliers(runs[0], width), nodes, weights, symmetric.products
     )
-
-
-@dataclass(frozen=True)
-class Run:
-    """Nodes ascending, weights, and the residual of each node as an eigenvalue."""
-
-    nodes: Tensor
-    weights: Tensor
-    residuals: Tensor
-
-
-def lanczos(symmetric: Symmetric, start: Tensor, steps: int) -> Run:
-    """Gauss quadrature of the spectrum seen from `start`, with full reorthogonalisation."""
-    basis = [start / start.norm()]
-    alphas: list[float] = []
-    betas: list[float] = []
-    for _ in range(min(steps, symmetric.size)):
-        product = symmetric.matvec(basis[-1])
-        alphas.append(float(product @ basis[-1]))
-        if not math.isfinite(alphas[-1]):
-            nothing = torch.full((1,), torch.nan, dtype=torch.float64, device="cpu")
-            return Run(nothing, nothing, nothing)
-        stacked = torch.stack(basis)
-        for _ in range(2):  # once is not enough in floating point
-            product = product - stacked.mT @ (stacked @ product)
-        betas.append(float(product.norm()))
-        if betas[-1] <= 1e-12 * (max(map(abs, alphas)) + max(betas)):
-            break
-        basis.append(product / betas[-1])
-    values, vectors = eigh_tridiagonal(alphas, betas[:-1])
-    last = torch.from_numpy(abs(vectors[-1])) * betas[-1]
-    return Run(torch.from_numpy(values), torch.from_numpy(vectors[0] ** 2), last)
 
 
 def _padded(values: Tensor, length: int, filling: float) -> Tensor:

@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.probes import student
+from runner.curvature.matrix_free.base import student
+from runner.curvature.result import Estimated, Interval
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from runner.curvature.spectra.symmetric import NOT_FINITE, Symmetric
 
@@ -17,19 +18,23 @@ Method = Literal["auto", "hutchinson", "hutch++", "xtrace"]
 LEAST = 6
 """Products below which no method has an error."""
 SHARED = 1.25
-"""XTrace's samples share their space and spread too little: their error is widened by this. Measured on even, flat,
+"""XTrace's samples share their space and spread too little: their error is widened by this. Estimated on even, flat,
 decaying and indefinite spectra, where 400 estimates lay 1.12 to 1.30 of the plain errors from the truth."""
 
 
-class TraceEstimate(NamedTuple):
-    """value; error: standard error, widened for few samples so that +-1.96 errors cover 95 %; products used; reason for
-    a NaN, else ""; the method ("exact" when n products were no more than allowed)."""
-
+class _TraceEstimate(NamedTuple):
     value: float
     error: float
     products: int
     reason: str
     method: str
+
+
+class TraceEstimate(Estimated, _TraceEstimate):
+    """value; error: standard error, widened for few samples so that +-1.96 errors cover 95 %; low, high: that interval;
+    products used; reason for a NaN, else ""; the method ("exact" when n products were no more than allowed)."""
+
+    __slots__ = ()
 
 
 def trace_estimate(
@@ -198,8 +203,8 @@ def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator 
     return torch.tensor(samples, dtype=torch.float64, device="cpu"), inside
 
 
-@dataclass(frozen=True)
-class UpperBound:
+@dataclass(frozen=True, repr=False)
+class UpperBound(Interval):
     """value: lambda_sup; low, high: its 95 % interval from the probes (equal where exact); trace and trace_of_square
     with standard errors; products used; reason for a NaN, else ""."""
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from runner.contract import GROUPS, SettingError
 from runner.run.config import files
-from runner.run.config.experiment_file import experiment_fields
-from runner.run.messages import nearest, short
+from runner.run.config.files import experiment_fields
+from runner.run.console import nearest, short
 
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 """Settings of a run."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from runner.contract import GROUPS, Experiment, SettingError
-from runner.run.messages import nearest, short
+from runner.run.console import nearest, short
 
 OWN = ("runner", "experiments")
 MISSING = "???"

@@ -15,8 +15,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.activations import get_activation
-from runner.curvature.closed_form.three_layer.model import check_data, hidden_width, with_bias
+from runner.curvature.closed_form.three_layer.model import check_data, get_activation, hidden_width, with_bias
 
 Step = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 RowFunction = Callable[[Tensor, int], Tensor | tuple[Tensor, Tensor]]

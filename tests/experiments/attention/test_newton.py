@@ -8,12 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.attention.newton import readings
-from experiments.attention.newton.characters import ALPHABET, train_characters
-from experiments.attention.newton.contest import BLIND, operations, run_method, starts
-from experiments.attention.newton.identify import draw_layer, identify_row, singular_values
-from experiments.attention.newton.notes import measured
-from experiments.attention.newton.problem import (
+from experiments.attention import newton_claims
+from experiments.attention.contest import BLIND, Round, followed, in_rounds, operations, run_method, starts
+from experiments.attention.identify import draw_layer, identify_row, singular_values
+from experiments.attention.newton_claims import measured
+from experiments.attention.problem import (
     distinct,
     draw,
     ended,
@@ -22,13 +21,12 @@ from experiments.attention.newton.problem import (
     invariances,
     symmetric_error,
 )
-from experiments.attention.newton.rounds import Round, followed, in_rounds
-from experiments.attention.newton.settings import AttentionNewton
-from experiments.attention.newton.targets import embedded, enumerate_characters, read, views
+from experiments.attention.settings import AttentionNewton
 from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention.heads import Heads
+from runner.curvature.closed_form.attention import Heads
 from runner.run.config import build_job
+from runner.store.identity import Identity
 from runner.store.tables import frame
 
 torch.set_num_threads(1)
@@ -56,8 +54,9 @@ def test_cells_are_studies_at_sizes() -> None:
     setup = build_job(["experiment=attention_newton"]).experiment
     assert isinstance(setup, AttentionNewton)
     cells = [(cell.params["study"], cell.params["size"]) for cell in setup.cells()]
-    assert len(cells) == 4 * 3 + 3 and ("contest", "8x4") in cells and ("layer", "own") in cells
+    assert len(cells) == 4 * 3 + 2 and ("contest", "8x4") in cells and ("layer", "own") in cells
     assert setup.sizes("8x4") == (8, 4)
+    assert Identity.of("attention_newton", setup).key == "4e2ec340e6086a31"  # of the published cells
 
 
 def test_problem_is_shared_by_the_cells_of_a_size() -> None:
@@ -197,24 +196,28 @@ def test_claims_can_fail(setup: AttentionNewton, tables: dict[str, pd.DataFrame]
 
 def test_equal_work_compares_at_what_ours_spent() -> None:
     about = {"size": "2x2", "problem": 0, "starts": 4}
-    rows = [{**about, "seed": 42, "method": readings.OURS, "recovered": 2, "work": 400.0}]
+    rows = [{**about, "seed": 42, "method": newton_claims.OURS, "recovered": 2, "work": 400.0}]
     rows.append({**about, "seed": 42, "method": "cheap", "recovered": 1, "work": 40.0})
-    found = readings.lead(pd.DataFrame(rows))
+    found = newton_claims.lead(pd.DataFrame(rows))
     assert found == {"cheap": [pytest.approx((1 - 0.5**4) - (1 - 0.75**40))]}
 
 
 def test_equal_time_prices_each_method_by_itself() -> None:
     contest = pd.DataFrame(
         {"size": "2x2", "seed": 42, "problem": 0, "starts": 4, "origin": "blind", "recovered": [2, 1, 1]}
-        | {"method": [readings.OURS, "cheap", "cheap, continued"], "work": [400.0, 40.0, 80.0]}
+        | {"method": [newton_claims.OURS, "cheap", "cheap, continued"], "work": [400.0, 40.0, 80.0]}
     )
     prices = pd.DataFrame(
         {"size": "2x2", "seed": 42, "how": ["one by one"] * 3 + ["together"], "repeat": [0, 0, 1, 0]}
-        | {"method": [readings.OURS, "cheap", "cheap", "cheap"], "work": 10.0, "cpu_seconds": [1.0, 40.0, 20.0, 0.1]}
+        | {
+            "method": [newton_claims.OURS, "cheap", "cheap", "cheap"],
+            "work": 10.0,
+            "cpu_seconds": [1.0, 40.0, 20.0, 0.1],
+        }
     )
-    timed = readings.in_seconds(contest, prices, "one by one")
+    timed = newton_claims.in_seconds(contest, prices, "one by one")
     assert timed["seconds"].tolist() == [40.0, 80.0, 160.0]
-    ahead = readings.lead(timed, "seconds")["cheap"]
+    ahead = newton_claims.lead(timed, "seconds")["cheap"]
     assert ahead == [pytest.approx((1 - 0.5**4) - (1 - 0.75**2))]
 
 
@@ -222,26 +225,6 @@ def test_prices_time_every_method_both_ways(tables: dict[str, pd.DataFrame]) -> 
     prices = tables["prices"]
     assert set(prices["how"]) == {"together", "one by one"} and (prices["work"] > 0).all()
     assert set(prices["method"]) == {"line search", "l-bfgs", "levenberg-marquardt"}
-
-
-def test_characters_are_read_and_the_mask_holds() -> None:
-    trained = train_characters(4, 8, 2, 30, 3e-3, torch.Generator().manual_seed(5))
-    codes = trained.codes[:4]
-    layer, x = trained.model.layer(), embedded(trained, codes)[0].mT
-    assert layer.causal and int(torch.linalg.matrix_rank(layer.w[0])) == 4
-    assert torch.equal(read(trained, att.vec(x)), codes)
-    assert torch.equal(enumerate_characters(trained, layer, layer.outputs(x)), codes)
-    assert 1 < trained.loss < 2 * len(ALPHABET) and set(views(layer)) == {"causal", "one head", "no mask"}
-
-
-def test_the_layer_in_closed_form_is_the_model_s() -> None:
-    trained = train_characters(4, 8, 2, 2, 3e-3, torch.Generator().manual_seed(6))
-    model, seen = trained.model, []
-    model.out.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    codes = trained.codes[:4]
-    model(codes[None])
-    found = model.layer().outputs(embedded(trained, codes)[0].mT)
-    torch.testing.assert_close(found.float(), seen[0][0], rtol=1e-4, atol=1e-5)
 
 
 def test_measured_notes_and_figures(setup: AttentionNewton, tables: dict[str, pd.DataFrame]) -> None:

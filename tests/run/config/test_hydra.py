@@ -4,6 +4,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
+from runner.run import command
 from runner.run.config import compose, experiment_names, files
 from runner.run.config.overrides import read
 
@@ -15,7 +16,7 @@ def test_both_give_the_same_containers(name):
     extra = compose._profile_words(name, "quick")
     parsed = [read(word) for word in (*extra, *WORDS)]
     ours = compose._resolved(compose._merged(name, compose._chosen(name, parsed), parsed))
-    with hydra.initialize_config_dir(str(files.CONF), version_base="1.3"):
+    with hydra.initialize_config_dir(str(files.CONF), **command._defaults_of_hydra()):
         theirs = hydra.compose("config", overrides=[f"experiment={name}", *extra, *WORDS])
     theirs = OmegaConf.to_container(theirs, resolve=True)
     assert theirs.pop("profile") == {"name": "quick"} and theirs["seed"] == 7

@@ -10,9 +10,8 @@ from runner.contract import GROUPS, SettingError, kind
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
 from runner.models.activations import ACTIVATIONS
-from runner.report.departures import not_comparable
+from runner.report.collect import not_comparable
 from runner.run.config import build_job, experiment_names, files, preview
-from runner.run.config import experiment_file as reading
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show
 from runner.store.store import settings
@@ -24,7 +23,7 @@ CHOICES = [(group, choice) for group in GROUPS for choice in files.choices(group
 def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, choice):
     path = files.find(group, choice)
     node = files.load(path)
-    cls = reading.kind_class(group, choice)
+    cls = files.kind_class(group, choice)
     assert node["kind"] == choice
     assert set(node) - {"_target_"} <= {f.name for f in dataclasses.fields(cls)}
     assert path.read_text().startswith("# ")
@@ -103,9 +102,9 @@ def test_a_renamed_kind_keeps_its_identity():
 @pytest.mark.parametrize("name", experiment_names())
 def test_show_names_every_field_and_kind(name):
     page = show(name)
-    for field in reading.experiment_fields(name):
+    for field in files.experiment_fields(name):
         assert f"  {field} " in page
-    for group in takes(reading.experiment_class(name)):
+    for group in takes(files.experiment_class(name)):
         assert f"\n{group} = " in page
     assert "\n  " in page and "devices: " in page
 
@@ -128,7 +127,7 @@ def test_what_was_not_allowed_is_not_imported(target, monkeypatch):
     monkeypatch.delenv("HESS_MODULES", raising=False)
     with pytest.raises(SettingError):
         load_class(target, "file.yaml")
-    assert not may_import("experimentsx.b") and may_import("experiments.ws_bound.WsBound")
+    assert not may_import("experimentsx.b") and may_import("experiments.three_layer.ws_bound.WsBound")
 
 
 def test_modules_that_the_user_names_are_imported(monkeypatch):
@@ -173,7 +172,7 @@ def test_other_values_are_refused(value, kind):
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     import torch
 
-    from runner.run.devices import check_device
+    from runner.run.config.compose import check_device
 
     experiment = preview("ws_bound")
     monkeypatch.setattr(type(experiment), "devices", ("cpu", "cuda", "mps"))

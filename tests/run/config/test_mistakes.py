@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner import cli
-from runner.run import command, launch
+from runner.run import command
 from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
@@ -60,7 +60,7 @@ def empty(toy_conf, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     for name in ("_measure", "report_status"):
         monkeypatch.setattr(command, name, lambda jobs: 0)
-    monkeypatch.setattr(launch, "_application", lambda words: None)
+    monkeypatch.setattr(command, "_application", lambda words: None)
     return folder
 
 

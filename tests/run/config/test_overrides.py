@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.contract import SettingError
-from runner.run import launch
+from runner.run import command
 from runner.run.config import overrides
 
 
@@ -38,6 +38,6 @@ def test_what_the_grammar_refuses_is_one_line_with_the_key(text):
 
 
 def test_a_launcher_that_is_not_installed_names_the_extra():
-    assert "pip install 'hess-run[ray]'" in launch.missing_launcher("ray")
-    assert "pip install 'hess-run[slurm]'" in launch.missing_launcher("submitit_slurm")
-    assert "no such launcher" in launch.missing_launcher("nope")
+    assert "pip install 'hess-run[ray]'" in command.missing_launcher("ray")
+    assert "pip install 'hess-run[slurm]'" in command.missing_launcher("submitit_slurm")
+    assert "no such launcher" in command.missing_launcher("nope")

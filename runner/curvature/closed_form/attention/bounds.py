@@ -10,6 +10,22 @@ Derivation of the sharper ones, in operator norm with respect to vec X, with the
   sym(M) = M + M^T: at most 2 R^6 + 2 R^3 + 4 R^6 + R^3 = 6 R^6 + 3 R^3, for each of its blocks as well;
 - grad^2 L >= 2 sum_i Hess phi_i(V c_i), linear in V c_i, |V c_i| <= R |c_i| <= 2 R^3 sqrt(d):
   at least -4 n sqrt(d) R^2 (6 R^6 + 3 R^3).
+
+`certificate` and `certified_radius` are of Newton's method on attention(X) = B: balls in which it provably converges,
+per instance, in place of Theorem J.1 of the attention paper, whose convergence is that of a problem without the data in
+it. For the n d equations r(X) = attention(X) - B in the n d entries of X, the affine-covariant Newton-Kantorovich
+theorem (Deuflhard, Newton Methods for Nonlinear Problems, Theorem 2.1) and the ball of Rheinboldt (1978) and Traub and
+Wozniakowski (1979) say:
+
+- *from a start.* With eta = |J(X0)^-1 r(X0)| and omega >= |J(X0)^-1 J''| on the ball of radius 2 eta around X0, h =
+  eta omega <= 1/2 makes Newton's iteration converge from X0, to a solution within (1 - sqrt(1 - 2h)) / omega of it.
+  omega <= beta L with beta = 1/sigma_min(J(X0)) and L a Lipschitz constant of J: h <= beta eta L.
+- *around a solution.* With omega >= |J(X*)^-1 J''| on the ball of radius rho around a solution X*, Newton's iteration
+  converges to X* from every start nearer than min(rho, 2 / (3 omega)).
+
+omega is an upper bound, not an estimate: at the centre from the closed form of grad^2 c (the spectral norm of an
+unfolding bounds the norm of a bilinear map), away from it by `third_derivative_bound`. Both statements are those of
+exact arithmetic; the numbers here are float64, so a certificate within rounding of 1/2 proves nothing.
 """
 
 from __future__ import annotations
@@ -147,11 +163,100 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
     return MOVED[name](x, y, w, v, b) / (x - y).norm(dim=(-2, -1))
 
 
-def point_values(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """All of `POINT` at once."""
-    return {name: measure(x, w, v, b) for name, measure in POINT.items()}
+@dataclass(frozen=True)
+class Certificate:
+    """What Newton-Kantorovich says of one start.
+
+    beta = 1/sigma_min(J), eta: length of the first Newton step, omega: bound of |J(X0)^-1 J''| on the ball of 2 eta,
+    h = eta omega, radius: a solution lies within it, NaN where nothing is certified.
+    """
+
+    beta: float
+    eta: float
+    omega: float
+    h: float
+    radius: float
+
+    @property
+    def certified(self) -> bool:
+        """h <= 1/2: Newton's iteration converges from here."""
+        return self.h <= 0.5
 
 
-def pair_values(x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """All of `MOVED` over |vec X - vec Y|."""
-    return {name: pair_value(name, x, y, w, v, b) for name in MOVED}
+def third_derivative_bound(x: Tensor, w: Tensor, v: Tensor, radius: float) -> float:
+    """sup |d^3 outputs(X + t U) / dt^3| over |U|_F = 1 and all X within radius of x (d, n); W, V (d, d).
+
+    Along U, with a_p = x_p^T W x_i, K_i >= |W x_i| and D the largest distance of two tokens, both on the whole ball:
+    a' has the range A_i = sqrt(2) K_i + D |W|, a'' at most A2 = (1 + sqrt(2)) |W|, a''' = 0. The softmax weights' first
+    three derivatives are f o g with |g| rms at most A/2, A^2/2 + A2/2 and 7 A^3/8 + 3 A A2/2, so
+
+        |o_i'''| <= |V| (3 (A_i^2 + A2) / 2 + D (7 A_i^3 / 8 + 3 A_i A2 / 2) / sqrt(2)),
+
+    and the norm of all rows together is the root of the sum of squares.
+    """
+    scale, values = float(torch.linalg.matrix_norm(w, 2)), float(torch.linalg.matrix_norm(v, 2))
+    spread = float(torch.cdist(x.mT, x.mT).max()) + 2**0.5 * radius
+    a = 2**0.5 * ((w @ x).norm(dim=0) + scale * radius) + spread * scale
+    a2 = (1 + 2**0.5) * scale
+    rows = 1.5 * (a.square() + a2) + spread / 2**0.5 * (0.875 * a**3 + 1.5 * a * a2)
+    return float(values * rows.norm())
+
+
+def bilinear_norm_bound(tensor: Tensor) -> float:
+    """Upper bound of sup |T[u, u]| over |u| = 1, T (M, N, N): the smaller spectral norm of two unfoldings."""
+    flat, long = tensor.flatten(1), tensor.movedim(1, 0).flatten(1)
+    # the Gram matrix is small, the unfolding wide
+    norms = [float(torch.linalg.matrix_norm(m @ m.mT, 2)) ** 0.5 for m in (flat, long)]
+    return min(norms)
+
+
+class _Centre:
+    """J^-1 and |J^-1 J''| at a point; None of it where J is singular to rounding."""
+
+    def __init__(self, x: Tensor, w: Tensor, v: Tensor) -> None:
+        self.x, self.w, self.v = x, w, v
+        jac = att.jacobian(x, w, v).flatten(0, 1)
+        values = torch.linalg.svdvals(jac)
+        self.regular = bool(values[-1] > len(jac) * torch.finfo(x.dtype).eps * values[0])
+        self.beta = float(1 / values[-1]) if self.regular else torch.inf
+        if self.regular:
+            self.inverse = torch.linalg.inv(jac)
+            second = att.output_hessians(x, w, v).flatten(0, 1)
+            self.bend = bilinear_norm_bound((self.inverse @ second.flatten(1)).view_as(second))
+
+    def omega(self, radius: float) -> float:
+        """Bound of |J(x)^-1 J''| on the ball of this radius."""
+        return self.bend + self.beta * radius * third_derivative_bound(self.x, self.w, self.v, radius)
+
+
+def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:
+    """Newton-Kantorovich at x (d, n) for attention(X) = B, W, V (d, d), B (n, d); h infinite where J is singular.
+
+    >>> x = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    >>> w, v = (torch.ones(1, 1, dtype=torch.float64) for _ in range(2))
+    >>> certificate(x, w, v, att.outputs(x, w, v)).certified      # a solution certifies itself
+    True
+    """
+    centre = _Centre(x, w, v)
+    if not centre.regular:
+        return Certificate(torch.inf, torch.inf, torch.inf, torch.inf, torch.nan)
+    eta = float((centre.inverse @ att.residual(x, w, v, b).flatten()).norm())
+    omega = centre.omega(2 * eta)
+    h = eta * omega
+    radius = 2 * eta / (1 + (1 - 2 * h) ** 0.5) if h <= 0.5 else torch.nan
+    return Certificate(centre.beta, eta, omega, h, radius)
+
+
+def certified_radius(x: Tensor, w: Tensor, v: Tensor, halvings: int = 60) -> float:
+    """Radius of a ball around the solution x (d, n) from which Newton's iteration provably converges to it.
+
+    The largest rho with rho <= 2 / (3 omega(rho)), by bisection, since omega rises with rho; 0 where J is singular.
+    """
+    centre = _Centre(x, w, v)
+    if not centre.regular:
+        return 0.0
+    low, high = 0.0, 2 / (3 * centre.bend)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * centre.omega(middle) <= 2 / 3 else (low, middle)
+    return low

@@ -5,17 +5,50 @@ Operation counts per theta (multiply-adds), I samples, D = M N + 2 N + 1:
     Hessian, ||H||_F²            I D² for the Gauss–Newton part, I N (M+1)² for the rest
     double sum over examples     I² (M + 6 N) for the Gram matrices, about 20 I² elementwise
 The double sum wins for wide networks on few samples, ||H||_F² wins otherwise.
+
+Also bounds of the traces in terms of norms and sizes (WS bound, Theorems 3, 4, 6; Props. 5–7), and the three-point
+numerical Hessian that the paper compares with.
+
+Gradients of tr H, tr H², the mean and standard deviation of the spectrum, and of the bounds. Each is ∇⟨G, H(theta)⟩ for
+a symmetric G that is held constant while differentiating:
+
+    tr H                   G = 1
+    tr H²                  G = 2 H
+    mean μ                 G = 1/D
+    std σ                  G = (H − μ 1) / (σ D)
+    λ_sup = μ + √(D−1) σ   G = (1/D) 1 + √((D−1)/D) E,   E = (H − μ 1) / ||H − μ 1||_F
+
+With j_i = ∂z_i/∂theta and ∂²z_i/∂theta² non-zero only between parameters of the same hidden unit,
+
+    ⟨G, H⟩ = Σ_i s'(z_i) j_iᵀ G j_i + delta_i (Σ_n v_n f''(y_in) κ_in + 2 Σ_n f'(y_in) τ_in),
+
+where κ_in = h(x_i)ᵀ G_ww(n) h(x_i) and τ_in = h(x_i)ᵀ G_wv(n). One product J G and one product with the (M+1)² × N
+blocks of G give its gradient. Cost per theta: 2 I D² (H and J G) + 2 I N (M+1)² + O(I D): linear in the number I of
+samples, where Theorems 4 and 5 of the HSR paper sum over pairs of samples.
+
+σ is ||H − μ 1||_F / √D, a norm: it has no gradient where it vanishes (all eigenvalues equal, for instance H = 0). There
+its term is left out, which is the subgradient of least norm: the gradient of σ is 0, that of λ_sup is that of μ.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.chunks import in_chunks
-from runner.curvature.closed_form.three_layer.model import Forward, forward, with_bias
+from runner.curvature.closed_form.three_layer.model import (
+    Forward,
+    check_data,
+    forward,
+    get_activation,
+    gradient,
+    in_chunks,
+    loss,
+    split,
+    with_bias,
+)
 from runner.curvature.spectra.bounds import SpectrumMoments, spectrum_moments
 
 # An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix product; read off
@@ -208,3 +241,231 @@ def lower_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
     """lambda_inf(theta) <= lambda_D, (...,), at every scale (HSR, Eq. 61)."""
     mean, std = _moments(theta, x, q, activation)
     return mean - math.sqrt(theta.shape[-1] - 1) * std
+
+
+def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
+    """tr H_L(v, v) <= I (N sup f² + 1) / 4; infinite for unbounded f (WS bound, Theorem 3)."""
+    _check_sizes(samples, hidden_width)
+    return samples * (hidden_width * get_activation(activation).sup_abs ** 2 + 1) / 4
+
+
+def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """tr H_L(w, w) <= (zeta_1 ||Ṽ||² / 4 + zeta_2 ||Ṽ||_1) Σ_i (1 + x_iᵀ x_i), (...,) (WS bound, Theorem 4).
+
+    zeta_1 = sup f'², zeta_2 = sup |f''|, per activation. For GELU zeta_1 = 1.27443..., not the printed 1.272...,
+    which is the square of a truncated 1.128 and therefore too small to be a bound.
+    """
+    check_data(theta, x)
+    constants = get_activation(activation)
+    weights = split(theta, x.shape[1]).V[..., 1:]
+    scale = constants.sup_slope**2 / 4 * weights.square().sum(-1) + constants.sup_bend * weights.abs().sum(-1)
+    return scale * (x.shape[0] + x.square().sum())
+
+
+def trace_of_square_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """tr H_L² <= ||Ψ||² + (1 + max φ) ||J + XᵀX||² + ||J + RᵀR||² / 16, (...,) (WS bound, Theorem 6)."""
+    state = forward(theta, x, q, activation, 2)
+    phi, psi, _ = double_sum_terms(state)
+    r = state.hidden[0]
+    kernel = (state.inputs.t() @ state.inputs).square().sum()
+    hidden = (1 + r.transpose(-2, -1) @ r).square().sum((-2, -1))
+    return psi.square().sum((-2, -1)) + (1 + phi.amax((-2, -1))) * kernel + hidden / 16
+
+
+def normalized_input_trace(samples: int, input_width: int) -> int:
+    """max Σ_i (1 + x_iᵀ x_i) over inputs in [0, 1]: I (1 + M) (WS bound, Prop. 5)."""
+    _check_sizes(samples, input_width)
+    return samples * (1 + input_width)
+
+
+def normalized_input_gram(samples: int, input_width: int) -> int:
+    """max ||J + XᵀX||_F² over inputs in [0, 1]: I² (1 + M)² (WS bound, Prop. 6)."""
+    _check_sizes(samples, input_width)
+    return samples**2 * (1 + input_width) ** 2
+
+
+def hidden_gram_supremum(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
+    """sup ||J + RᵀR||_F² = I² (1 + N)² for sigmoid and tanh, infinite for unbounded f (WS bound, Prop. 7)."""
+    _check_sizes(samples, hidden_width)
+    bound = get_activation(activation).sup_abs
+    return math.inf if math.isinf(bound) else samples**2 * (1 + hidden_width * bound**2) ** 2
+
+
+def _check_sizes(*sizes: int) -> None:
+    if min(sizes) < 1:
+        raise ValueError(f"expected sizes of at least 1, found {sizes}")
+
+
+def numerical_hessian(
+    theta: Tensor,
+    x: Tensor,
+    q: Tensor,
+    activation: str = "sigmoid",
+    step: float = 1e-4,
+    of: Literal["loss", "gradient"] = "loss",
+) -> Tensor:
+    """H_L by three-point central differences, (..., D, D) (WS bound, Fig. 8).
+
+    of="gradient": [g(theta + h e_d) − g(theta − h e_d)] / 2h, symmetrised, error O(h²) + O(eps/h).
+    of="loss": the same formula applied twice, so that nothing of the closed forms enters; error O(h²) + O(eps/h²).
+    """
+    check_data(theta, x, q)
+    if not step > 0:
+        raise ValueError(f"expected a positive step, found {step}")
+    if of not in ("loss", "gradient"):
+        raise ValueError(f"expected of='loss' or of='gradient', found {of!r}")
+    shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype, device=theta.device)
+    base = theta[..., None, :]
+    if of == "gradient":
+        change = gradient(base + shifts, x, q, activation) - gradient(base - shifts, x, q, activation)
+        return (change + change.transpose(-2, -1)) / (4 * step)
+    rows = []
+    for shift in shifts:
+        ahead, behind = base + shift, base - shift
+        values = [loss(point + sign * shifts, x, q, activation) for point in (ahead, behind) for sign in (1, -1)]
+        rows.append((values[0] - values[1] - values[2] + values[3]) / (4 * step**2))
+    return torch.stack(rows, dim=-2)
+
+
+class _Contraction(NamedTuple):
+    """What ∇⟨G, H⟩ needs of G, per sample: linear in G, so contractions can be added and scaled.
+
+    quadratic: j_iᵀ G j_i, (..., I). through_slope: half its derivative by f'(y_in) v_n, (..., N, I). through_hidden:
+    half its derivative by r_in, (..., N, I). kappa, tau: (..., N, I).
+    """
+
+    quadratic: Tensor
+    through_slope: Tensor
+    through_hidden: Tensor
+    kappa: Tensor
+    tau: Tensor
+
+
+def _contract_identity(state: Forward) -> _Contraction:
+    r, norms = state.hidden[0], state.inputs.square().sum(0)
+    quadratic = norms * state.slope.square().sum(-2) + 1 + r.square().sum(-2)
+    return _Contraction(quadratic, norms * state.slope, r, norms.expand_as(r), torch.zeros_like(r))
+
+
+class _Parts(NamedTuple):
+    """Forward pass, logit Jacobian and products of inputs: what both H and its contraction need."""
+
+    state: Forward
+    jacobian: Tensor
+    products: Tensor
+
+    @property
+    def hessian(self) -> Tensor:
+        return assemble(*self)
+
+
+def _parts(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> _Parts:
+    state = forward(theta, x, q, activation, 3)
+    return _Parts(state, logit_jacobian(state), input_products(state.inputs))
+
+
+def _contract(parts: _Parts, matrix: Tensor) -> _Contraction:
+    state, jacobian, products = parts
+    inputs, r = state.inputs, state.hidden[0]
+    columns, units = inputs.shape[0], r.shape[-2]
+    count = columns * units
+    product = matrix @ jacobian
+    ww, wv, _ = gate_blocks(matrix, columns, units)
+    through_slope = (product[..., :count, :].unflatten(-2, (columns, units)) * inputs[:, None]).sum(-3)
+    through_hidden = product[..., count + 1 :, :]
+    return _Contraction(
+        quadratic=(through_slope * state.slope).sum(-2) + product[..., count, :] + (through_hidden * r).sum(-2),
+        through_slope=through_slope,
+        through_hidden=through_hidden,
+        kappa=ww.flatten(-3, -2).transpose(-2, -1) @ products,
+        tau=wv.transpose(-2, -1) @ inputs,
+    )
+
+
+def _gradient(state: Forward, contraction: _Contraction) -> Tensor:
+    """∇⟨G, H(theta)⟩, (..., D), by the chain rule through y, v and z."""
+    quadratic, through_slope, through_hidden, kappa, tau = contraction
+    r, slope1, slope2, slope3 = state.hidden
+    weights, s, delta = state.weights, state.variance[..., None, :], state.error[..., None, :]
+    curvature = torch.addcmul(weights * slope2 * kappa, slope1, tau, value=2).sum(-2)
+    # d delta/dz = s' and d s'/dz = s'': what z does to the value goes with dz/dtheta = j.
+    by_logit = (state.third * quadratic + state.variance * curvature)[..., None, :]
+    slope_part, bend_part = 2 * s * through_slope, delta * kappa
+    by_y = weights * torch.addcmul(slope_part * slope2, bend_part, slope3)
+    by_y = by_y + 2 * torch.addcmul(s * through_hidden * slope1, delta * tau, slope2)
+    by_y = torch.addcmul(by_y, by_logit, state.slope)
+    by_v = torch.addcmul(slope_part * slope1, bend_part, slope2)
+    by_v = torch.addcmul(by_v, by_logit, r)
+    columns = (state.inputs @ by_y.transpose(-2, -1)).flatten(-2)
+    return torch.cat([columns, by_logit.sum(-1), by_v.sum(-1)], dim=-1)
+
+
+def _unit_deviator(hessian: Tensor) -> Tensor:
+    """E = (H − μ 1) / ||H − μ 1||_F, 0 where that norm is 0; overwrites H.
+
+    Taken from the deviator itself, since tr H² / D − μ² cancels when σ is much smaller than μ, and divided by its
+    largest entry first, since the squares of a nearly flat Hessian underflow.
+    """
+    diagonal = hessian.diagonal(dim1=-2, dim2=-1)
+    diagonal.sub_(diagonal.mean(-1, keepdim=True))
+    scale = hessian.abs().amax((-2, -1), keepdim=True)
+    scaled = hessian / (scale + (scale == 0))
+    norm = torch.linalg.matrix_norm(scaled, keepdim=True)
+    return scaled / (norm + (norm == 0))
+
+
+def contraction_gradient(theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta.
+
+    Raises ValueError when G is not a D × D matrix; it is taken to be symmetric.
+    """
+    parts = _parts(theta, x, q, activation)
+    if matrix.shape[-2:] != (theta.shape[-1],) * 2:
+        raise ValueError(f"expected G of shape (..., D, D) with D = {theta.shape[-1]}, found {tuple(matrix.shape)}")
+    return _gradient(parts.state, _contract(parts, matrix))
+
+
+@in_chunks
+def trace_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇ tr H_L, (..., D), in O(I (M + N)) (HSR, Theorems 2, 3)."""
+    state = forward(theta, x, q, activation, 3)
+    return _gradient(state, _contract_identity(state))
+
+
+@in_chunks
+def trace_of_square_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇ tr H_L² = 2 ∇⟨H, H_L⟩ with the first H held constant, (..., D) (HSR, Theorems 4, 5)."""
+    parts = _parts(theta, x, q, activation)
+    return 2 * _gradient(parts.state, _contract(parts, parts.hessian))
+
+
+@in_chunks
+def mean_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇μ = ∇ tr H_L / D, (..., D) (HSR, Eq. 18)."""
+    return trace_gradient(theta, x, q, activation) / theta.shape[-1]
+
+
+@in_chunks
+def std_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇σ, (..., D) (HSR, Eq. 19); 0 where σ = 0 (see the module's text)."""
+    parts = _parts(theta, x, q, activation)
+    return _gradient(parts.state, _contract(parts, _unit_deviator(parts.hessian))) / math.sqrt(theta.shape[-1])
+
+
+@in_chunks
+def upper_bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇λ_sup = ∇μ + √(D−1) ∇σ, (..., D) (HSR, Theorem 1); ∇μ where σ = 0 (see the module's text)."""
+    return _bound_gradient(theta, x, q, activation, 1.0)
+
+
+@in_chunks
+def lower_bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇λ_inf = ∇μ − √(D−1) ∇σ, (..., D) (HSR, Eq. 61); ∇μ where σ = 0."""
+    return _bound_gradient(theta, x, q, activation, -1.0)
+
+
+def _bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str, sign: float) -> Tensor:
+    parts, dimension = _parts(theta, x, q, activation), theta.shape[-1]
+    matrix = sign * math.sqrt((dimension - 1) / dimension) * _unit_deviator(parts.hessian)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(1 / dimension)
+    return _gradient(parts.state, _contract(parts, matrix))

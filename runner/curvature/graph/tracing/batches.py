@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.graph.copies import copy_of_object
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.tree import TreeSpec, tree_flatten_with_path, tree_unflatten
+from runner.curvature.graph.tensors import TreeSpec, copy_of_object, tree_flatten_with_path, tree_unflatten
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graph.reachable import as_written
+from runner.curvature.graph.tensors import tree_flatten, tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples
-from runner.curvature.graph.tracing.points import Pick, picked
+from runner.curvature.graph.tracing.calls import Pick, picked
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
 from runner.curvature.graph.tracing.segment import Replay
-from runner.curvature.graph.tree import tree_flatten, tree_unflatten
-from runner.curvature.graph.written import as_written
 
 TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
 """The named losses as functions of the module's own output and target."""

@@ -1,4 +1,4 @@
-"""What tracing a module begins with: its runs, the loss of one tensor, and the measured outputs."""
+"""What tracing a module begins with: its runs, the loss of one tensor, the measured outputs, and the nodes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,116 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from runner.curvature.graph.dag import INPUT, Node
 from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
 from runner.curvature.graph.losses import LossSpec
-from runner.curvature.graph.tracing.assemble import points_of
+from runner.curvature.graph.reachable import hooked
+from runner.curvature.graph.tensors import tree_leaves
 from runner.curvature.graph.tracing.batches import Examples, count_examples
-from runner.curvature.graph.tracing.calls import submodules
+from runner.curvature.graph.tracing.calls import Call, Nodes, Pick, chosen, submodules
 from runner.curvature.graph.tracing.criterion import criterion, of_layout
-from runner.curvature.graph.tracing.hooked import NoGraph, fixed_in_both, guessed
-from runner.curvature.graph.tracing.points import Nodes, Pick
-from runner.curvature.graph.tracing.record import Point, Shape, Shapes, Traced, follow, last_point, shapes
-from runner.curvature.graph.tracing.segment import Replay
-from runner.curvature.graph.tree import tree_leaves
+from runner.curvature.graph.tracing.record import (
+    Leaf,
+    Point,
+    Shape,
+    Shapes,
+    Traced,
+    follow,
+    last_point,
+    point_of,
+    shapes,
+)
+from runner.curvature.graph.tracing.segment import NoGraph, Plan, Replay, Segment, fixed_in_both, guessed, plan_of
+
+_SPECIAL = (
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.Transformer,
+    nn.TransformerEncoder,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoder,
+    nn.TransformerDecoderLayer,
+)
+
+UNCALLED = "is never called"
+
+
+def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -> tuple[dict[Call, Point], set[str]]:
+    """The measured calls in the order of their beginning, and the names asked for one by one."""
+    picks, asked = chosen(root, nodes)
+    found: dict[Call, Point] = {}
+    unfit: dict[str, str] = dict.fromkeys(picks, UNCALLED)
+    for call, shape in replay.shapes.calls.items():
+        if call[0] not in picks:
+            continue
+        point = point_of(call, call[0], shape, picks[call[0]])
+        if point is None:
+            unfit[call[0]] = "has no output with one row per example"
+            continue
+        unfit.pop(call[0], None)
+        found[call] = point
+        tensors = sum(isinstance(leaf, Leaf) for leaf in shape.leaves)
+        if tensors > 1 and picks[call[0]] is None:
+            notes.append(f"node {point.name!r} is tensor {point.leaf} of the {tensors} of its output")
+    for name, why in unfit.items():
+        if name in asked:
+            kind = MeasurementError if why == UNCALLED or not _floating(replay, name) else NoGraph
+            raise kind(f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it")
+    if unfit:
+        notes.append("left out: " + ", ".join(f"{name} ({why})" for name, why in unfit.items()))
+    return found, asked
+
+
+def _floating(replay: Replay, name: str) -> bool:
+    """Whether a call of the submodule gives a floating tensor."""
+    leaves = [leaf for call, shape in replay.shapes.calls.items() if call[0] == name for leaf in shape.leaves]
+    return any(isinstance(leaf, Leaf) and leaf.dtype.is_floating_point and leaf.shape for leaf in leaves)
+
+
+def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whole: bool) -> list[Node]:
+    """The nodes that reach the output."""
+    points = {p.name: p for p in replay.points.values()} | {final.name: final}
+    order = {INPUT: -1} | {name: i for i, name in enumerate(traced.needs)}
+    plans = {name: plan_of(replay, traced, points[name], order, whole) for name in traced.needs}
+    reached, waiting = set(), [final.name]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached and name != INPUT:
+            reached.add(name)
+            waiting += plans[name].parents
+    lost = [p.name for p in points.values() if p.name not in reached and p.name in asked]
+    if lost:
+        raise MeasurementError(f"the output does not depend on {lost}: they cannot be nodes")
+    empty = [name for name in reached if not plans[name].parents]
+    if empty:
+        raise MeasurementError(f"{empty} do not depend on the input: they cannot be nodes")
+    return [Node(n, plans[n].parents, _function(replay, traced, plans[n])) for n in traced.needs if n in reached]
+
+
+def _function(replay: Replay, traced: Traced, plan: Plan) -> nn.Module:
+    """The submodule itself where a node is one plain module of one parent, which has closed forms; else a replay."""
+    call = plan.point.call
+    if call is not None and plan.point.layout.plain and len(plan.parents) == 1:
+        module = submodules(replay.root)[call[0]]
+        single = len(replay.shapes.calls[call].leaves) == 1
+        if single and traced.spans[call].argument == plan.parents[0] and _direct(module):
+            parent = next((p for p in replay.points.values() if p.name == plan.parents[0]), None)
+            if parent is None or parent.layout.plain:
+                return module
+    return Segment(replay, plan)
+
+
+def _direct(module: nn.Module) -> bool:
+    """Whether a module can be called by itself: torch's own parts, nothing in place, fused or recurrent, no hooks."""
+    return all(
+        type(m).__module__.startswith("torch.nn.modules")
+        and not isinstance(m, _SPECIAL)
+        and not getattr(m, "inplace", False)
+        and getattr(m, "_compiled_call_impl", None) is None
+        and "forward" not in vars(m)
+        for m in module.modules()
+    ) and not hooked(module)
+
 
 ATTENTION_NOTE = "attention is measured with the math kernel in place of fused ones, which have no second derivative"
 
@@ -54,7 +153,6 @@ class Prepared:
 
 def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepared:
     """The loss, the measured outputs and the data flow between them."""
-    assert replay.shapes is not None
     try:
         targets = Examples(((task.target,), {}), count, task.batch_dim, several=True)
     except MeasurementError as error:
@@ -119,7 +217,6 @@ def hooked_replay(task: Task) -> tuple[Replay, int]:
     """The same where there is no graph: layouts are taken from one run where the module does not run otherwise."""
     try:
         replay, count = replay_of(task, [])
-        assert replay.shapes is not None
         # One example more may go to another expert: only what is the same for twice as many is the same for all.
         with contextlib.suppress(NoGraph):
             replay.shapes = fixed_in_both(replay.shapes, _shapes(replay, count, 2 * count))
@@ -128,7 +225,6 @@ def hooked_replay(task: Task) -> tuple[Replay, int]:
         inputs = Examples(task.tree, count, task.batch_dim, task.shared)
         replay = Replay(task.root, inputs, inputs.pack(task.tree))
         replay.shapes = _shapes(replay, count)
-    assert replay.shapes is not None
     replay.shapes = guessed(replay.shapes, count, task.batch_dim)
     return replay, count
 

@@ -2,24 +2,28 @@
 
 The module is run with the given outputs in the place of its parents', up to the node's own output. Calls that the node
 does not need are skipped. The module's own code runs, with its weights of this moment: nothing is copied.
+
+A graph needs every node as a function of its parents, for any number of examples. A module that runs on one number of
+examples alone, or a submodule that sees some rows of the batch (an expert of a mixture), has none. Its perturbed loss
+can still be evaluated and differentiated on the batch as it is, which is all that products need.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.graph.dag import INPUT
-from runner.curvature.graph.errors import CallsChanged
-from runner.curvature.graph.tracing.batches import Examples
+from runner.curvature.graph.dag import INPUT, Node
+from runner.curvature.graph.errors import CallsChanged, MeasurementError
+from runner.curvature.graph.tensors import tree_unflatten
+from runner.curvature.graph.tracing.batches import Examples, Layout
 from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
-from runner.curvature.graph.tracing.record import Leaf, Point, Shapes, Traced
-from runner.curvature.graph.tree import tree_unflatten
+from runner.curvature.graph.tracing.record import Leaf, Point, Shape, Shapes, Traced
 
 
 class _Reached(BaseException):
@@ -45,13 +49,13 @@ class Replay(nn.Module):
     x: Tensor
     root: nn.Module
     inputs: Examples
+    shapes: Shapes
 
     def __init__(self, root: nn.Module, inputs: Examples, x: Tensor) -> None:
         super().__init__()
         self.root, self.inputs = root, inputs
         self.register_buffer("x", x, persistent=False)
         self.points: dict[Call, Point] = {}
-        self.shapes: Shapes | None = None
 
     def run(self, x: Tensor) -> Any:
         """The module's output for packed inputs."""
@@ -95,7 +99,6 @@ class Replay(nn.Module):
             point = self.points.get(call)
             known = point is not None and point.name in values
             if call in plan.skipped:
-                assert self.shapes is not None
                 counts.update(name for name, _ in self.shapes.nested[call])
                 waiting.difference_update([point.name] if point else [])
                 return self._stand_in(call, n, values)
@@ -123,7 +126,6 @@ class Replay(nn.Module):
 
     def _stand_in(self, call: Call, n: int, values: Mapping[str, Tensor]) -> Any:
         """The output of a call that is not made: the given value, and zeros that nothing needs."""
-        assert self.shapes is not None
         shape, point = self.shapes.calls[call], self.points.get(call)
         like: Tensor = next((p for p in self.root.parameters() if p.is_floating_point()), self.x)
         leaves: list[Any] = []
@@ -165,7 +167,6 @@ class Segment(nn.Module):
 def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, int], whole: bool) -> Plan:
     """The replay of a node. whole: everything measured before it is a parent and nothing is skipped; always right,
     where the data flow could not be followed."""
-    assert replay.shapes is not None
     ended = traced.finished[point.name]
     if whole:
         before = [p.name for call, p in replay.points.items() if call in ended and p.name in order]
@@ -180,8 +181,79 @@ def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, in
 
 def _skippable(replay: Replay, traced: Traced, call: Call, name: str) -> bool:
     """Whether a node needs nothing of what happens inside a call that ended before it, but its measured output."""
-    assert replay.shapes is not None
     span, needs, point = traced.spans[call], traced.needs[name], replay.points.get(call)
     if not replay.shapes.calls[call].regular or any(span.begin <= i < span.end for i in needs.operations):
         return False
     return all(key not in needs.storages for i, key in enumerate(span.storages) if point is None or i != point.leaf)
+
+
+ADVICE = (
+    "Products need no graph: inter_layer_metrics, and CurvatureOperator with frobenius_norms, spectral_norms, "
+    "stable_ranks, couplings, gn_gaps and lanczos_extremes"
+)
+
+
+class NoGraph(MeasurementError):
+    """The outputs can be measured, and are no functions of one another for any number of examples."""
+
+
+class NoFunction(nn.Module):
+    """Stands for the function of a node that has none."""
+
+    def __init__(self, replay: Replay, why: str) -> None:
+        super().__init__()
+        self.replay, self.why = replay, why
+
+    def forward(self, *given: Tensor) -> Tensor:
+        """Raises MeasurementError, with the reason."""
+        raise MeasurementError(f"there are no exact blocks without a graph: {self.why}. {ADVICE}")
+
+
+def without_functions(nodes: list[Node], replay: Replay, why: str) -> list[Node]:
+    """The nodes with their edges, and the reason in place of their functions."""
+    missing = NoFunction(replay, why)
+    return [Node(node.name, node.parents, missing) for node in nodes]
+
+
+def guessed(known: Shapes, n: int, batch_dim: int) -> Shapes:
+    """The shapes with a layout for every floating output: a dimension of the size of the batch holds its examples; of
+    what is the same for every number of examples, the whole is perturbed; of anything else, every row alike."""
+
+    def of(shape: Shape) -> Shape:
+        return Shape(shape.spec, [_with_layout(leaf, n, batch_dim) for leaf in shape.leaves])
+
+    return Shapes({call: of(shape) for call, shape in known.calls.items()}, of(known.output), known.nested)
+
+
+def fixed_in_both(one: Shapes, other: Shapes) -> Shapes:
+    """The first shapes, where only those leaves are fixed that are so in the second ones."""
+
+    def of(a: Shape, b: Shape | None) -> Shape:
+        leaves = b.leaves if b is not None and len(b.leaves) == len(a.leaves) else [None] * len(a.leaves)
+        pairs = zip(a.leaves, leaves, strict=True)
+        return Shape(a.spec, [replace(x, fixed=x.fixed and _fixed(y)) if isinstance(x, Leaf) else x for x, y in pairs])
+
+    return Shapes(
+        {call: of(shape, other.calls.get(call)) for call, shape in one.calls.items()},
+        of(one.output, other.output),
+        one.nested,
+    )
+
+
+def _fixed(leaf: Any) -> bool:
+    return isinstance(leaf, Leaf) and leaf.fixed
+
+
+def _with_layout(leaf: Any, n: int, batch_dim: int) -> Any:
+    if not isinstance(leaf, Leaf) or leaf.layout is not None or not leaf.shape or not leaf.dtype.is_floating_point:
+        return leaf
+    dims = [d for d in (batch_dim, 0) if d < len(leaf.shape) and leaf.shape[d] == n]
+    if dims and not leaf.fixed:
+        return replace(leaf, layout=Layout(dims[0], 1, len(leaf.shape)))
+    return replace(leaf, layout=Layout(0, leaf.shape[0] if leaf.fixed else 1, len(leaf.shape)))
+
+
+def described(values: dict[str, Tensor]) -> str:
+    """The rows of each node that all get the same perturbation."""
+    rows = ", ".join(f"{name!r} has {len(value)} of shape {tuple(value.shape[1:])}" for name, value in values.items())
+    return f"every row of a node gets the same perturbation, and that examples do not mix is not checked: {rows}"

@@ -13,9 +13,9 @@ from experiments.dag.protocol.estimates import (
 from experiments.dag.protocol.summary import first
 from experiments.printed import statements
 from runner.contract import analyse
-from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
-from runner.report.departures import not_comparable
+from runner.report.collect import not_comparable, reference_path
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import SEEDS, decay, measured, quick, verdict, verdicts
 

@@ -3,14 +3,14 @@ import math
 import pandas as pd
 import pytest
 
-from experiments.dag.exp1.notes import norms_note
-from experiments.dag.protocol.companions import DEEPER
+from experiments.dag.exp1.report import norms_note
+from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from experiments.printed import statements
 from runner.contract import SettingError, analyse
-from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
-from runner.report.departures import not_comparable
+from runner.report.collect import not_comparable, reference_path
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job, preview
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import SEEDS, decay, measured, quick, verdict, verdicts

@@ -13,7 +13,8 @@ from runner.contract import Context, SettingError, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models import bottleneck_mlp
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import CHECKPOINTS, SEEDS, measured, quick, verdict, verdicts
 

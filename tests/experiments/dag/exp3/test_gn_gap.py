@@ -1,12 +1,12 @@
 import pandas as pd
 import pytest
 
-from experiments.dag.exp3.claims import changes
-from experiments.dag.exp3.notes import by_equation_2
+from experiments.dag.exp3.report import by_equation_2, changes
 from experiments.printed import statements
 from runner.contract import analyse
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import SEEDS, gaps, measured, quick
 

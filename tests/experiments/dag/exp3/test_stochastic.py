@@ -6,17 +6,18 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp3.stochastic_claims import measured as measured_values
-from experiments.dag.exp3.stochastic_claims import of_means
-from experiments.dag.exp3.stochastic_measure import estimate, predicted_error
+from experiments.dag.exp3.claims import of_means
+from experiments.dag.exp3.measure import estimate, predicted_error
+from experiments.dag.exp3.report import stochastic_values as measured_values
 from experiments.printed import statements
 from runner.contract import SettingError, analyse
 from runner.curvature import split_blocks
-from runner.curvature.matrix_free.estimators import gn_gaps
-from runner.curvature.metrics.inter_layer import gn_gap_of_sums
+from runner.curvature.matrix_free.ratios import gn_gaps
+from runner.curvature.metrics.blocks import gn_gap_of_sums
 from runner.models import mlp
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import SEEDS, measured, quick, verdict, verdicts
 

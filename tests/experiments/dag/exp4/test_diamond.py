@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp4 import across
+from experiments.dag.exp4 import report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.scores import jackknife
-from experiments.paper_audit.stored import cells
+from experiments.paper_audit.effects import cells
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
-from runner.report.departures import not_comparable
+from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import verdicts
 
@@ -157,14 +157,14 @@ def stored() -> dict[str, pd.DataFrame]:
 
 def test_r_across_the_branches_is_the_papers_quantity(stored):
     """Printed ‖T‖ over printed gap is the authors' R(2); two digits each, and a quotient of means."""
-    own = across.shares(stored["merge"])
+    own = report.shares(stored["merge"])
     assert len(own) == 9 and all(0.98 < share < 1.03 for share in own.values())
-    halved = across.shares(stored["merge"].assign(gn=stored["merge"]["gn"] / 2))
+    halved = report.shares(stored["merge"].assign(gn=stored["merge"]["gn"] / 2))
     assert not any(0.98 < share < 1.03 for share in halved.values())
 
 
 def test_the_printed_ratios_are_not_found_on_it(stored):
-    ratios = across.two_blocks(stored["distances"])  # with LayerNorm, as published
+    ratios = report.two_blocks(stored["distances"])  # with LayerNorm, as published
     assert len(ratios) == 4 * (1 + 3) and not any(0.28 <= ratio <= 0.39 for ratio in ratios.values())
     assert 0.6 < min(ratios.values()) < max(ratios.values()) < 1.1
 

@@ -14,8 +14,8 @@ from experiments.dag.protocol.training import build, train_regression
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature import split_blocks
-from runner.data.loading import load
-from runner.report.departures import not_comparable
+from runner.data.images import load
+from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
 
 
@@ -62,10 +62,10 @@ def test_block_is_that_of_autodiff(experiment):
         experiment.network_settings("attention"), *experiment.under("recovered"), Context(seed=3)
     )
     network = trained.at("final").double()
-    x, y = trained.data.test.first(8)
-    metric = replace(experiment.metric, double=True)
-    found, _ = block_row(trained, network, PAIRS["attention"], metric, x, y)
-    total, gauss_newton = dense_query_key(network, x.double(), y.double())
+    x, y = (t.double() for t in trained.data.test.first(8))
+    blocks = split_blocks(network.to_dag(trained.loss), x, y, PAIRS["attention"])
+    found = block_row(blocks, PAIRS["attention"])
+    total, gauss_newton = dense_query_key(network, x, y)
     assert found["full"] == pytest.approx(float(total.detach().norm()), rel=1e-10)
     assert found["gn"] == pytest.approx(float(gauss_newton.detach().norm()), rel=1e-10)
     assert found["tensor"] == pytest.approx(float((total - gauss_newton).detach().norm()), rel=1e-9)

@@ -7,16 +7,24 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from experiments.dag.exp6.measure import by_distance, engine_rows, published_rows
-from experiments.dag.exp6.networks import calibrated, file_name, load_weights, own_name
-from experiments.dag.protocol.published import published_network
+from experiments.dag.exp6.measure import (
+    by_distance,
+    calibrated,
+    engine_rows,
+    file_name,
+    load_weights,
+    own_name,
+    published_rows,
+)
+from experiments.dag.protocol.training import published_network
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse, measure
 from runner.data.images import DataError, Split
 from runner.models import Network, Stage, resnet18
 from runner.models.resnet import ConvBlock, PoolHead
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 from runner.store.tables import frame
 from runner.training.order import LoaderAugment, LoaderOrder

@@ -8,7 +8,7 @@ from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.measure import image_sets
 from experiments.dag.protocol.training import Trained, build
 from runner.contract import Context
-from runner.data.loading import load_images
+from runner.data.images import load_images
 from runner.kinds.model import MlpModel
 from runner.models import diamond, resnet18
 from runner.training.backprop import gradient_function

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dag.protocol import crossed, further, rounding
-from experiments.dag.protocol.companions import FURTHER, ROUNDING, companions, order_of
+from experiments.dag.protocol import spread_statistics as spread
+from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING, companions, order_of
 from runner.contract import analyse
 from runner.report.collect import reference_path
-from runner.report.compare import read_reference, scorecard
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import SEEDS, gaps
@@ -104,27 +105,27 @@ def test_crossed_finds_where_the_variance_comes_from():
         )
 
     beside = {order_of(o): rows(o, [n for n in range(42, 47) if n != o]) for o in range(42, 46)}
-    values = crossed.gathered(rows(0, range(42, 47)), beside)
-    ((keys, y, seeds),) = crossed.cubes(values, ["metric"])
+    values = spread.gathered(rows(0, range(42, 47)), beside)
+    ((keys, y, seeds),) = spread.cubes(values, ["metric"])
     assert keys == {"metric": "gap"} and y.shape == (4, 4, 10) and seeds == [42, 43, 44, 45]
-    by = {c.source: c for c in crossed.split(y)}
+    by = {c.source: c for c in spread.split(y)}
     assert by["initial network"].variance == pytest.approx(np.var([network[s] for s in seeds], ddof=1))
     assert by["data order"].variance == pytest.approx(np.var([order[s] for s in seeds], ddof=1))
     assert by["set of images"].variance == pytest.approx(np.var([images[i] for i in range(1, 11)], ddof=1))
     assert by["network and order together"].variance == pytest.approx(0, abs=1e-12)
-    assert {s.label_a: s.n_a for s in crossed.rows(values, ["metric"])}["set of images"] == 10
+    assert {s.label_a: s.n_a for s in spread.crossed_rows(values, ["metric"])}["set of images"] == 10
 
 
 def test_a_square_is_complete_or_smaller():
     pairs = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if (a, b) != (3, 2)]
-    assert crossed.complete(pairs) == [1, 2] and crossed.complete([(1, 1)]) == [1] and crossed.complete([]) == []
+    assert spread.complete(pairs) == [1, 2] and spread.complete([(1, 1)]) == [1] and spread.complete([]) == []
 
 
 def test_percentile_of_a_printed_mean():
     values = [float(v) for v in range(10)]
-    assert further.percentile(values, 100.0, 5) == 100 and further.percentile(values, -1.0, 5) == 0
-    assert further.percentile(values, 4.5, 5) == pytest.approx(50)
-    assert further.percentile([1.0] * 6, 1.0, 5) == 50
+    assert spread.percentile(values, 100.0, 5) == 100 and spread.percentile(values, -1.0, 5) == 0
+    assert spread.percentile(values, 4.5, 5) == pytest.approx(50)
+    assert spread.percentile([1.0] * 6, 1.0, 5) == 50
 
 
 def test_companions_are_other_settings_and_have_none_themselves(layernorm):
@@ -142,6 +143,6 @@ def test_values_that_were_not_repeated_have_no_rounding():
     own = pd.DataFrame(rows)
     other = own[(own["seed"] > 0) | own["d"].isna()].assign(value=lambda t: t["value"] + 0.25)
     other = other[(other["d"] != 2.0) | (other["seed"] > 1)]  # two pairs alone
-    found = rounding.with_rounding(own, other).groupby("d", dropna=False)[["rounding_std", "rounding_df"]].first()
+    found = spread.with_rounding(own, other).groupby("d", dropna=False)[["rounding_std", "rounding_df"]].first()
     assert found["rounding_std"].fillna(-1).tolist() == [0.25, -1, 0.25]
     assert found["rounding_df"].fillna(-1).tolist() == [3, -1, 4]

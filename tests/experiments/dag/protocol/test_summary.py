@@ -4,8 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dag.protocol.comparisons import between, decay_fits, through_training, variance_rows
-from experiments.dag.protocol.summary import global_gaps, over_seeds, seed_values, variance_components
+from experiments.dag.protocol.summary import (
+    between,
+    decay_fits,
+    global_gaps,
+    over_seeds,
+    seed_values,
+    through_training,
+    variance_components,
+    variance_rows,
+)
 
 
 def two_way(seeds, images, rest, n=6, k=8, draw=0):

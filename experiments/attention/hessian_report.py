@@ -1,0 +1,316 @@
+"""Report of the bounds: which hold, how loose they are, how measured values grow, and the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.printed import unchecked
+from runner.contract import Analysis, Claim, Statement, decide
+from runner.curvature.closed_form.attention.bounds import BOUNDS
+from runner.report.figures import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    NothingToDraw,
+    letter,
+    log_axis,
+    new_figure,
+    note,
+    shared_legend,
+)
+from runner.stats import judge, linear
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from experiments.attention.settings import AttentionHessian
+    from runner.stats import Statistic
+
+Tables = Mapping[str, pd.DataFrame]
+SEARCH_NAMES = {"gaussian": "random directions", "rank one": "aligned rank one", "ascent": "gradient ascent"}
+GROWN = ("G.3", "G.4", "H.8", "H.9", "I.2", "I.3")
+ROUNDING = 1e-9
+"""Relative size at which a violated inequality is the rounding of float64 sums."""
+EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
+"""Power of R in the printed bound."""
+
+
+def worst_rows(bounds: pd.DataFrame, column: str = "ratio") -> pd.DataFrame:
+    """The row with the largest ratio of each bound, in the order of the paper."""
+    usable = bounds[bounds["status"] == "ok"].dropna(subset=[column])
+    rows = usable.loc[usable.groupby("bound")[column].idxmax()].set_index("bound")
+    return rows.reindex([name for name in BOUNDS if name in rows.index])
+
+
+def claims(tables: Tables) -> list[Claim]:
+    """One claim for each lemma: the bound holds at every instance tried, the searched ones included."""
+    if "bounds" not in tables:
+        return []
+    bounds = tables["bounds"]
+    worst = worst_rows(bounds)
+    found = []
+    for name, bound in BOUNDS.items():
+        broken = int((bounds.loc[bounds["bound"] == name, "status"] != "ok").sum())
+        says = Statement(
+            name=f"lemma_{name}", text=f"{bound.symbol} stays below its bound", where=bound.place, high=1 + ROUNDING
+        )
+        if name not in worst.index:
+            found.append(judge.claim(says, "not run", detail="no cell measured it"))
+            continue
+        row = worst.loc[name].to_dict()
+        holds = says.holds(row["ratio"])
+        count = int(bounds.loc[bounds["bound"] == name, "instances"].sum())
+        place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
+        detail = f"{count} instances, an ascent among them; worst at {place}"
+        if holds and math.isfinite(row["sharper_constant"]):
+            detail += "; a constant below the printed one is proved"
+        elif holds and name in ("H.9", "H.10"):
+            detail += "; tried, not proved"
+        if broken:
+            detail += f"; {broken} cells not finite"
+        verdict = decide(None if holds and broken else holds)
+        found.append(judge.claim(says, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"))
+    return found
+
+
+def statistics(tables: Tables) -> list[Statistic]:
+    """Exponents of the measured values in R and in n d, from fits on logarithms, next to those of the bounds."""
+    if "bounds" not in tables:
+        return []
+    random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
+    found = []
+    for name, power in EXPONENT.items():
+        rows = random[random["bound"] == name]
+        sizes = rows.groupby(["tokens", "width"])["largest"].transform("max")
+        found.append(
+            linear(
+                np.log(rows["radius"]),
+                np.log(rows["largest"] / sizes),
+                name=f"exponent of R, {name}",
+                figure="growth",
+                where=BOUNDS[name].place,
+                label_a="log R",
+                label_b="log largest value",
+                note=f"the bound has exponent {power}",
+            )
+        )
+    for name, power in (("H.10", 3), ("I.3", 1)):
+        rows = random[random["bound"] == name]
+        scale = rows.groupby("radius")["largest"].transform("max")
+        found.append(
+            linear(
+                np.log(rows["tokens"] * rows["width"]),
+                np.log(rows["largest"] / scale),
+                name=f"exponent of n d, {name}",
+                figure="growth",
+                where=BOUNDS[name].place,
+                label_a="log n d",
+                label_b="log largest value",
+                note=f"the bound has exponent {power}",
+            )
+        )
+    return found
+
+
+def measured(tables: Tables) -> pd.DataFrame | None:
+    """Largest measured / bound of each lemma and seed, compared with 1."""
+    if "bounds" not in tables:
+        return None
+    usable = tables["bounds"].query("status == 'ok'")
+    largest = usable.groupby(["bound", "seed"], sort=False)["ratio"].max().reset_index(name="value")
+    # equalities such as |h| = R^2 are attained, and rounding must not turn them into violations
+    largest["value"] = largest["value"].where(largest["value"] > 1 + ROUNDING, largest["value"].clip(upper=1.0))
+    return largest.assign(metric="largest_ratio", extreme=True)
+
+
+def notes(tables: Tables) -> list[str]:
+    """Looseness, the price in gamma, and the accuracy of the closed form."""
+    found = []
+    if "bounds" in tables and len(tables["bounds"]):
+        worst, sharper = worst_rows(tables["bounds"]), worst_rows(tables["bounds"], "sharper_ratio")
+        loose = worst["ratio"].sort_values()
+        found.append(
+            f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value found; attained: "
+            + (", ".join(loose.index[loose > 0.99]) or "none")
+            + "."
+        )
+        pairs = [
+            f"{name} {1 / worst.loc[name, 'ratio']:.3g} -> {1 / sharper.loc[name, 'sharper_ratio']:.3g}"
+            for name in sharper.index
+        ]
+        if pairs:
+            found.append("Looseness at the worst instance, printed -> sharper constant: " + ", ".join(pairs) + ".")
+    if "convexity" in tables and len(tables["convexity"]):
+        table = tables["convexity"]
+        excess = table["admissible_gamma"] / table["needed_gamma"].where(table["needed_gamma"] > 0)
+        found.append(
+            f"The gamma that Theorem J.1 asks for, 42 n d R^8, is {excess.min():.3g} to {excess.max():.3g} times what "
+            f"makes the Hessian semi-definite at the instances drawn; {table['share_indefinite'].mean():.0%} of them "
+            "are indefinite."
+        )
+    if "accuracy" in tables and len(tables["accuracy"]):
+        worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
+        found.append(
+            f"Closed form against automatic differentiation: largest relative error {worst_error['hessian_error']:.1e} "
+            f"(Hessian), {worst_error['product_error']:.1e} (product)."
+        )
+    return found
+
+
+def _name(bound: str) -> str:
+    """Number and symbol of a bound, in the signs that a figure can show."""
+    return (
+        f"{bound}  {BOUNDS[bound].symbol}".replace("grad^2", "∇²").replace("lambda_min", "λ_min").replace("d2c", "d²c")
+    )
+
+
+def _look(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": DASHES[i]}
+
+
+def tightness(bounds: pd.DataFrame) -> Figure:
+    """Largest measured / bound of every lemma, for the printed and for the sharper constant."""
+    figure, axes = new_figure(1, 2, width=8.6, height=5.0, sharey=True)
+    names = [name for name in BOUNDS if name in set(bounds["bound"])]
+    for ax, column in zip(axes[0], ("ratio", "sharper_ratio"), strict=True):
+        for i, (search, text) in enumerate(SEARCH_NAMES.items()):
+            rows = bounds[(bounds["search"] == search) & (bounds["status"] == "ok")]
+            if rows.empty:
+                continue
+            largest = rows.groupby("bound")[column].max().reindex(names)
+            ax.plot(
+                largest,
+                np.arange(len(names)) + 0.22 * (i - 1),
+                markersize=6,
+                **{**_look(i), "linestyle": ""},
+                label=text,
+            )
+        ax.axvline(1, color="black", linestyle="--", linewidth=1.2, label="bound attained")
+        log_axis(ax, "x")
+        ax.set_xlabel("largest measured value / bound")
+    axes[0, 0].set_yticks(range(len(names)), [_name(name) for name in names])
+    axes[0, 0].invert_yaxis()
+    note(figure, "the largest over all seeds and sizes; the paper's bound is the line at 1")
+    letter(axes, ["constant of the paper", "sharper constant (where proved)"])
+    shared_legend(figure)
+    return figure
+
+
+def _middle_size(table: pd.DataFrame) -> tuple[int, int]:
+    """The measured size nearest to n = d = 4."""
+    sizes = set(zip(table["tokens"], table["width"], strict=True))
+    n, d = min(sizes, key=lambda size: (abs(size[0] - 4) + abs(size[1] - 4), size))
+    return int(n), int(d)
+
+
+def _lines(ax: Axes, table: pd.DataFrame, by: str) -> None:
+    for i, name in enumerate(GROWN):
+        rows = table[(table["bound"] == name) & (table["ratio"] > 0)]
+        if rows.empty:
+            continue
+        by_value = rows.groupby(by)["ratio"].max()
+        ax.plot(by_value.index, by_value, label=_name(name), **_look(i))
+
+
+def growth(bounds: pd.DataFrame) -> Figure:
+    """Measured / bound against R at one size, and against n d at the smallest R.
+
+    A falling line means that the bound's exponent is too large.
+    """
+    random = bounds[(bounds["search"] != "ascent") & (bounds["status"] == "ok")]
+    if random.empty:
+        raise NothingToDraw("expected drawn instances, found none")
+    figure, axes = new_figure(1, 2, width=8.2, height=4.0)
+    n, d = _middle_size(random)
+    at_size = random[(random["tokens"] == n) & (random["width"] == d)]
+    _lines(axes[0, 0], at_size, "radius")
+    axes[0, 0].set_xlabel("radius R (spectral norm of W, V, X)")
+    low = random["radius"].min()
+    at_radius = random[random["radius"] == low].assign(size=lambda t: t["tokens"] * t["width"])
+    _lines(axes[0, 1], at_radius, "size")
+    axes[0, 1].set_xlabel("number of variables n d")
+    for ax, values in zip(axes[0], (at_size["radius"], at_radius["size"]), strict=True):
+        log_axis(ax, "both")
+        ax.set_xticks(sorted(set(values)), [f"{value:g}" for value in sorted(set(values))])
+        ax.minorticks_off()
+        ax.set_ylabel("largest measured value / bound")
+    note(figure, "the largest over all seeds and drawn instances; the paper's bound is 1")
+    letter(axes, [f"n = {n}, d = {d}", f"R = {low:g}"])
+    shared_legend(figure, columns=3)
+    return figure
+
+
+def index_cases(cases: pd.DataFrame) -> Figure:
+    """Largest block norm over R^6 by index case, against the 21 of Lemma I.1 and the sharper 6 + 3 / R^3."""
+    figure, axes = new_figure(1, 1, width=5.6, height=3.6)
+    ax = axes[0, 0]
+    scaled = cases.dropna(subset=["largest"]).assign(scaled=lambda t: t["largest"] / t["radius"] ** 6)
+    texts = ("1: i1 = i2 = i0", "2: i1 = i0, i2 ≠ i0", "3: i1 ≠ i0, i2 = i0", "4: i1 ≠ i0, i2 ≠ i0")
+    for case in range(1, 5):
+        largest = scaled[scaled["case"] == case].groupby("radius")["scaled"].max()
+        look = _look(case - 1) | ({"markerfacecolor": "none", "markersize": 8} if case == 3 else {})
+        ax.plot(largest.index, largest, label="case " + texts[case - 1], **look)
+    radii = np.linspace(scaled["radius"].min(), scaled["radius"].max(), 50)
+    ax.plot(radii, np.full_like(radii, 21), color="black", linewidth=1.5, label="21, Lemma I.1")
+    ax.plot(radii, 6 + 3 / radii**3, color="black", linestyle=":", linewidth=1.5, label="6 + 3/R³, proved")
+    log_axis(ax, "y")
+    ax.set_xlabel("radius R (spectral norm of W, V, X)")
+    ax.set_ylabel("largest block norm / R⁶")
+    note(figure, "the largest over all seeds, sizes and instances")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    return figure
+
+
+def convexity(table: pd.DataFrame) -> Figure:
+    """gamma that makes every drawn Hessian semi-definite against the admissible gamma of Theorem J.1."""
+    figure, axes = new_figure(1, 1, width=5.4, height=3.6)
+    ax = axes[0, 0]
+    shown = table[table["needed_gamma"] > 0]
+    for i, (radius, rows) in enumerate(shown.groupby("radius")):
+        ax.plot(
+            rows["admissible_gamma"], rows["needed_gamma"], label=f"R = {radius:g}", **{**_look(i % 8), "linestyle": ""}
+        )
+    if len(shown):
+        ends = np.array([shown["admissible_gamma"].min(), shown["admissible_gamma"].max()])
+        ax.plot(ends, ends, color="black", linestyle="--", linewidth=1.2, label="equal")
+    log_axis(ax, "both")
+    ax.set_xlabel("γ of Theorem J.1, 42 n d R⁸")
+    ax.set_ylabel("γ needed at the instances drawn")
+    note(figure, "a mark is the largest of a cell's instances; line: the paper's γ")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    return figure
+
+
+class AttentionHessianAnalysis(Analysis):
+    """Readings of `bounds`, `cases` and `convexity`, as far as they are stored."""
+
+    experiment: AttentionHessian
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        tables, drawn = self.tables, dict[str, "Callable[[], Figure]"]()
+        if "bounds" in tables:
+            drawn["tightness"] = lambda: tightness(tables["bounds"])
+            drawn["growth"] = lambda: growth(tables["bounds"])
+        if "cases" in tables:
+            drawn["index_cases"] = lambda: index_cases(tables["cases"])
+        if "convexity" in tables:
+            drawn["convexity"] = lambda: convexity(tables["convexity"])
+        return drawn
+
+    def statistics(self) -> list[Statistic]:
+        return statistics(self.tables)
+
+    def claims(self) -> list[Claim]:
+        return claims(self.tables)
+
+    def measured(self) -> pd.DataFrame | None:
+        return measured(self.tables)
+
+    def notes(self) -> list[str]:
+        return [*notes(self.tables), *(unchecked("attention") if self.tables else ())]

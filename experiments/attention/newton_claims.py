@@ -1,0 +1,367 @@
+"""Theorem J.1 and the extensions in numbers: shares, costs and ratios, claims, statistics and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from experiments.attention.contest import ALONE, TOGETHER
+from runner.contract import Claim, Statement
+from runner.stats import judge, spearman
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from experiments.attention.settings import AttentionNewton
+    from runner.stats import Statistic
+
+Tables = Mapping[str, pd.DataFrame]
+OURS = "levenberg-marquardt"
+LAYER = "regression layer"
+FEWEST = 10  # problems or values below which an order or a correlation says nothing
+LATE = 0.1  # share of starts that were given up too early above which a failure says nothing
+DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
+
+
+def sizes(table: pd.DataFrame) -> list[str]:
+    """Sizes by number of variables."""
+
+    def variables(size: str) -> tuple[int, str]:
+        n, d = (int(part) for part in size.split("x"))
+        return n * d, size
+
+    return sorted(set(table["size"]), key=variables)
+
+
+def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]]:
+    """size -> the share part/whole of each seed's sums; seeds without a whole are left out."""
+    found: dict[str, list[float]] = {}
+    for size in sizes(table):
+        sums = table[table["size"] == size].groupby("seed")[[part, whole]].sum()
+        sums = sums[sums[whole] > 0]
+        if len(sums):
+            found[size] = list(sums[part] / sums[whole])
+    return found
+
+
+def solved_by(rows: pd.DataFrame, budget: float | Iterable[float], cost: str = "work") -> pd.Series:
+    """Expected share 1 - (1 - p)^(budget / mean cost of a start) of the problems recovered from blind starts for a
+    budget of multiply-adds, or of seconds where `cost` names them; p: share of a problem's starts that recover it.
+    Starts are tried until the budget is spent."""
+    rate = rows["recovered"] / rows["starts"]
+    tries = np.asarray(budget, dtype=float) / (rows[cost] / rows["starts"])
+    return 1 - (1 - rate) ** tries
+
+
+def in_seconds(contest: pd.DataFrame, prices: pd.DataFrame, how: str) -> pd.DataFrame:
+    """`contest` with a column `seconds`: its multiply-adds at the price that the same seed and size measured for the
+    method, the least seconds over work of the repeats. Rows without a price are left out."""
+    keys = ["size", "seed", "step"]
+    rows = prices[prices["how"] == how].rename(columns={"method": "step"})
+    price = (rows["cpu_seconds"] / rows["work"]).groupby([rows[key] for key in keys]).min()
+    steps = contest.assign(step=contest["method"].str.removesuffix(", continued"))
+    found = steps.join(price.rename("price"), on=keys).dropna(subset=["price"])
+    return found.assign(seconds=found["work"] * found["price"])
+
+
+def lead(blind: pd.DataFrame, cost: str = "work") -> dict[str, list[float]]:
+    """method -> by seed, mean over sizes and problems: what Levenberg-Marquardt's starts recover less what the method
+    does for the same work, or in the same time."""
+    keys = ["size", "seed", "problem"]
+    budget = blind[blind["method"] == OURS].set_index(keys)
+    found = {}
+    for method, rows in blind.groupby("method", sort=False):
+        if method == OURS:
+            continue
+        other = rows.set_index(keys)
+        spent = budget.loc[other.index, cost]
+        ahead = solved_by(budget.loc[other.index], spent, cost) - solved_by(other, spent, cost)
+        found[str(method)] = list(ahead.groupby("seed").mean())
+    return found
+
+
+def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, float]:
+    """size -> smallest ratio over its problems of the certified radius to that of Theorem J.1, both over |X_true|."""
+    keys = ["size", "seed", "problem"]
+    ours = certificate.groupby(keys)["radius_share"].first()
+    theirs = theorem.set_index(keys)["admitted_share"]
+    ratio = (ours / theirs).dropna()
+    return {size: float(ratio.xs(size, level="size").min()) for size in sizes(certificate) if size in ratio.index}
+
+
+def ratio_by_axis(noise: pd.DataFrame, predicted: str) -> dict[str, list[float]]:
+    """axis -> by seed, the median ratio of the measured error to a prediction."""
+    ratio = noise.assign(ratio=noise["error"] / noise[predicted])
+    medians = ratio.groupby(["axis", "seed"], sort=False)["ratio"].median()
+    return {str(axis): list(part) for axis, part in medians.groupby("axis", sort=False)}
+
+
+def recovering_gamma(scan: pd.DataFrame, recovered: float) -> pd.Series:
+    """Largest scanned gamma at which a problem is recovered (0 if none), by size, seed and problem."""
+    worked = (scan["status"] == "ok") & (scan["error_data"] <= recovered)
+    return (
+        scan.assign(works=scan["scanned_gamma"].where(worked, 0.0)).groupby(["size", "seed", "problem"])["works"].max()
+    )
+
+
+# ------------------------------------------------------------------ claims
+
+
+def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
+    """One row for each statement whose tables are there."""
+    says, found = setup.says, []
+    if "theorem" in tables:
+        found += theorem_claims(setup, tables["theorem"], says)
+    if "balls" in tables:
+        found += certificate_claims(tables, says)
+    if "contest" in tables:
+        found += contest_claims(setup, tables, says)
+    if "noise" in tables:
+        found += noise_claims(tables["noise"], says)
+    if "targets" in tables:
+        found += layer_claims(tables["targets"], says)
+    return found
+
+
+def theorem_claims(setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Convexity, convergence and recovery at the theorem's gamma."""
+    good = theorem[theorem["status"] == "ok"]
+    if good.empty:
+        return []
+    count = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
+    small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
+    close = replace(says["recovery"], high=setup.recovered)
+    return [
+        judge.exact(says["convexity"], {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())}, count),
+        judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
+        judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
+        judge.constructed(says["time of an iteration"], DENSE),
+    ]
+
+
+def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+    """Order within the ball, convergence of what is certified, and the size of the ball."""
+    table = tables["balls"]
+    inside = table[table["multiple"] < 1]
+    orders = inside["order"].dropna()
+    detail = f"{len(orders)} spheres in the certified balls"
+    found = [
+        judge.exact(says["order"], {"": float(orders.median())}, detail)
+        if len(orders) >= FEWEST
+        else judge.claim(says["order"], "inconclusive", detail=f"{detail}; at least {FEWEST} needed")
+    ]
+    sure = table[table["certified"] > 0]
+    shares = {
+        "in the ball": float((inside["converged"] / inside["starts"]).min()) if len(inside) else float("nan"),
+        "certified itself": float((sure["certified_solved"] / sure["certified"]).min()) if len(sure) else float("nan"),
+    }
+    counted = f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify themselves"
+    found.append(judge.exact(says["certified"], shares, counted))
+    if "theorem" in tables:
+        ratios = ball_ratios(table, tables["theorem"])
+        found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size"))
+    far = table[table["multiple"] == 100]
+    return [*found, judge.bound(says["tight ball"], by_size(far, "converged", "starts"))]
+
+
+def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+    """What blind starts find, at what cost, and how often it is something else."""
+    contest, solutions = tables["contest"], tables["solutions"]
+    blind = contest[contest["origin"] == "blind"]
+    leader = blind[blind["method"] == OURS]
+    solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
+    late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
+    shares = (late["late"] / late["starts"]).groupby("method", sort=False)
+    found = [
+        judge.bound(says["blind recovery"], by_size(solved, "solved", "problems")),
+        judge.bound(says["equal work"], lead(blind)),
+        judge.bound(says["caps"], {str(name): list(values) for name, values in shares}),
+        judge.bound(says["unique"], by_size(blind[blind["exact"] > 0], "wrong", "exact")),
+        judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong")),
+        judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong")),
+    ]
+    if "prices" in tables and len(timed := in_seconds(blind, tables["prices"], ALONE)):
+        found.append(judge.bound(says["equal time"], lead(timed, "seconds")))
+    return found
+
+
+def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Predictions of the error under noise, and whether 1 % of noise protects."""
+    local = noise[(noise["estimator"] == "least squares") & (noise["predicted"] <= 1e-2)]
+    prior = noise[noise["estimator"] == "with prior"]
+    level = noise[np.isclose(noise["noise"], 1e-2)].assign(
+        name=lambda t: t["axis"] + " " + t["value"].map("{:g}".format)
+    )
+    least = (
+        level.groupby(["name", "seed", "problem"], sort=False)["error"]
+        .min()
+        .groupby(["name", "seed"], sort=False)
+        .min()
+    )
+    return [
+        judge.bound(says["noise law"], ratio_by_axis(local, "predicted")),
+        judge.bound(says["flattest"], ratio_by_axis(local, "flattest")),
+        judge.bound(says["prior law"], ratio_by_axis(prior, "with_prior")),
+        judge.bound(says["protection"], {str(name): list(part) for name, part in least.groupby("name", sort=False)}),
+    ]
+
+
+def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+    """Blind recovery from the trained layer."""
+    rows = targets[(targets["target"] == LAYER) & (targets["view"] == "final")]
+    if rows.empty:
+        return []
+    shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
+    left, late = (float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late"))
+    decided = judge.bound(says["trained layer"], list(shares))
+    note = f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; {decided.detail}"
+    decided = replace(decided, detail=note)
+    if late > LATE and decided.verdict == "refuted":
+        decided = replace(decided, verdict="inconclusive", seeds_needed=float("inf"))  # rounds, not seeds
+    return [decided]
+
+
+# ------------------------------------------------------------------ values, statistics and notes
+
+
+def measured(tables: Tables) -> pd.DataFrame | None:
+    """The number of Theorem J.1 that a reference row holds, one value per seed (the worst problem).
+
+    Its ε bounds the distance to X*; how far X* is from the data is a statement (`claims`), not a printed number.
+    """
+    if "theorem" not in tables:
+        return None
+    good = tables["theorem"][tables["theorem"]["status"] == "ok"]
+    worst = good.groupby("seed")["excess"].max().reset_index(name="value")
+    return worst.assign(metric="error_over_epsilon", extreme=True)
+
+
+def statistics(tables: Tables) -> list[Statistic]:
+    """Rank correlation of sigma_min with each axis that has an order."""
+    if "identify" not in tables:
+        return []
+    found = []
+    for axis, rows in tables["identify"].groupby("axis", sort=False):
+        x, y = rows["value"].to_numpy(), rows["sigma_min"].to_numpy()
+        if len(rows) >= FEWEST and len(np.unique(x)) > 2:
+            about = {"figure": "identifiability", "label_a": str(axis), "label_b": "sigma_min(J)"}
+            found.append(spearman(x, y, name=f"sigma_min against {axis}", **about))  # type: ignore[arg-type]
+    return found
+
+
+def notes(setup: AttentionNewton, tables: Tables) -> list[str]:
+    """One or two sentences for each study."""
+    found = []
+    if "contest" in tables:
+        found += _contest(setup, tables)
+    if {"contest", "prices"} <= set(tables):
+        found += _equal_time(tables)
+    if "balls" in tables:
+        found += _certificate(tables)
+    if "scan" in tables:
+        found.append(_scan(setup, tables["scan"]))
+    if "identify" in tables:
+        found += _identify(setup, tables["identify"])
+    if "targets" in tables:
+        found += _layer(tables["targets"])
+    return found
+
+
+def _contest(setup: AttentionNewton, tables: Tables) -> list[str]:
+    blind = tables["contest"][tables["contest"]["origin"].astype(str) == "blind"]
+    texts = []
+    for size in sizes(blind):
+        sums = blind[blind["size"] == size].groupby("method")[["recovered", "exact", "wrong", "starts"]].sum()
+        best = (sums["recovered"] / sums["starts"]).sort_values(ascending=False)
+        wrong = sums["wrong"].sum() / max(1, sums["exact"].sum())
+        texts.append(
+            f"{size}: {best.index[0]} {best.iloc[0]:.0%}, levenberg-marquardt {best.get(OURS, np.nan):.0%}, "
+            f"l-bfgs {best.get('l-bfgs', np.nan):.0%} of the starts recovered; {wrong:.0%} of all exact ends are wrong"
+        )
+    sums = tables["contest"].groupby("method")[["given_up", "late", "starts"]].sum()
+    share = (sums["given_up"] / sums["starts"]).sort_values(ascending=False)
+    solutions = tables["solutions"]
+    return [
+        "Blind starts, n x d = " + "; ".join(texts) + ".",
+        f"No start is stopped by a cap: 0 of {sums['starts'].sum()}. Given up after a round that did not bring |r|² to "
+        f"{setup.progress:g} of what it was: {', '.join(f'{m} {s:.1%}' for m, s in share.items() if s > 0) or 'none'}; "
+        f"{sums['late'].sum()} of these {sums['given_up'].sum()} recover the data in {setup.further_rounds} further "
+        "rounds.",
+        f"All methods together found {solutions['distinct'].sum()} distinct exact solutions in {len(solutions)} "
+        f"problems, {solutions['wrong'].sum()} of them not the data; Newton-Kantorovich certifies "
+        f"{solutions['wrong_certified'].sum()} of those, and {solutions['wrong_by_symmetry'].sum()} are the data up to "
+        "the order of the tokens or a move that changes no output. With W and V regular the equations have no such "
+        "move, and rows of B name their token: what is wrong is wrong. B alone does not determine X.",
+    ]
+
+
+def _equal_time(tables: Tables) -> list[str]:
+    """Who recovers most in the processor time that Levenberg-Marquardt's blind starts take, both ways of running."""
+    blind = tables["contest"][tables["contest"]["origin"].astype(str) == "blind"]
+    lines = []
+    for how in (ALONE, TOGETHER):
+        timed = in_seconds(blind, tables["prices"], how)
+        if timed.empty:
+            continue
+        ahead = {method: float(np.mean(values)) for method, values in lead(timed, "seconds").items()}
+        text = ", ".join(f"{method} {value:+.2f}" for method, value in sorted(ahead.items(), key=lambda v: v[1]))
+        lines.append(
+            f"Equal processor time, starts {how}: share of problems that Levenberg-Marquardt's blind starts recover, "
+            f"less that of another method in the same time, mean over sizes and seeds: {text}."
+        )
+    return lines
+
+
+def _certificate(tables: Tables) -> list[str]:
+    table = tables["balls"]
+    first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
+    text = ", ".join(f"{size} {first.xs(size, level='size').median():.1e}" for size in sizes(table))
+    lines = [f"Certified radius over |X_true|, median: {text}."]
+    if "theorem" in tables:
+        theirs = tables["theorem"]["admitted_share"]
+        lines[0] = (
+            lines[0][:-1] + f"; Theorem J.1 admits {theirs.min():.0e} to {theirs.max():.0e} around another point."
+        )
+    return lines
+
+
+def _scan(setup: AttentionNewton, scan: pd.DataFrame) -> str:
+    limit = recovering_gamma(scan, setup.recovered)
+    works, admissible = limit[limit > 0], scan.loc[scan["admissible"], "scanned_gamma"]
+    reach = f"up to gamma between {works.min():.0e} and {works.max():.0e}" if len(works) else "at no gamma"
+    return (
+        f"Without noise the minimiser is within {setup.recovered:.0%} of the data {reach} "
+        f"({len(limit) - len(works)} of {len(limit)} problems at no scanned gamma); Theorem J.1 asks for "
+        f"{admissible.min():.1e} to {admissible.max():.1e}, where the objective is nearly gamma |vec X|^2 and its "
+        "minimiser close to zero. The theorem's convergence is to that point, not to the data."
+    )
+
+
+def _identify(setup: AttentionNewton, table: pd.DataFrame) -> list[str]:
+    lines = []
+    for axis, rows in table.groupby("axis", sort=False):
+        median = rows.groupby("value")["protecting_noise"].median()
+        ranks = rows.groupby("value")[["rank", "variables"]].first()
+        lost = [f"{value:g}" for value, row in ranks.iterrows() if row["rank"] < row["variables"]]
+        text = ", ".join(f"{value:g}: {noise:.1e}" for value, noise in median.items())
+        lines.append(
+            f"Noise (over the spread of B) that keeps X {1e-2:.0%} away, by {str(axis).replace('_', ' ')}: {text}"
+            + (f"; J is singular at {', '.join(lost)}." if lost else ".")
+        )
+    return lines
+
+
+def _layer(targets: pd.DataFrame) -> list[str]:
+    lines = []
+    for (target, view), rows in targets[targets["target"] == LAYER].groupby(["target", "view"], sort=False):
+        lines.append(
+            f"{target}, {view}: {rows['recovered'].sum()} of {rows['starts'].sum()} blind starts recover the input, "
+            f"{rows['wrong'].sum()} find a wrong exact solution, {rows['given_up'].sum()} were given up; "
+            f"rank {rows['rank'].min()} for {rows['unknowns'].max()} unknowns, median sigma_min "
+            f"{rows['sigma_min'].median():.1e}, 1 % error at noise {rows['protecting_noise'].median():.1e}."
+        )
+    return lines

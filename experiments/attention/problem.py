@@ -1,0 +1,165 @@
+"""One recovery problem: data, weights and target; when an end of a method counts as the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.attention.levenberg_marquardt import LeastSquares, polished
+from experiments.attention.newton_method import Objective, minimise
+from runner.contract import Context
+from runner.curvature.closed_form import attention as att
+from runner.curvature.closed_form.attention import Heads
+
+POLISH_STEPS = 80
+POLISHED = 1e-10  # gradient norm below which a followed point counts as stationary
+EXACT = 1e-10  # |attention(X) - B| / |B| below which X solves the equations
+SAME = 1e-4  # relative distance below which two solutions are one
+FAR = 1e6  # of the data's norm: an end beyond is off to infinity
+
+
+def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objective:
+    """|attention(X) - B|_F^2 + gamma |vec X|^2 as a function of vec X (Theorem J.1); W, V (d, d) and B (n, d)."""
+    d = w.shape[-1]
+
+    def at(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda flat: function(att.unvec(flat, d), w, v, b, gamma)
+
+    def product(flat: Tensor, direction: Tensor) -> Tensor:
+        return att.vec(att.hessian_vector_product(att.unvec(flat, d), w, v, b, att.unvec(direction, d), gamma))
+
+    return Objective(at(att.loss), lambda flat: att.vec(at(att.gradient)(flat)), at(att.hessian), product)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """X (d, n) is the data, B (n, d) its attention output with noise; W, V (d, d)."""
+
+    x: Tensor
+    w: Tensor
+    v: Tensor
+    b: Tensor
+
+    @property
+    def data(self) -> Tensor:
+        """vec X."""
+        return att.vec(self.x)
+
+    @property
+    def layer(self) -> Heads:
+        return Heads(self.w.unsqueeze(0), self.v.unsqueeze(0))
+
+    def objective(self, gamma: float) -> Objective:
+        return recovery_objective(self.w, self.v, self.b, gamma)
+
+    def predicted_shift(self, gamma: float) -> float:
+        """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T c + gamma x)."""
+        jac = att.jacobian(self.x, self.w, self.v).flatten(0, 1)
+        right = jac.T @ att.residual(self.x, self.w, self.v, self.b).flatten() + gamma * self.data
+        values, vectors = torch.linalg.eigh(jac.T @ jac)
+        inverse = 1 / (values.clamp_min(0.0) + max(gamma, torch.finfo(values.dtype).tiny))
+        return float((inverse * (vectors.T @ right)).norm() / self.data.norm())
+
+
+def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -> Problem:
+    """Problem `index` of a size: standard normal X, normal W and V of variance scale^2 / d and 1 / d.
+
+    The same X, W, V and direction of the noise in every cell of that size; noise is relative to the spread of B.
+    """
+    generator = ctx.torch_generator(f"attention_newton problem {index} tokens={n} width={d}")
+    shapes = ((d, n), (d, d), (d, d), (n, d))
+    x, w, v, e = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    w, v = scale * w / d**0.5, v / d**0.5
+    b = att.outputs(x, w, v)
+    return Problem(x, w, v, b + noise * b.std() * e)
+
+
+def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
+    """Minimiser that Newton's method with line search reaches from start (N,): point, smallest eigenvalue, status.
+
+    status: "ok", "not converged" (gradient norm above 1e-10), or "not a minimum" (an eigenvalue below zero).
+    """
+    trace = minimise(objective, start.unsqueeze(0), "line search", POLISH_STEPS, 1e-12)
+    point = trace.points[-1, 0]
+    smallest = float(torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))[0, 0])
+    if not float(trace.gradient_norm[-1, 0]) <= POLISHED:
+        return point, smallest, "not converged"
+    return point, smallest, "ok" if smallest > 0 else "not a minimum"
+
+
+def equations(layer: Heads, b: Tensor) -> LeastSquares:
+    """layer(X) - B as a function of vec X, B (n, H k)."""
+    d = layer.width
+    return LeastSquares(
+        lambda flat: (layer.outputs(att.unvec(flat, d)) - b).flatten(-2),
+        lambda flat: layer.jacobian(att.unvec(flat, d)).flatten(-3, -2),
+    )
+
+
+def invariances(layer: Heads, n: int) -> Tensor:
+    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W and V do not see them.
+
+    All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a row's scores by one
+    constant); a single token by u where also W_h^T u = 0. No column where W or V is regular. At W = 0, where every
+    output is the mean token, there are more, and so they are wherever there are fewer outputs than unknowns.
+    """
+    d = layer.width
+    rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
+    together, alone = _null(rows), _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
+    ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
+    moves = torch.cat([torch.kron(torch.eye(n, dtype=rows.dtype), alone), torch.kron(ones, together)], dim=1)
+    if moves.shape[1] == 0:
+        return moves.new_zeros(n * d, 0)
+    vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
+    return vectors[:, values > 1e-8]
+
+
+def _null(matrix: Tensor) -> Tensor:
+    """Orthonormal basis (N, k) of the null space."""
+    _, values, vectors = torch.linalg.svd(matrix)
+    rank = int((values > 1e-10 * values[0].clamp_min(1e-300)).sum())
+    return vectors[rank:].mT
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Polished ends of S starts: points (S, N); error (S,): |X - X_true| / |X_true|; exact (S,): the equations hold."""
+
+    points: Tensor
+    error: Tensor
+    exact: Tensor
+
+
+def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
+    """Polish every end by Newton's method on the equations; one off to infinity solves nothing: error inf."""
+    kept = torch.isfinite(ends).all(-1) & (ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm())
+    points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
+    error = torch.where(kept, (points - data).norm(dim=-1) / data.norm(), torch.inf)
+    exact = kept & (problem.value(points).norm(dim=-1) <= EXACT * b.norm())
+    return Ended(points, error, exact)
+
+
+def distinct(points: Tensor) -> Tensor:
+    """One of each group of points (S, N) that agree to SAME of their norm."""
+    found: list[Tensor] = []
+    for point in points:
+        if all((point - other).norm() > SAME * other.norm() for other in found):
+            found.append(point)
+    return torch.stack(found) if found else points[:0]
+
+
+def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tensor:
+    """|X - X_true| / |X_true| (S,) up to the invariances and the order of the tokens."""
+    from scipy.optimize import linear_sum_assignment
+
+    reduced = points - (points @ basis) @ basis.mT
+    truth = (data - basis @ (basis.mT @ data)).unflatten(-1, (-1, d))
+    errors = []
+    for point in reduced:
+        costs = torch.cdist(point.unflatten(-1, (-1, d)), truth).square()
+        row, column = linear_sum_assignment(costs.numpy())
+        errors.append(costs[row, column].sum().sqrt() / data.norm())
+    return torch.stack(errors) if errors else points.new_zeros(0)

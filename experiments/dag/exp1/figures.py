@@ -1,0 +1,84 @@
+"""Figures of Exp. 1 that add published values and fits to those of the protocol; estimates at depths 16 and 32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from experiments.dag.protocol.figures import DISTANCE, STYLES, decay, hollow, mark, titles
+from experiments.dag.protocol.scores import chosen, printed
+from experiments.dag.protocol.summary import first, groups, over_seeds
+from runner import stats
+from runner.report import figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENDS = ("init", "final")
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+
+
+Points = Iterable[tuple[int, int, float, str]]
+"""Single published values: depth, distance, value, architecture."""
+
+
+def coupling(distances: pd.DataFrame, points: Points) -> Figure:
+    """C(d), with single published values."""
+    return decay(distances, "C", panel="depth", variant="arch", marks=_marks(list(points)))
+
+
+def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figure:
+    """R(d) with the decay rate b and R² of the fit log R = a − b d to the means over seeds.
+
+    table: file of published values, of which R at the smallest and the largest distance are marked.
+    """
+    fits = {}
+    for keys, part in groups(first(distances), ["depth", "arch", "checkpoint"]):
+        means = over_seeds(part, ["distance"], "R")
+        fit = stats.log_linear(means["distance"], means["mean"], name="")
+        fits[keys] = f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
+    marks = _marks(list(points), printed(table) if table else None)
+    return decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
+
+
+def _marks(
+    points: Sequence[tuple[int, int, float, str]], paper: pd.DataFrame | None = None
+) -> Callable[[Axes, int], None]:
+    """What draws the published values of one depth: single ones, and R at both ends of the distances from a table."""
+
+    def draw(ax: Axes, depth: int) -> None:
+        for at, distance, value, arch in points:
+            if at == depth:
+                mark(ax, distance, value, arch)
+        for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)) if paper is not None else ():
+            for (arch,), rows in groups(chosen(paper, depth=depth, metric=metric), ["arch"]):
+                rows = rows[rows["checkpoint"].isin(ENDS)]
+                hollow(ax, [distance] * len(rows), rows, arch)
+
+    return draw
+
+
+def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
+    """Stable rank D(d) of untrained plain networks: exact, estimated, and the smallest estimate of one pair.
+
+    No exact value is below 1 (black line); an estimate can be.
+    """
+    plain, own = (t[(t["arch"] == "plain") & (t["checkpoint"] == "init")] for t in (first(distances), table))
+    looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
+        (plain, "D", "exact", STYLES.style("exact")),
+        (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
+        (own, "D_smallest", "smallest estimate of a pair", {"color": "#009E73", "marker": "v", "linestyle": ":"}),
+    )
+
+    def draw(ax: Axes, depth: Any) -> None:
+        for rows, value, text, style in looks:
+            means = over_seeds(rows[rows["depth"] == depth], ["distance"], value)
+            ax.plot(means["distance"], means["mean"], label=text, **style)
+        ax.axhline(1, color="black", linewidth=0.8)
+
+    said = f"means over {plain['seed'].nunique()} seeds, 100 probes"
+    y = "stable rank $D(d)$, before training"
+    return figures.panels(titles(plain, "depth"), draw, x=DISTANCE, y=y, integer=True, caption=said)

@@ -1,1 +1,0 @@
-"""Figures of the comparison of methods, a module for each kind of picture."""

@@ -1,0 +1,292 @@
+"""python -m experiments.paper_audit.sharpness: inject errors into printed formulas and count those that are noticed.
+
+An injected error changes one node of the syntax tree of a module that holds printed formulas (`slips`). The paper is
+read again with it, and the clauses whose checks reach the changed function are checked. The error is noticed when one
+of them no longer has the agreement that is expected of it, or, where the print is wrong anyway, gives another error,
+another mean error or another instance. A change that leaves the value as it is counts as missed, so that the share is
+a lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained they may be true.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gc
+import importlib
+import importlib.abc
+import importlib.util
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.papers import ROOM, Formula, Paper, keys, paper, read
+from experiments.paper_audit.slips import Slip, slips
+
+PACKAGE = "experiments.paper_audit"
+COUNT, SEED, LIMIT = 45, 20261124, 30
+"""Errors for each paper and the seed of the sample; most clauses that are checked for one error."""
+KEPT = ("dag.oracle", "dag.instances", "scalar.cases")
+"""Modules of instances and references, which are not imported again."""
+TARGETS = {
+    "attention": {
+        "terms": "_chain _second <lambda>",
+        "cases": "<lambda> df01 ds _d3 _d6 _d7 _d8 _dc",
+        "matrix": "<lambda>",
+    },
+    "dag": {
+        "recursion": "equation_2 compute one_sided routed algorithm_1 equation_11 path_jacobian sources "
+        "unrelated_with_exact diagonal_with_exact boundary example_6 figure_1",
+        "parameters": "routed pure third mixed right_5 equation_5 product i_1",
+        "blocks_of_attention": "softmax_second softmax_first products batch_norm",
+        "skips": "total_of_paths rates footnote_2",
+        "ranks": "stable effective proposition_92 theorem_93 relative_rank allowed",
+        "kinks": "hutchinson algorithm_4 power_rate",
+    },
+    "hsr": {
+        "three_layer": "a_phi b_phi c_phi d_phi a_psi b_psi c_psi d_psi e_phi f_phi g_phi e_psi f_psi w_phi w_psi "
+        "w_omega v_phi v_psi v_omega",
+        "derivatives": "<lambda>",
+        "gradients": "_by_w _by_v _trace _square theorem_one",
+    },
+    "scalar": {
+        "linear": "trace outliers spectrum outlier_vector sharpness_form right_matrix right_schur woodbury eq17_19 "
+        "eq24_25 nu eq26 eq27 eq31 eq32",
+        "relu": "cell_matrix cell_values gradient single_hessian average_hessian output",
+        "bias": "gradient sample_hessian block_hessian low_rank eq83 eq84 form eq85 eq86_96 simplified factored pair "
+        "depressed triple",
+    },
+    "ws_bound": {
+        "three_layer": "phi_matrix psi_matrix",
+        "traces": "block_ww block_vv block_vw block_wv _sigmoid _tanh _softplus _gelu _trace_ww _trace_vv _gradient",
+        "squares": "_square _lemma_four _lemma_five grams _summed_square _block_square",
+    },
+}
+"""Functions that hold printed formulas, by paper and module; <lambda>: the functions without a name of a table."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One wrong constant of a bound: paper, clause, module, text and replacement."""
+
+    paper: str
+    clause: str
+    module: str
+    text: str
+    wrong: str
+
+
+def _wrong(key: str, module: str, clause: str, *pairs: tuple[str, str]) -> list[Wrong]:
+    return [Wrong(key, clause, module, text, wrong) for text, wrong in pairs]
+
+
+WRONG = [
+    *_wrong("ws_bound", "traces", "ws.theorem1", ("len(eigenvalues) - 1) * eig", "len(eigenvalues) - 1.1) * eig")),
+    *_wrong("ws_bound", "traces", "ws.theorem3", ("(instance.units + 1) / 4", "(instance.units + 0.9) / 4")),
+    *_wrong(
+        *("ws_bound", "traces", "ws.theorem4"),
+        ("BEND[instance.name] * size", "BEND[instance.name] * size / 2"),
+        ("SLOPE[instance.name] / 4", "0.95 * SLOPE[instance.name] / 4"),
+    ),
+    *_wrong("ws_bound", "traces", "ws.theorem4.gelu", ("SLOPE[instance.name] / 4", "0.99 * SLOPE[instance.name] / 4")),
+    *_wrong(
+        *("ws_bound", "squares", "ws.theorem6"),
+        ("psi.square().sum() + (1 + phi", "(1 + phi"),
+        ("hidden.square().sum() / 16)", "hidden.square().sum() / 64)"),
+        ("(1 + phi.max())", "(1 + 0.9 * phi.max())"),
+    ),
+    *_wrong(
+        *("ws_bound", "squares", "ws.eq92"),
+        ("hidden.square().sum() / 16\n", "hidden.square().sum() / 17\n"),
+        ("- psi.square().sum() - scale", "- psi.square().sum() - 0.9 * scale"),
+    ),
+    *_wrong("ws_bound", "three_layer", "ws.omega", ("omega - 1 / 16", "omega - 1 / 17")),
+    *_wrong("hsr", "three_layer", "hsr.omega", ("omega - 1 / 16", "omega - 1 / 17")),
+    *_wrong("hsr", "gradients", "hsr.eq1", ("- mean - math.sqrt(", "- mean - 0.95 * math.sqrt(")),
+    *_wrong("hsr", "gradients", "hsr.eq61", ("(mean - math.sqrt(", "(mean - 0.95 * math.sqrt(")),
+    *_wrong("dag", "skips", "dag.thm34a", ("0.8**depth, False", "0.95 * 0.8**depth, False")),
+    *_wrong("dag", "skips", "dag.thm34b", ("(1 + 0.8**k) ** (depth // k)", "0.95 * (1 + 0.8**k) ** (depth // k)")),
+    *_wrong("dag", "skips", "dag.thm34b.lower", ("-1, (1 - rho**k)", "-1, 1.05 * (1 - rho**k)")),
+    *_wrong("dag", "decay", "dag.thm77", (".decay_excess()", ".decay_excess() + 0.05")),
+    *_wrong("dag", "decay", "dag.psd", ("(v - 1 for v", "(v - 0.99 for v")),
+    *_wrong("dag", "ranks", "dag.thm93", ("excess(error, bound)", "excess(error, 0.95 * bound)")),
+    *_wrong("dag", "ranks", "dag.prop62", ("math.sqrt(r * d) - 1", "math.sqrt(0.98 * r * d) - 1")),
+    *_wrong("attention", "bounds", "attention.i.1.proof", ("(4 * radius**6)", "(3.9 * radius**6)")),
+    *_wrong("scalar", "linear", "scalar.lambda_min_bound", ("bound(c.loss, c.a)", "bound(c.loss, 0.95 * c.a)")),
+]
+"""Wrong constants in bounds that are nearly attained; each has to be noticed by the clause that states the bound."""
+
+
+def source_of(key: str, module: str) -> str:
+    """Text of a module that holds formulas of a paper."""
+    return _file(key, module).read_text(encoding="utf-8")
+
+
+def _file(key: str, module: str) -> Any:
+    own = ROOM / key / f"{module}.py"
+    return own if own.exists() else ROOM / f"{module}.py"
+
+
+def _full(key: str, module: str) -> str:
+    return ".".join((PACKAGE, *_file(key, module).relative_to(ROOM).with_suffix("").parts))
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a changed syntax tree."""
+
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        self.name, self.tree = name, tree
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self.name else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        exec(compile(self.tree, self.name, "exec"), module.__dict__)
+
+
+@contextmanager
+def changed(key: str, module: str, tree: ast.Module) -> Iterator[Paper]:
+    """The paper with one of its modules replaced; everything is as before afterwards."""
+    kept = {f"{PACKAGE}.{name}" for name in KEPT}
+
+    def own() -> list[str]:
+        prefixes = (f"{PACKAGE}.{key}", f"{PACKAGE}.three_layer")
+        return [name for name in sys.modules if name.startswith(prefixes) and name not in kept]
+
+    saved = {name: sys.modules.pop(name) for name in own()}
+    finder = _Finder(_full(key, module), tree)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield read(key)
+    finally:
+        sys.meta_path.remove(finder)
+        for name in own():
+            del sys.modules[name]
+        sys.modules.update(saved)
+        for name, before in saved.items():
+            parent, _, child = name.rpartition(".")
+            setattr(sys.modules[parent], child, before)
+
+
+HOLDERS = (tuple, list, set, frozenset, dict, types.CellType, types.MethodType, functools.partial, property)
+
+
+def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
+    """(module, function, first line) of all code of the audit that a check can reach."""
+    found: set[tuple[str, str, int]] = set()
+    seen: dict[int, Any] = {}
+    todo: list[Any] = [check]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, types.FunctionType) and item.__module__.startswith(PACKAGE):
+            todo += [item.__closure__, item.__defaults__]
+            for code in _codes(item.__code__):
+                found.add((item.__module__, code.co_name, code.co_firstlineno))
+                todo += _named(code, item.__globals__)
+        elif hasattr(item, "__wrapped__"):
+            todo.append(item.__wrapped__)
+        elif isinstance(item, HOLDERS) or (item if isinstance(item, type) else type(item)).__module__.startswith(
+            PACKAGE
+        ):
+            todo += gc.get_referents(item)
+    return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _named(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
+    """What the names in a piece of code stand for, attributes of the audit's modules included."""
+    for value in (space[name] for name in code.co_names if name in space):
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif value.__name__.startswith(PACKAGE):
+            yield from (getattr(value, name) for name in code.co_names if hasattr(value, name))
+
+
+def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[str, Any]]:
+    """`count` errors of one paper, a random one of each kind in turn: paper, kind, place, change, caught, by."""
+    chance = random.Random(f"{key} {seed}")
+    kinds: dict[str, list[tuple[str, Slip]]] = {}
+    for module, functions in TARGETS[key].items():
+        for slip in slips(source_of(key, module), functions.split()):
+            kinds.setdefault(slip.kind, []).append((module, slip))
+    for found in kinds.values():
+        chance.shuffle(found)
+    turns = [found[k] for k in range(count) for found in kinds.values() if k < len(found)]
+    reach = {formula.id: reached(formula.check) for formula in paper(key).formulas}
+    for module, slip in turns[:count]:
+        place = (_full(key, module), slip.function, slip.start)
+        near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
+        by = _caught(key, module, slip, near[:LIMIT])
+        row = {"paper": key, "kind": slip.kind, "place": f"{module}:{slip.line}", "change": slip.change}
+        yield row | {"caught": bool(by), "by": by}
+
+
+def _caught(key: str, module: str, slip: Slip, near: Sequence[str]) -> str:
+    """Id of the first clause that notices the error, "" where none does; checks that reach least come first."""
+    for formula in paper(key).formulas:
+        if formula.id in near and formula.expected != "holds":
+            _known(key, formula.id)  # before the changed modules are imported
+    try:
+        with changed(key, module, slip.apply(source_of(key, module))) as mutant:
+            formulas = {f.id: f for f in mutant.formulas}
+            return next((found for i in near if (found := _notices(key, formulas[i]))), "")
+    except Exception as error:
+        return f"import: {type(error).__name__}"  # the module cannot even be read
+
+
+@functools.cache
+def _known(key: str, formula: str) -> Outcome:
+    """Outcome of the formula as it is."""
+    return next(f for f in paper(key).formulas if f.id == formula).check()
+
+
+def _notices(key: str, formula: Formula) -> str:
+    """The clause's id where its check notices, followed by the exception where it cannot be evaluated; else ""."""
+    try:
+        found = formula.check()
+    except Exception as error:
+        return f"{formula.id}: {type(error).__name__}"
+    if found.agreement != formula.expected:
+        return formula.id
+    if formula.expected == "holds":
+        return ""
+    known = _known(key, formula.id)
+    moved = any(abs(a - b) > 1e-6 * abs(b) for a, b in ((found.printed, known.printed), (found.mean, known.mean)))
+    return formula.id if moved or found.witness != known.witness else ""
+
+
+def noticed(error: Wrong) -> bool:
+    """Whether the clause no longer has the agreement that is expected of it."""
+    source = source_of(error.paper, error.module)
+    if error.text not in source:
+        raise ValueError(f"{error.module}: expected the text {error.text!r}, found none")
+    with changed(error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))) as mutant:
+        formula = next(f for f in mutant.formulas if f.id == error.clause)
+        return formula.check().agreement != formula.expected
+
+
+def main() -> int:
+    """The sample of every paper, then the constants of bounds; 1 where a constant is not noticed."""
+    rows = [row for key in keys() for row in injected(key)]
+    missed = [f"{row['paper']} {row['place']}, {row['kind']}: {row['change']}" for row in rows if not row["caught"]]
+    print(f"injected errors: {len(rows) - len(missed)} of {len(rows)} noticed", *missed, sep="\n  ")
+    missed = [f"{error.clause}: {error.wrong}" for error in WRONG if not noticed(error)]
+    print(f"constants of bounds: {len(WRONG) - len(missed)} of {len(WRONG)} noticed", *missed, sep="\n  ")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

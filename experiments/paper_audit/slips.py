@@ -1,0 +1,204 @@
+"""Kinds of errors that are injected into printed formulas: changes of one node of a syntax tree.
+
+The kinds come from the errors that the five papers contain: a lost sign, factor, term or bracket, an index for its
+neighbour, a comma for a plus, a sum for a mean, a matrix product for an entrywise one, one bound for the other.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+PAIRS = "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0"
+INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {"x1": "x2"}
+"""Names and attributes that an error turns into one another."""
+SHARED = {"V", "full", "name"}
+"""Attributes that are the same for samples i and j."""
+ORDERS = {"F", "d", "F0", "f0"}
+"""Methods whose argument is an order of differentiation."""
+REDUCTIONS = {
+    **{"sum": "mean", "mean": "sum", "max": "min", "min": "max", "amax": "amin", "amin": "amax", "prod": "sum"},
+    **{"maximum": "minimum", "minimum": "maximum", "argmax": "argmin", "argmin": "argmax", "all": "any", "any": "all"},
+}
+FUNCTIONS = {
+    **{"exp": "expm1", "log": "log1p", "tanh": "sin", "sqrt": "square", "square": "abs", "abs": "neg", "sin": "cos"},
+    **{"cos": "sin", "sigmoid": "tanh", "softmax": "log_softmax", "pinv": "inv", "det": "trace", "relu": "abs"},
+}
+FORGOTTEN = {"sqrt", "abs", "log", "exp", "square", "log1p", "expm1"}
+SYMMETRIC = {"both", "inputs", "signed", "hidden", "relative_error"}
+"""Functions whose first two arguments commute."""
+BUILT_IN = {"min", "max", "sum", "abs", "any", "all"}
+REVERSED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.NotEq}
+PRODUCTS, SUMS = ast.Mult | ast.MatMult, ast.Add | ast.Sub
+Changes = Iterator[tuple[str, ast.expr]]
+
+
+def changes(node: ast.AST) -> Changes:
+    """(kind, changed node) of every error that can be made at one node; parts of the node may be shared.
+
+    >>> dict((kind, ast.unparse(new)) for kind, new in changes(ast.parse("a - b", mode="eval").body))
+    {'sign': 'a + b', 'term': 'a', 'other term': '-b', 'repeated': 'a - a'}
+    """
+    match node:
+        case ast.BinOp() if not _text(node):
+            yield from _operation(node)
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
+            yield "sign", operand
+        case ast.Call():
+            yield from _call(node)
+        case ast.Attribute(value=value, attr="T" | "mT"):
+            yield "transpose", value
+        case ast.Attribute(value=ast.Name() as name, attr=attr) if attr in INDICES:
+            yield "index", ast.Attribute(name, INDICES[attr], node.ctx)
+        case ast.Attribute(value=ast.Name("i" | "j" as name), attr=attr) if attr not in SHARED:
+            yield "index", ast.Attribute(ast.Name(INDICES[name], ast.Load()), attr, node.ctx)
+        case ast.Name("i" | "j" as name, ast.Load()):
+            yield "index", ast.Name(INDICES[name], ast.Load())
+        case ast.Subscript():
+            yield from _subscript(node)
+        case ast.Compare(ops=[op]) if type(op) in REVERSED:
+            yield "reversed", ast.Compare(node.left, [REVERSED[type(op)]()], node.comparators)
+
+
+def _operation(node: ast.BinOp) -> Changes:
+    left, op, right = node.left, node.op, node.right
+    numbers = isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
+    if isinstance(op, SUMS):
+        yield "sign", ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
+        yield "term", left
+        yield "other term", right if isinstance(op, ast.Add) else ast.UnaryOp(ast.USub(), right)
+        if isinstance(left, ast.BinOp) and isinstance(left.op, PRODUCTS):
+            yield "drawn in", ast.BinOp(left.left, left.op, ast.BinOp(left.right, op, right))
+        if isinstance(right, ast.Constant) and isinstance(right.value, int | float):
+            yield "offset", ast.BinOp(left, op, ast.Constant(right.value + 1))
+    if isinstance(op, PRODUCTS | ast.Div):
+        yield "half", ast.BinOp(node, ast.Div(), ast.Constant(2))
+        yield "double", ast.BinOp(ast.Constant(2), ast.Mult(), node)
+    if isinstance(op, PRODUCTS) and isinstance(right, ast.BinOp) and isinstance(right.op, SUMS):
+        yield "bracket", ast.BinOp(ast.BinOp(left, op, right.left), right.op, right.right)
+    elif isinstance(op, PRODUCTS) and isinstance(left, ast.BinOp) and isinstance(left.op, SUMS):
+        yield "bracket", ast.BinOp(left.left, left.op, ast.BinOp(left.right, op, right))
+    if isinstance(op, SUMS | PRODUCTS) and not numbers and ast.dump(left) != ast.dump(right):
+        yield "repeated", ast.BinOp(left, op, left)
+    if isinstance(op, ast.MatMult):
+        yield "entrywise", ast.BinOp(left, ast.Mult(), right)
+    if isinstance(op, ast.Mult):
+        yield "plus", ast.BinOp(left, ast.Add(), right)
+        if not isinstance(right, ast.Constant):
+            yield "squared", ast.BinOp(node, ast.Mult(), right)
+        if not numbers:
+            yield "lost factor", left
+            yield "inverse", ast.BinOp(left, ast.Div(), right)
+        elif isinstance(left, ast.Constant) and left.value not in (0, 1):
+            yield "lost factor", right
+    if isinstance(op, ast.Div):
+        yield "inverse", ast.BinOp(left, ast.Mult(), right)
+    if isinstance(op, ast.Pow) and isinstance(right, ast.Constant):
+        yield "power", left
+    if isinstance(op, ast.Mult | ast.Div | ast.Pow):
+        for name in ("left", "right"):
+            value = getattr(getattr(node, name), "value", None)
+            if isinstance(value, int | float) and value:
+                sides = {"left": left, "right": right} | {name: ast.Constant(value + 1)}
+                yield "constant", ast.BinOp(sides["left"], op, sides["right"])
+                break
+
+
+def _call(node: ast.Call) -> Changes:
+    arguments, name = node.args, _name(node.func)
+    first = arguments[:2]
+    if len(first) == 2 and not any(isinstance(a, ast.Starred | ast.Lambda) for a in first) and name not in SYMMETRIC:
+        yield "arguments", ast.Call(node.func, [*first[::-1], *arguments[2:]], node.keywords)
+    match node.args:
+        case [ast.Constant(int(order))] if name in ORDERS:
+            yield "index", ast.Call(node.func, [ast.Constant(order + 1 if order < 3 else 2)], node.keywords)
+    if name in FORGOTTEN and (arguments or isinstance(node.func, ast.Attribute)):
+        yield "root", arguments[0] if arguments else node.func.value  # type: ignore[attr-defined]
+    for kind, table in (("reduction", REDUCTIONS), ("function", FUNCTIONS)):
+        if name not in table:
+            continue
+        if isinstance(node.func, ast.Attribute):
+            from_math = isinstance(node.func.value, ast.Name) and node.func.value.id == "math"
+            other = ast.Attribute(node.func.value, table[name], ast.Load())
+            kept = from_math and table[name] in ("square", "neg")
+            yield kind, arguments[0] if kept else ast.Call(other, arguments, node.keywords)
+        elif table[name] in BUILT_IN:
+            yield kind, ast.Call(ast.Name(table[name], ast.Load()), arguments, node.keywords)
+
+
+def _subscript(node: ast.Subscript) -> Changes:
+    match node.slice:
+        case ast.Tuple([first, second]) if not any(isinstance(e, ast.Slice | ast.Constant) for e in (first, second)):
+            if ast.dump(first) != ast.dump(second):
+                yield "subscript", ast.Subscript(node.value, ast.Tuple([second, first], ast.Load()), node.ctx)
+        case ast.Name() | ast.BinOp(op=ast.Add() | ast.Sub()):
+            yield "subscript", ast.Subscript(node.value, ast.BinOp(node.slice, ast.Sub(), ast.Constant(1)), node.ctx)
+
+
+@dataclass(frozen=True)
+class Slip:
+    """One error: kind, function and the line where it begins, line, text before and after, number of the node."""
+
+    kind: str
+    function: str
+    start: int
+    line: int
+    change: str
+    position: int
+
+    def apply(self, source: str) -> ast.Module:
+        """The module's tree with the change made."""
+        tree = ast.parse(source)
+        _, _, node, parent, name, k = list(_nodes(tree))[self.position]
+        new = copy.deepcopy(dict(changes(node))[self.kind])
+        if k < 0:
+            setattr(parent, name, new)
+        else:
+            getattr(parent, name)[k] = new
+        return ast.fix_missing_locations(tree)
+
+
+def slips(source: str, functions: Sequence[str] = ()) -> list[Slip]:
+    """Every error that can be made within the functions named (all where none is); <lambda>: outside of functions."""
+    found = []
+    for position, (function, start, node, *_) in enumerate(_nodes(ast.parse(source))):
+        if functions and function not in functions:
+            continue
+        for kind, new in changes(node):
+            before, after = (ast.unparse(ast.fix_missing_locations(copy.deepcopy(n))) for n in (node, new))
+            if before != after:
+                found.append(Slip(kind, function, start, node.lineno, f"{before[:60]} → {after[:60]}", position))
+    return found
+
+
+NO_FORMULA = {"annotation", "returns", "slice", "decorator_list", "test", "iter", "ifs", "generators", "keywords"}
+Node = tuple[str, int, ast.expr, ast.AST, str, int]
+
+
+def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
+    """(function, its first line, expression, parent, field, index or −1) of all expressions within functions."""
+    if isinstance(node, ast.FunctionDef):
+        function, start = node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    elif isinstance(node, ast.Lambda) and function in ("", "<lambda>"):
+        function, start = "<lambda>", node.lineno
+    for name, value in ast.iter_fields(node):
+        for k, child in enumerate(value if isinstance(value, list) else [value]):
+            if name in NO_FORMULA or not isinstance(child, ast.AST) or isinstance(child, ast.arguments | ast.ClassDef):
+                continue
+            if isinstance(child, ast.Call) and _name(child.func) in ("zeros_like", "ones_like"):
+                continue  # whatever it is given, the value is the same
+            of_attribute = isinstance(node, ast.Attribute) and isinstance(child, ast.Name)
+            if function and isinstance(child, ast.expr) and not of_attribute:
+                yield function, start, child, node, name, k if isinstance(value, list) else -1
+            yield from _nodes(child, function, start)
+
+
+def _name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _text(node: ast.AST) -> bool:
+    """Whether strings are added."""
+    return any(isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str) for n in ast.walk(node))

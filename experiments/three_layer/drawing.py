@@ -1,0 +1,135 @@
+"""Styles and parts of figures that the studies of the three-layer network share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from runner.report import figures as draw
+from runner.report.figures import PlotStyles
+from runner.stats.intervals import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STYLES = PlotStyles(
+    ("sigmoid", "tanh", "softplus", "gelu", "linear"),
+    ("low", "high"),
+    ("N=3", "N=10"),
+    ("fitted", "printed"),
+    ("lambda_1", "lambda_sup", "lambda_D", "lambda_inf", "lambda_2", "lambda_3", "loss"),
+    ("scaled", "cancelling"),  # paths of Theorem 7 of the WS-bound paper
+    ("gd", "hsr", "trace", "asam", "asam_wide", "sam", "hsr_every", "hsr_last"),
+    ("exact", "numerical"),
+    ("mean_term", "std_term"),
+    ("measured",),
+    ("double sum", "matrix", "own", "autodiff", "differences"),
+)
+HATCHES = (None, "///", "...", "ooo", "xxx")
+BOUND = r"bound $\lambda_{\mathrm{sup}}$"
+EIGENVALUE = r"largest eigenvalue $\lambda_1$"
+STARS = "above a box: * p < 0.01, ** p < 0.001 after Holm's correction"
+
+
+def line(label: str, **changed: Any) -> dict[str, Any]:
+    """Colour and dashes of a label, without markers."""
+    return STYLES.style(label) | {"marker": ""} | changed
+
+
+def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **changed: Any) -> None:
+    """Points in the style of a label, small enough that thousands stay readable."""
+    look: dict[str, Any] = {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
+    ax.scatter(x, y, label=label if name is None else name, **look)
+
+
+def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: str) -> None:
+    """A line in the style of a label with a band from `low` to `high`."""
+    ax.plot(x, middle, label=name, **line(label))
+    ax.fill_between(x, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)
+
+
+def boxes(
+    ax: Axes, samples: Mapping[Any, Mapping[str, pd.Series]], whiskers: float | tuple[int, int] = 1.5
+) -> dict[tuple[int, str], tuple[float, float]]:
+    """A box for each label side by side at every place; (place, label) -> (x, upper end) of the whisker.
+
+    whiskers: as matplotlib has them, interquartile ranges or percentiles.
+    """
+    tops = {}
+    for place, by_label in enumerate(samples.values()):
+        width = 0.8 / len(by_label)
+        for slot, (label, values) in enumerate(by_label.items()):
+            centre = place + (slot - (len(by_label) - 1) / 2) * width
+            drawn = ax.boxplot(
+                [values.dropna()],
+                positions=[centre],
+                widths=0.8 * width,
+                whis=whiskers,
+                showfliers=False,
+                patch_artist=True,
+                manage_ticks=False,
+                medianprops={"color": "black", "linewidth": 1.6},
+                whiskerprops={"linewidth": 0.8},
+                capprops={"linewidth": 0.8},
+            )
+            drawn["boxes"][0].set(
+                facecolor=STYLES.colour(label), alpha=0.6, hatch=HATCHES[slot % len(HATCHES)], linewidth=0.6
+            )
+            tops[place, label] = (centre, float(max(drawn["caps"][1].get_ydata(), default=float("nan"))))
+    ax.set_xticks(range(len(samples)), [str(place) for place in samples])
+    ax.set_xlim(-0.6, len(samples) - 0.4)
+    return tops
+
+
+def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) -> None:
+    """A legend of boxes, label -> name, in the order in which they stand side by side."""
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=STYLES.colour(label), alpha=0.6, hatch=HATCHES[slot % len(HATCHES)], label=name)
+        for slot, (label, name) in enumerate(names.items())
+    ]
+    about: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles)} | where
+    figure.legend(handles=handles, **about)
+
+
+def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
+    """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places between them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    draw.log_axis(ax, which)
+    for name, axis, (low, high) in (("x", ax.xaxis, ax.get_xlim()), ("y", ax.yaxis, ax.get_ylim())):
+        if axis.get_scale() != "log" or which not in (name, "both"):
+            continue
+        span = max(low, high) / min(low, high)
+        places = (1.0,) if span > 1e3 else (1.0, 2.0, 5.0) if span > 8 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+        axis.set_major_locator(LogLocator(subs=places))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def stars(p: float) -> str:
+    """The papers' asterisks.
+
+    >>> stars(0.5), stars(0.002), stars(1e-5)
+    ('', '*', '**')
+    """
+    return "**" if p < 0.001 else "*" if p < 0.01 else ""
+
+
+def values_with_mean(ax: Axes, values: Iterable[float], place: float, colour: str, *, horizontal: bool = False) -> None:
+    """Sorted values spread around a place, and in black their mean with its 95 % interval."""
+    gains = sorted(values)
+    spread = [place + 0.4 * (k / max(1, len(gains) - 1) - 0.5) for k in range(len(gains))]
+    sample = Sample.of(gains)
+    interval: Sequence[float] = sample.interval(0.95)
+    if horizontal:
+        ax.scatter(gains, spread, s=10, alpha=0.6, linewidths=0, color=colour)
+        ax.plot(interval, [place, place], color="black", linewidth=2.4)
+        ax.scatter([sample.mean], [place], s=22, color="black", zorder=3)
+    else:
+        ax.scatter(spread, gains, s=10, alpha=0.6, linewidths=0, color=colour)
+        ax.plot([place, place], interval, color="black", linewidth=2.4)
+        ax.scatter([place], [sample.mean], s=22, color="black", zorder=3)

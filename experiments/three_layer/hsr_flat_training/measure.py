@@ -1,0 +1,190 @@
+"""Inputs in three disjoint parts, and the networks that learn them, several trials at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from experiments.three_layer.hsr_flat_training.methods import Settings, Stepper, columns, trial
+from experiments.three_layer.stochastic_bound import ParameterHessian
+from runner.contract import Cell, Context, Table
+from runner.curvature.spectra.eigenpairs import top_eigenpairs
+from runner.curvature.spectra.lanczos import lanczos_extremes
+from runner.curvature.spectra.traces import upper_bound_estimate
+from runner.data.images import load as load_kind
+from runner.data.images import load_images
+from runner.kinds.dataset import DigitsData
+
+if TYPE_CHECKING:
+    from experiments.three_layer.hsr_flat_training.settings import FlatContest
+
+Part = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs (N, d) and classes (N,) of three disjoint parts."""
+
+    train: Part
+    validation: Part
+    test: Part
+
+
+def load(experiment: FlatContest, ctx: Context) -> Data:
+    """Three parts drawn by the seed from the digits, or from the training images of a set of images."""
+    sizes = (experiment.train, experiment.validation, experiment.test)
+    generator = ctx.torch_generator("split")
+    if isinstance(experiment.dataset, DigitsData):
+        x, y = load_kind(experiment.dataset, ctx)
+        return Data(*((x[rows], y[rows]) for rows in _parts(len(y), sizes, generator)))
+    images = load_images(experiment.dataset, ctx, flat=False).train
+    parts = []
+    for rows in _parts(len(images), sizes, generator):
+        pixels, y = images.batch(rows)
+        parts.append((F.avg_pool2d(pixels, experiment.pool).flatten(1), y))
+    return Data(*parts)
+
+
+def _parts(there: int, sizes: tuple[int, int, int], generator: torch.Generator) -> tuple[Tensor, ...]:
+    return torch.randperm(there, generator=generator)[: sum(sizes)].split(sizes)
+
+
+def network(experiment: FlatContest, inputs: int, ctx: Context) -> list[Tensor]:
+    """Weight (1, out, in) and bias (1, out) of every layer; Glorot's initial values."""
+    generator = ctx.torch_generator("network")
+    sizes, parameters = [inputs, *experiment.widths, experiment.dataset.classes], []
+    for a, b in itertools.pairwise(sizes):
+        limit = math.sqrt(6 / (a + b))
+        weight = (2 * torch.rand(b, a, generator=generator) - 1) * limit
+        parameters += [weight.unsqueeze(0), torch.zeros(1, b)]
+    return [p.requires_grad_() for p in parameters]
+
+
+def logits(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    """(1, B, classes): linear layers with tanh between, smooth so that curvature is defined everywhere."""
+    h = x.unsqueeze(0)
+    for i in range(0, len(parameters), 2):
+        h = torch.baddbmm(parameters[i + 1].unsqueeze(1), torch.tanh(h) if i else h, parameters[i].mT)
+    return h
+
+
+def losses(parameters: Sequence[Tensor], part: Part) -> Tensor:
+    """Mean cross-entropy, (1,)."""
+    z = logits(parameters, part[0])
+    return F.cross_entropy(z.flatten(0, 1), part[1], reduction="none").view(1, -1).mean(1)
+
+
+@torch.no_grad()
+def accuracy(parameters: Sequence[Tensor], part: Part) -> float:
+    """Share of right classes."""
+    return float((logits(parameters, part[0]).argmax(2) == part[1]).double().mean())
+
+
+Row = dict[str, Any]
+CURVATURE = ("lambda_max", "lambda_residual", "lambda_sup", "lambda_sup_low", "lambda_sup_high")
+MEASURED = ("train_loss", "validation_accuracy", "test_accuracy", *CURVATURE)
+
+
+def epochs_of(experiment: FlatContest, settings: Settings, budget: str) -> int:
+    """Equal steps: the same for all. Equal cost: what `experiment.price` gradients a step buy."""
+    price = settings.mean_price(len(experiment.widths) + 1)
+    return experiment.epochs if budget == "steps" else max(1, round(experiment.epochs * experiment.price / price))
+
+
+def look_epochs(total: int, count: int) -> set[int]:
+    """`count` epochs evenly spaced on the scale of logarithms, and the beginning."""
+    return {0, *(round(total ** (i / count)) for i in range(count + 1))} if count else set()
+
+
+def run(experiment: FlatContest, settings: Settings, budget: str, ctx: Context) -> tuple[list[Row], list[Row]]:
+    """Rows of `ends` (one) and of `curves`."""
+    data = load(experiment, ctx)
+    parameters = network(experiment, data.train[0].shape[1], ctx)
+    stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
+    record = _Record(experiment, epochs_of(experiment, settings, budget), parameters, data, ctx)
+    batches, seconds = ctx.torch_generator("batches"), 0.0
+    record.look(0, stepper.price, 0.0)
+    for epoch in range(1, record.total + 1):
+        began = time.process_time()
+        _epoch(experiment, stepper, data.train, batches, (epoch - 1) / record.total)
+        seconds += time.process_time() - began
+        record.look(epoch, stepper.price, seconds)
+        ctx.progress(epoch, record.total, settings.method)
+    spent = {"epoch": record.total, "gradients": stepper.price, "cpu_seconds": seconds}
+    return [{"place": 0, "budget": budget, **columns(settings), **spent, **record.end()}], record.curve
+
+
+def _epoch(experiment: FlatContest, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> None:
+    """One pass over the training part."""
+    x, y = data
+    for rows in torch.randperm(len(y), generator=batches).split(experiment.batch):
+        part = (x[rows], y[rows])
+        stepper.step(lambda part=part: losses(stepper.parameters, part), progress)  # type: ignore[misc]
+
+
+class _Record:
+    """What is looked at during a training of `total` epochs and at its end."""
+
+    def __init__(
+        self, experiment: FlatContest, total: int, parameters: Sequence[Tensor], data: Data, ctx: Context
+    ) -> None:
+        self.experiment, self.total, self.parameters = experiment, total, parameters
+        self.data, self.ctx = data, ctx
+        self.looks = look_epochs(total, experiment.looks)
+        self.accuracy: dict[int, tuple[float, float]] = {}
+        self.curve: list[Row] = []
+
+    def look(self, epoch: int, price: float, seconds: float) -> None:
+        """Accuracies in the last epochs, and rows of the curve at some."""
+        if epoch in self.looks or self.total - epoch < self.experiment.last_epochs:
+            data = self.data
+            self.accuracy[epoch] = (accuracy(self.parameters, data.validation), accuracy(self.parameters, data.test))
+        if epoch in self.looks:
+            spent = {"epoch": epoch, "gradients": price, "cpu_seconds": seconds}
+            self.curve.append({"place": 0, **spent, **self._point(epoch)})
+
+    def _own(self) -> tuple[list[Tensor], Tensor]:
+        """A copy of the parameters and its training loss with graph."""
+        own = [p.detach().clone().requires_grad_() for p in self.parameters]
+        return own, losses(own, self.data.train)[0]
+
+    def _point(self, epoch: int) -> Row:
+        """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands apart."""
+        own, loss = self._own()
+        generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
+        if torch.isfinite(loss):
+            operator: Any = ParameterHessian(loss, own)
+            largest = lanczos_extremes(operator, steps=self.experiment.look_steps, generator=generator).largest.value
+        validation, test = self.accuracy[epoch]
+        found = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
+        return {"train_loss": float(loss.detach()), **found}
+
+    def end(self) -> Row:
+        """Accuracies are means over the last epochs, loss and curvature are those of the last point."""
+        own, loss = self._own()
+        if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
+            return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}
+        operator, generator = ParameterHessian(loss, own), self.ctx.torch_generator("end")
+        top = top_eigenpairs(operator, 1, tolerance=self.experiment.tolerance, generator=generator)
+        bound = upper_bound_estimate(operator, self.experiment.bound_probes, generator=generator)
+        near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
+        sums = [math.fsum(self.accuracy[e][part] for e in near) for part in (0, 1)]
+        curvature = (float(top.values[0]), float(top.residuals[0]), bound.value, bound.low, bound.high)
+        measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
+        status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
+        return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
+
+
+def measure_contest(experiment: FlatContest, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """One chosen setting of a method at one budget."""
+    settings = trial(str(cell.params["method"]), int(cell.params["trial"]))
+    ends, curves = run(experiment, settings, str(cell.params["budget"]), ctx)
+    return {"ends": ends, "curves": curves}

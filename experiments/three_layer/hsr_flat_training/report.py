@@ -1,0 +1,249 @@
+"""Who ends flatter, who more accurate: claims, paired tests and findings of the contest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from experiments.printed import statements
+from experiments.three_layer.hsr_flat_training import figures
+from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, WIDE
+from runner import stats
+from runner.contract import Analysis, Claim
+from runner.stats import Statistic, judge
+from runner.stats.intervals import Sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.three_layer.hsr_flat_training.settings import FlatContest
+
+WHERE = "extension of Section VII"
+MATCHED = "matched training loss"
+MORE_PROBES: Entry = ("steps", "accurate")
+"""Where a probe costs nothing but time."""
+TESTED = {"lambda_max": "log λ₁", "lambda_sup": "log λ_sup", "test_accuracy": "test accuracy"}
+
+
+class ContestAnalysis(Analysis):
+    """Every comparison is paired by seed: the same data, network and order of examples."""
+
+    experiment: FlatContest
+
+    @cached_property
+    def compared(self) -> Comparison:
+        chosen = {m: self.experiment.chosen[m] for m in self.experiment.method}
+        return Comparison(self.tables, chosen, self.data)
+
+    @property
+    def data(self) -> str:
+        """The data set in words."""
+        kind = self.experiment.dataset.kind
+        return {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.get(kind, kind)
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Entries for which HSR and a baseline are stored."""
+        there = {entry: set(self.compared.methods(entry)) for entry in ENTRIES}
+        return [entry for entry, found in there.items() if found & set(HSR) and found & set(BASELINES)]
+
+    def _against(self, entry: Entry, own: str) -> list[str]:
+        """Baselines that `own` meets in this entry."""
+        found = self.compared.methods(entry)
+        return [m for m in BASELINES if m in found] if own in found else []
+
+    # -- claims ------------------------------------------------------------------------------------------------------
+
+    def claims(self) -> list[Claim]:
+        says, found = statements("hsr_flat_training"), []
+        for own in HSR:
+            flatter, accurate = self._flatter(own), self._accurate(own)
+            if flatter:
+                found.append(judge.together(flatter, words(MAIN)))
+            if accurate:
+                found.append(judge.together(accurate, words(MAIN)))
+            if own != "hsr" and {own, "hsr"} <= set(self.compared.methods(MAIN)):
+                helps = self.compared.differences(MAIN, own, "hsr", "lambda_max")
+                found.append(judge.bound(says[f"sparing helps: {own}"], helps))
+        return found
+
+    def _flatter(self, own: str) -> dict[str, Claim]:
+        """Entry -> claim that λ₁ is below that of every baseline."""
+        says, pairs = statements("hsr_flat_training")[f"flatter: {own}"], self.compared
+        found = {}
+        for entry in self.entries:
+            parts = {NAMES[b]: pairs.differences(entry, own, b, "lambda_max") for b in self._against(entry, own)}
+            if parts:
+                found[words(entry)] = judge.bound(says, parts)
+        parts = {NAMES[b]: pairs.matched(MAIN, own, b) for b in self._against(MAIN, own)}
+        if parts:
+            found[MATCHED] = judge.bound(says, parts)
+        return found
+
+    def _accurate(self, own: str) -> dict[str, Claim]:
+        """Entry -> claim that test accuracy is not below that of any baseline."""
+        says = replace(statements("hsr_flat_training")[f"accurate: {own}"], low=-self.experiment.accuracy_margin)
+        found = {}
+        for entry in self.entries:
+            against = self._against(entry, own)
+            parts = {NAMES[b]: self.compared.differences(entry, own, b, "test_accuracy") for b in against}
+            if parts:
+                found[words(entry)] = judge.bound(says, parts)
+        return found
+
+    # -- tests -------------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> list[Statistic]:
+        """Wilcoxon tests paired by seed; a family is all comparisons of one quantity in one entry."""
+        found = []
+        for entry in self.entries:
+            for quantity, label in TESTED.items():
+                family = f"{label}, {words(entry)}"
+                for a, b in self._pairs(entry):
+                    values = self.compared.differences(entry, a, b, quantity)
+                    found.append(self._test(family, a, b, values))
+        found += [
+            self._test(f"log λ₁, {MATCHED}", own, b, self.compared.matched(MAIN, own, b))
+            for own in HSR
+            for b in self._against(MAIN, own)
+        ]
+        return found
+
+    def _pairs(self, entry: Entry) -> Iterable[tuple[str, str]]:
+        """Each way of HSR against each baseline, and each way that spares products against HSR at every step."""
+        for own in HSR:
+            yield from ((own, b) for b in self._against(entry, own))
+            if own != "hsr" and {own, "hsr"} <= set(self.compared.methods(entry)):
+                yield own, "hsr"
+
+    @staticmethod
+    def _test(family: str, a: str, b: str, values: list[float]) -> Statistic:
+        name = f"{family}: {a} - {b}"
+        return stats.wilcoxon(values, None, name=name, figure=family, where=WHERE, label_a=a, label_b=b)
+
+    # -- words and figures ---------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[str]:
+        found = [self._headline("hsr", MAIN)] if MAIN in self.entries else []
+        found += [self._sparing()] if MAIN in self.entries else []
+        found += [self._same_loss()] if MAIN in self.entries and "curves" in self.tables else []
+        others = [entry for entry in self.entries if entry != MAIN]
+        found += [self._headline("hsr", entry) for entry in others if "hsr" in self.compared.methods(entry)]
+        found += [self._more_probes(MORE_PROBES)] if {"hsr", WIDE} <= set(self.compared.methods(MORE_PROBES)) else []
+        return found + self._lost() + ["Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
+
+    def _more_probes(self, entry: Entry) -> str:
+        """Whether the search with more probes and larger weights ends elsewhere than the one of the contest."""
+        ends, compared = self.compared.ends(entry, WIDE), self.compared
+        best = self._most_accurate(entry)
+        less = {b: Sample.of(compared.differences(entry, WIDE, b, "test_accuracy")) for b in ("hsr", best)}
+        points = ", ".join(
+            f"{100 * s.mean:+.2f} [{100 * s.interval(judge.LEVEL)[0]:+.2f}, {100 * s.interval(judge.LEVEL)[1]:+.2f}] "
+            f"points of test accuracy against {NAMES[b]}"
+            for b, s in less.items()
+        )
+        ratios = ", ".join(f"{compared.ratio(entry, WIDE, b)} times that of {NAMES[b]}" for b in ("hsr", best))
+        price = math.exp(Sample.of(compared.differences(entry, WIDE, "hsr", "cpu_seconds")).mean)
+        return (
+            f"More probes ({words(entry)}): {ends['probes'].iloc[0]:.0f} at every step, weight "
+            f"{ends['weight'].iloc[0]:g}, the best of as many settings over 1 to 8 probes and weights 1e-3 to 1e-1, "
+            f"ends at a λ₁ {ratios}, with {points}, for {price:.1f} times the processor time of HSR."
+        )
+
+    def _lost(self) -> list[str]:
+        """Trainings that failed: they stay in every comparison as far as they have numbers."""
+        ends = self.tables["ends"]
+        chance = math.log(self.experiment.dataset.classes)
+        failed = ends[(ends["status"] != "ok") | (ends["train_loss"] >= chance)]
+        return [
+            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: at {len(rows)} of {self._seeds()} seeds it "
+            "diverged, ended no better than chance, or λ₁ did not converge."
+            for (method, budget, number), rows in failed.groupby(["method", "budget", "trial"])
+        ]
+
+    def _seeds(self) -> int:
+        return int(self.tables["ends"]["seed"].nunique())
+
+    def _headline(self, own: str, entry: Entry) -> str:
+        """In one sentence, who is flatter and by how much, and the accuracy that goes with it."""
+        ratios = {b: self.compared.ratio(entry, own, b) for b in self._against(entry, own)}
+        sharper = [b for b, r in ratios.items() if r.low > 1]
+        flatter = [b for b, r in ratios.items() if r.high < 1]
+        verb = "loses" if sharper else "wins" if len(flatter) == len(ratios) else "does not win"
+        listed = ", ".join(f"{r} times that of {NAMES[b]}" for b, r in ratios.items())
+        best = self._most_accurate(entry)
+        less = Sample.of(self.compared.differences(entry, own, best, "test_accuracy"))
+        low, high = (100 * v for v in less.interval(judge.LEVEL))
+        around = f" [{low:+.2f}, {high:+.2f}]" if less.n > 1 else ""
+        return (
+            f"{NAMES[own]} {verb} on flatness on {self.data} ({words(entry)}, seeds: {self._seeds()}): its λ₁ is "
+            f"{listed} (geometric mean and 95 % interval); its test accuracy less that of {NAMES[best]}, the most "
+            f"accurate baseline, is {100 * less.mean:+.2f} points{around}."
+        )
+
+    def _most_accurate(self, entry: Entry) -> str:
+        there = [m for m in self.compared.methods(entry) if m in BASELINES]
+        return max(there, key=lambda m: float(self.compared.values(entry, m, "test_accuracy").mean()))
+
+    def _sparing(self) -> str:
+        """What the ways to spare products change, against HSR at every step and against SGD, at equal cost."""
+        texts = []
+        for own in (m for m in HSR[1:] if m in self.compared.methods(MAIN)):
+            against: list[tuple[str, Ratio]] = [
+                (NAMES[b], self.compared.ratio(MAIN, own, b))
+                for b in ("hsr", "sgd")
+                if b in self.compared.methods(MAIN)
+            ]
+            texts.append(f"{NAMES[own]}: λ₁ {', '.join(f'{r} times that of {name}' for name, r in against)}")
+        return f"What spares products, {words(MAIN)}: {'; '.join(texts) or 'nothing stored'}."
+
+    def _same_loss(self) -> str:
+        """λ₁ where both first reach the lowest training loss that both reach."""
+        texts = []
+        for own in (m for m in HSR if m in self.compared.methods(MAIN)):
+            found = {NAMES[b]: Ratio.of(self.compared.matched(MAIN, own, b)) for b in self._against(MAIN, own)}
+            texts.append(f"{NAMES[own]}: {', '.join(f'{r} times that of {b}' for b, r in found.items())}")
+        return f"λ₁ at the lowest training loss that both of a pair reach, {words(MAIN)}: {'; '.join(texts)}."
+
+    def documents(self) -> Mapping[str, str]:
+        """methods.md: a table of every entry, one row per method."""
+        lines = [
+            "Means over the seeds: λ₁ and λ_sup geometric, test accuracy arithmetic with its standard deviation; "
+            "training loss and price are medians, gradients as the experiment counts them.",
+        ]
+        head = "| method | settings | λ₁ | λ_sup | test accuracy (%) | training loss | gradients | processor time (s) |"
+        for entry in self.entries:
+            lines += ["", f"## {words(entry).capitalize()}", "", head, "|---" * 8 + "|"]
+            measured = [m for m in self.compared.methods(entry) if len(self.compared.ends(entry, m))]
+            lines += [self._row(entry, method) for method in measured]
+        return {"methods.md": "\n".join(lines) + "\n"}
+
+    def _row(self, entry: Entry, method: str) -> str:
+        rows = self.compared.ends(entry, method)
+        first = rows.iloc[0]
+        knobs = [f"{k} {first[k]:g}" for k in ("rate", "radius", "weight", "probes") if first[k]]
+        knobs += [f"every {first['interval']:g} steps"] * bool(first["interval"] > 1)
+        largest, bound = (
+            Ratio.of(list(self.compared.values(entry, method, name))).value for name in ("lambda_max", "lambda_sup")
+        )
+        accuracy = Sample.of(100 * rows["test_accuracy"])
+        return (
+            f"| {NAMES[method]} | {', '.join(knobs)} | {largest:.3g} | {bound:.3g} | {accuracy.mean:.2f} ± "
+            f"{accuracy.std:.2f} | {rows['train_loss'].median():.2g} | {rows['gradients'].median():.0f} | "
+            f"{rows['cpu_seconds'].median():.2g} |"
+        )
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        if not self.entries:
+            return {}
+        found: dict[str, Callable[[], Figure]] = {
+            "ratios": partial(figures.ratios, self.compared, self.entries),
+            "ends": partial(figures.ends, self.compared, self.entries),
+        }
+        if MAIN in self.entries and "curves" in self.tables:
+            found["trainings"] = partial(figures.trainings, self.compared)
+        return found

@@ -1,0 +1,112 @@
+"""Flat training compared: HSR from probes against SGD, SAM, adaptive SAM and trace regularisation, each tuned.
+
+A search (archived: docs/archive/hsr_flat_tuning.md) ran 16 settings of every method and named, by validation data
+alone, the most accurate and the flattest that is still accurate, at equal steps and at equal cost. This experiment
+compares these choices at seeds that the search never saw, on the digits or, averaged to 8 × 8 pixels, on images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runner import contract as c
+from runner.kinds.dataset import DigitsData, ImageSettings
+
+BASELINES = ("sgd", "sam", "asam", "asam_all", "trace")
+RADII = ("sam", "asam", "asam_all")
+"""Methods that look around: their strength is a radius."""
+HSR = ("hsr", "hsr_every", "hsr_last", "hsr_late")
+"""HSR at every step, and three ways to spare its products."""
+WIDE = "hsr_wide"
+"""HSR searched over all weights and probes that the contest was asked for; a row outside the contest, in no claim."""
+METHODS = (*BASELINES, *HSR, WIDE)
+"""In the order of tables and figures."""
+BUDGETS = ("steps", "cost")
+RULES = ("accurate", "flat")
+ENTRIES = tuple((budget, rule) for budget in BUDGETS for rule in RULES)
+"""What the four numbers of a method in `chosen` are, in order."""
+
+NAMES = {
+    "sgd": "SGD",
+    "sam": "SAM",
+    "asam": "adaptive SAM",
+    "asam_all": "adaptive SAM, biases too",
+    "trace": "trace",
+    "hsr": "HSR",
+    "hsr_every": "HSR, every k-th step",
+    "hsr_last": "HSR, last two layers",
+    "hsr_late": "HSR, last third",
+    "hsr_wide": "HSR, wide search",
+}
+
+
+GRADIENT_SECONDS = 0.0009
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatContest(c.Experiment):
+    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each of `ENTRIES`.
+
+    Each setting is explained in conf/experiment/hsr_flat_training.yaml.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+    paper: ClassVar[str] = "HSR"
+    reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
+    uncertified: ClassVar[str] = "λ₁ comes from Hessian products that the tests compare with dense Hessians"
+    measure = "experiments.three_layer.hsr_flat_training.measure:measure_contest"
+    analysis = "experiments.three_layer.hsr_flat_training.report:ContestAnalysis"
+
+    dataset: DigitsData | ImageSettings
+    method: list[str] = c.grid(choices=METHODS)
+    train: int = c.setting(above=0)
+    validation: int = c.setting(above=0)
+    test: int = c.setting(above=0)
+    pool: int = c.setting(above=0)
+    widths: list[int] = c.setting(above=0)
+    batch: int = c.setting(above=0)
+    epochs: int = c.setting(above=0)
+    price: float = c.setting(above=0)
+    memory: float = c.setting(at_least=0, below=1)
+    tolerance: float = c.setting(above=0)
+    bound_probes: int = c.setting(at_least=4)
+    looks: int = c.setting(at_least=0)
+    look_steps: int = c.setting(above=0)
+    last_epochs: int = c.setting(above=0)
+    chosen: dict[str, list[int]] = c.report_only()  # which cells there are, not what one means
+    accuracy_margin: float = c.report_only(0.005, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        there = self.dataset.size if isinstance(self.dataset, DigitsData) else self.dataset.train
+        asked = self.train + self.validation + self.test
+        if asked > there:
+            raise c.SettingError(
+                f"experiment.train + validation + test: expected at most the {there} examples of "
+                f"dataset={self.dataset.kind}, found {asked}"
+            )
+        for method in self.method:
+            found = self.chosen.get(method, [])
+            if len(found) != len(ENTRIES):
+                raise c.SettingError(
+                    f"experiment.chosen.{method}: expected {len(ENTRIES)} settings numbers "
+                    f"({', '.join(' '.join(entry) for entry in ENTRIES)}), found {found}"
+                )
+
+    def cells(self) -> Iterable[c.Cell]:
+        return [
+            c.Cell({"method": method, "budget": budget, "trial": number}, self._seconds(method, budget), 0.6)
+            for method in self.method
+            for budget in BUDGETS
+            for number in sorted({k for k, (own, _) in zip(self.chosen[method], ENTRIES, strict=True) if own == budget})
+            if number >= 0
+        ]
+
+    def _seconds(self, method: str, budget: str) -> float:
+        """Of one training."""
+        steps = self.epochs * self.train / self.batch
+        price = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0) if budget == "steps" else self.price
+        return round(1 + GRADIENT_SECONDS * steps * price, 1)

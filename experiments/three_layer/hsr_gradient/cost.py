@@ -1,0 +1,208 @@
+"""Fig. 2: what ∇λ_sup costs, by the paper's double sum, its matrix form, this project's form, and automatic
+differentiation; and what three-point differences of the paper's own value cost.
+
+Multiply-adds for I samples, N hidden units, D = M N + 2 N + 1 parameters, and numbers in memory:
+
+    double sum    I² (8 N + M), a row i at a time      I N
+    matrix        the same, as I × I matrices          5 I²
+    own           3 I D²                               I D
+    autodiff      about 4 times the value's I D²       4 I D
+    numerical     2 D values of the double sum         5 I²
+
+The double sum is that of Theorems 4 and 5, the gradient of tr H². The sum over j is a row of products with the samples;
+`block` says how many rows i are taken at a time. One row is the paper's double sum as it stands, with vectors in the
+place of the inner loop; all rows at once is its matrix form, with I × I matrices in memory, in place where possible.
+tr H² falls out of the same products. The printed root Φ_11^{1/2} is taken with its sign, Ṽ F'(y_j) F'(y_i) Ṽᵀ; for
+GELU the sum can be negative.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from runner.contract import Context, Table
+from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.closed_form.three_layer.model import forward
+from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_upper
+from runner.data.synthetic import sample
+
+if TYPE_CHECKING:
+    from experiments.three_layer.hsr_gradient.settings import HsrGradient
+
+
+def value_and_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """(tr H², ∇ tr H²) for one theta (D,): the double sums over i and j done as (I, I) @ (I, N) products.
+
+    block: how many rows of the I × I matrices at a time, None for all of them.
+    """
+    state = forward(theta, x, q, activation, 3)
+    f, f1, f2, f3 = (part.T.contiguous() for part in state.hidden)
+    v, a, inputs = state.weights[:, 0], state.slope.T.contiguous(), state.inputs.T.contiguous()
+    s, delta, s2 = state.variance[:, None], state.error[:, None], state.third[:, None]
+    bend, tilt = delta * f2 * v, delta * f1
+    units = f.shape[1]
+    by_kernel2, by_kernel = torch.cat([bend, s * a * a], 1), torch.cat([tilt, s * a * f], 1)
+    with_scale, with_hidden = torch.cat([s * a, s], 1), torch.cat([s * f, s], 1)
+
+    value = theta.new_zeros(())
+    by_y, by_z, by_v = [], [], []
+    for start in range(0, len(f), block or len(f)):
+        rows = slice(start, start + (block or len(f)))
+        kernel, slopes, hidden = inputs[rows] @ inputs.T, a[rows] @ a.T, 1 + f[rows] @ f.T
+        kernel2, crossed = kernel.square(), kernel * slopes
+        bent, squared = (kernel2 @ by_kernel2).split(units, 1)
+        tilted, mixed = (kernel @ by_kernel).split(units, 1)
+        inner = hidden @ with_hidden[:, :units]
+        by_crossed = crossed @ with_hidden[:, :units]
+        phi_1 = crossed.square() @ s
+        sharp = kernel2.mul_(slopes) @ with_scale[:, :units]
+        psi_1 = crossed.mul_(hidden) @ s
+        weighted = kernel.mul_(hidden) @ with_scale[:, :units]
+        omega = hidden.square_() @ s
+
+        f_i, f1_i, f2_i, f3_i, a_i = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
+        s_i, d_i, s2_i, b_i = s[rows], delta[rows], s2[rows], f2[rows] * v
+        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * (squared + bent)).sum(1, True)
+        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (f1_i * (mixed + tilted)).sum(1, True)
+        z = phi + 2 * psi + s2_i * omega
+        y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * (squared + bent)
+        y += 2 * s_i * (f1_i * by_crossed + b_i * weighted + (f1_i * f1_i + f2_i * f_i) * v * tilted)
+        y += 2 * (d_i * f2_i * (mixed + tilted) + s_i * f1_i * inner)
+        by_y.append(y + z * a_i)
+        by_z.append(z)
+        by_v.append(
+            z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted) + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
+        )
+        value = value + (s_i * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
+    y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
+    return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
+
+
+def trace_of_square_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """∇ tr H² (HSR, Theorems 4, 5)."""
+    return value_and_gradient(theta, x, q, activation)[1]
+
+
+def upper_bound_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
+) -> Tensor:
+    """∇λ_sup for one theta (D,) by HSR, Eqs. 17–19."""
+    dimension = len(theta)
+    square, by_square = value_and_gradient(theta, x, q, activation, block)
+    mean, std = spectrum_moments(dimension, tl.trace(theta, x, q, activation), square)
+    by_mean = tl.mean_gradient(theta, x, q, activation)
+    return by_mean + math.sqrt(dimension - 1) * (by_square / (2 * std * dimension) - mean / std * by_mean)
+
+
+Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]
+FORMS = ("double sum", "matrix", "own", "autodiff", "numerical")
+PAIRWISE = ("double sum", "matrix", "numerical")
+"""Forms whose work, and, except for the first, whose memory, grows with the pairs of samples."""
+
+
+def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step: float) -> Tensor:
+    """Central differences of a function of theta (D,), one coordinate after the other: 2 D evaluations."""
+    found = torch.empty_like(theta)
+    for k in range(len(theta)):
+        shift = torch.zeros_like(theta)
+        shift[k] = step
+        found[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
+    return found
+
+
+def paper_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
+    """λ_sup with tr H² as the double sum, in its matrix form (WS bound, Eq. 25)."""
+    return wolkowicz_styan_upper(theta.shape[-1], tl.trace(theta, x, q), tl.trace_of_square_double_sum(theta, x, q))
+
+
+def cheapest_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
+    """λ_sup with tr H² in the cheaper of its two exact forms."""
+    return wolkowicz_styan_upper(theta.shape[-1], *tl.traces(theta, x, q))
+
+
+def by_autodiff(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
+    """Reverse mode through the cheapest exact value."""
+    leaf = theta.detach().requires_grad_()
+    return torch.autograd.grad(cheapest_value(leaf, x, q), leaf)[0]
+
+
+def forms(step: float) -> dict[str, Gradient]:
+    """Name -> ∇λ_sup of one theta (D,)."""
+    return {
+        "double sum": lambda t, x, q: upper_bound_gradient(t, x, q, block=1),
+        "matrix": upper_bound_gradient,
+        "own": tl.upper_bound_gradient,
+        "autodiff": by_autodiff,
+        "numerical": lambda t, x, q: three_point(paper_value, t, x, q, step=step),
+    }
+
+
+def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Table `cost`: processor seconds of one gradient, the least of the repeats, with the forms taking turns.
+
+    These numbers are no two times the same and belong to the machine. A size that a form's limit leaves out has a row
+    with the reason. error: against this project's form, relative, to show that all compute the same.
+    """
+    inputs = experiment.dataset.inputs
+    cases = [("dimension", experiment.timed_samples, units) for units in experiment.cost_units]
+    cases += [("samples", samples, experiment.timed_hidden) for samples in experiment.cost_sizes]
+    rows: list[dict[str, Any]] = []
+    for number, (varied, samples, units) in enumerate(cases):
+        ctx.progress(number, len(cases), f"cost at I = {samples}, N = {units}")
+        x, q = sample(experiment.dataset, samples, ctx, f"timing/{samples}")
+        generator = ctx.torch_generator(f"timing/{units}")
+        dimension = tl.parameter_count(inputs, units)
+        theta = 2 * torch.rand(dimension, dtype=x.dtype, generator=generator) - 1
+        about = {"varied": varied, "samples": samples, "dimension": dimension}
+        chosen = {
+            name: function
+            for name, function in forms(experiment.difference_step).items()
+            if samples <= _largest(experiment, name)
+        }
+        least, repeats = least_seconds(chosen, (theta, x, q), experiment.cost_repeats, experiment.cost_budget)
+        exact = tl.upper_bound_gradient(theta, x, q)
+        for name in FORMS:
+            if name not in chosen:
+                reason = f"more than {_largest(experiment, name)} samples: I² pairs"
+                rows.append(about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason})
+                continue
+            error = (
+                float((chosen[name](theta, x, q) - exact).norm() / exact.norm()) if samples <= 1600 else float("nan")
+            )
+            row = {"form": name, "seconds": least[name], "repeats": repeats[name], "error": error, "status": "ok"}
+            rows.append(about | row)
+    return {"cost": rows}
+
+
+def _largest(experiment: HsrGradient, form: str) -> int:
+    """Most samples for which a form is timed."""
+    if form == "numerical":
+        return experiment.numerical_samples
+    return experiment.pairwise_samples if form in PAIRWISE else max(experiment.cost_sizes)
+
+
+def least_seconds(
+    chosen: dict[str, Gradient], args: tuple[Tensor, Tensor, Tensor], repeats: int, budget: float
+) -> tuple[dict[str, float], dict[str, int]]:
+    """(least processor seconds, number of repeats) of every form, the forms taking turns so that what else the machine
+    does falls on all of them; a form that has used its budget of seconds sits out after the third turn."""
+    times: dict[str, list[float]] = {name: [] for name in chosen}
+    for turn in range(repeats + 1):
+        for name, function in chosen.items():
+            if turn > 1 and sum(times[name]) > budget:
+                continue
+            begin = time.process_time()
+            function(*args)
+            elapsed = time.process_time() - begin
+            if turn or elapsed > budget:  # the first turn warms up, where it costs little
+                times[name].append(elapsed)
+    return {n: min(t) for n, t in times.items()}, {n: len(t) for n, t in times.items()}

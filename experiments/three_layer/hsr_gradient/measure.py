@@ -1,0 +1,225 @@
+"""The parts of the study, one function each: settings and context in, tables out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.certificates import of_hessian
+from experiments.three_layer.ends import columns, uniform
+from experiments.three_layer.flatness import Regularised
+from experiments.three_layer.hsr_gradient.cost import cost, three_point
+from experiments.three_layer.hsr_gradient.settings import HsrGradient
+from runner.contract import Cell, Context, Table
+from runner.curvature.closed_form import three_layer as tl
+from runner.data.synthetic import sample
+from runner.training.descent.descent import LossGradient, descend, duplicates
+
+DTYPE = torch.float64
+LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
+
+
+class _Problem:
+    """Training data of the seed, and the parameters of a network on them: D in all, the first `split` of them W."""
+
+    def __init__(self, experiment: HsrGradient, ctx: Context, units: int) -> None:
+        data = experiment.dataset
+        self.ctx, self.half_range = ctx, experiment.training.half_range
+        self.x, self.q = sample(data, data.train, ctx, "data/train")
+        self.dimension, split = tl.parameter_count(data.inputs, units), units * (data.inputs + 1)
+        self.split, self.blocks = split, {"w": slice(0, split), "v": slice(split, None)}
+
+    def thetas(self, role: str, count: int, half_range: float | None = None) -> Tensor:
+        """Random parameters (count, D); by default within the range of the starts."""
+        within = self.half_range if half_range is None else half_range
+        return uniform(count, self.dimension, within, self.ctx.torch_generator(role))
+
+
+def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
+    """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
+    p = _Problem(experiment, ctx, experiment.hidden)
+    theta = p.thetas("starts", 1)[0]
+    return of_hessian("Hessian", tl.hessian(theta, p.x, p.q), lambda t: tl.loss(t, p.x, p.q), theta, ctx)
+
+
+def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Fig. 3: every entry of the four gradients for one network, and the norm of the difference for many."""
+    p = _Problem(experiment, ctx, experiment.compared_hidden)
+    entries, norms = [], []
+    forms = {
+        "trace": (tl.trace, tl.trace_gradient),
+        "trace_of_square": (tl.trace_of_square, tl.trace_of_square_gradient),
+    }
+    for draw, theta in enumerate(p.thetas("agreement", experiment.draws, experiment.compared_range)):
+        for name, (value, gradient) in forms.items():
+            every = gradient(theta, p.x, p.q)
+            differences = three_point(value, theta, p.x, p.q, step=experiment.difference_step)
+            for block, part in p.blocks.items():
+                exact, numerical = every[part], differences[part]
+                norms.append((name, block, draw, float((exact - numerical).norm()), float(exact.norm())))
+                pairs = zip(exact.tolist(), numerical.tolist(), strict=True)
+                entries += [(name, block, k, *pair) for k, pair in enumerate(pairs)] if draw == 0 else []
+    return {
+        "agreement": columns(("of", "block", "entry", "analytic", "numerical"), entries),
+        "difference_norms": columns(("of", "block", "draw", "difference_norm", "gradient_norm"), norms),
+    }
+
+
+def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
+    """G with ∇λ_sup = ∇⟨G, H⟩ for constant G: 1/D + √((D−1)/D) (H − μ 1)/||H − μ 1||_F."""
+    hessian, dimension = tl.hessian(theta, x, q), theta.shape[-1]
+    unit = torch.eye(dimension, dtype=theta.dtype)
+    deviation = hessian - unit * hessian.diagonal().mean()
+    return unit / dimension + math.sqrt((dimension - 1) / dimension) * deviation / deviation.norm()
+
+
+def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[str, Tensor]:
+    """What each sample i contributes, (I, D) each: to ∇ tr H, to ∇ tr H² in the pair (i, fixed), and to ∇λ_sup.
+
+    tr H² = Σ_ij ⟨H_i, H_j⟩, and by symmetry the pair's term is 2 ∇⟨H_i, H_j⟩ with H_j held constant (the factor h(x_i)
+    of Theorem 4). The contributions to ∇λ_sup sum to it.
+    """
+    rows = range(len(q))
+    partner = tl.hessian(theta, x[fixed : fixed + 1], q[fixed : fixed + 1])
+    matrix = _bound_matrix(theta, x, q)
+
+    def each(function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        return torch.stack([function(x[i : i + 1], q[i : i + 1]) for i in rows])
+
+    return {
+        "trace": each(lambda a, b: tl.trace_gradient(theta, a, b)),
+        "pair": 2 * each(lambda a, b: tl.contraction_gradient(theta, a, b, partner)),
+        "bound": each(lambda a, b: tl.contraction_gradient(theta, a, b, matrix)),
+    }
+
+
+def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is made to vanish."""
+    p, fixed = _Problem(experiment, ctx, experiment.hidden), experiment.fixed_sample
+    ends = descend(
+        p.thetas("starts", experiment.influence_starts),
+        LossGradient(p.x, p.q),
+        rate=experiment.rate,
+        max_steps=experiment.training.steps,
+        stop_ratios=(experiment.stop_ratio,),
+    ).final
+    met = ends.converged.nonzero()[:, 0]
+    unique = met[~duplicates(ends.theta[met])][: experiment.networks].tolist()
+    rows, limit = [], []
+    for start in unique:
+        theta = ends.theta[start]
+        error = (tl.predict(theta, p.x) - p.q).abs().tolist()
+        for name, gradients in sample_gradients(theta, p.x, p.q, fixed).items():
+            for block, part in p.blocks.items():
+                norms = gradients[:, part].norm(dim=1).tolist()
+                rows += [(start, i, error[i], name, block, norm) for i, norm in enumerate(norms)]
+    for start in unique:
+        for exponent in LIMIT_EXPONENTS:
+            size = 10.0**-exponent / 2
+            moved = _with_error(ends.theta[start], p.x, p.q, p.split, size)
+            own = sample_gradients(moved, p.x[:2], p.q[:2], 1)
+            limit += [(start, name, size, float(own[name][0].norm())) for name in ("trace", "pair")]
+    return {
+        "influence": columns(("start", "sample", "error", "of", "block", "norm"), rows),
+        "vanishing_error": columns(("start", "of", "error", "norm"), limit),
+    }
+
+
+def _with_error(theta: Tensor, x: Tensor, q: Tensor, bias: int, error: float) -> Tensor:
+    """theta with the output bias moved so that |delta| of sample 0 is `error`."""
+    p = tl.predict(theta, x[:1])[0].clamp(1e-300, 1 - 1e-16)
+    wanted = math.log(error / (1 - error)) * (1 - 2 * float(q[0]))
+    moved = theta.clone()
+    moved[bias] += wanted - float(torch.logit(p))
+    return moved
+
+
+def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Fig. 5: quantiles of ||∇ tr H²|| over networks and data, by covariance of the inputs; class 1 is x₁ >= 0."""
+    draws = experiment.covariance_draws
+    shape, generator = (draws, experiment.covariance_samples, 2), ctx.torch_generator("covariance/data")
+    noise = torch.randn(shape, dtype=DTYPE, generator=generator)
+    q = (noise[..., 0] >= 0).to(DTYPE)
+    rows, levels = [], torch.tensor([0.25, 0.5, 0.75], dtype=DTYPE)
+    for half_range in experiment.half_range:
+        role = f"covariance/{half_range:g}"
+        dimension = tl.parameter_count(2, experiment.hidden)
+        thetas = uniform(draws, dimension, half_range, ctx.torch_generator(role))
+        for activation in experiment.covariance_activation:
+            for value in experiment.covariance:
+                second = value * noise[..., 0] + math.sqrt(1 - value**2) * noise[..., 1]
+                triples = zip(thetas, torch.stack([noise[..., 0], second], dim=-1), q, strict=True)
+                norms = torch.stack([tl.trace_of_square_gradient(*triple, activation).norm() for triple in triples])
+                rows.append((activation, half_range, value, *norms.quantile(levels).tolist()))
+    return {"covariance": columns(("activation", "half_range", "covariance", "q25", "q50", "q75"), rows)}
+
+
+def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Fig. 6: norms of ∇μ and √(D−1) ∇σ at random networks."""
+    p, rows = _Problem(experiment, ctx, experiment.hidden), []
+    for half_range in experiment.half_range:
+        thetas = p.thetas(f"terms/{half_range:g}", experiment.term_draws, half_range)
+        mean = tl.mean_gradient(thetas, p.x, p.q).norm(dim=1).tolist()
+        std = (math.sqrt(p.dimension - 1) * tl.std_gradient(thetas, p.x, p.q).norm(dim=1)).tolist()
+        rows += [(half_range, k, *both) for k, both in enumerate(zip(mean, std, strict=True))]
+    return {"terms": columns(("half_range", "network", "mean_term", "std_term"), rows)}
+
+
+def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
+    """Fig. 7: descent on the bound alone (γ₁ = 0), and Proposition 2 on random spectra."""
+    p = _Problem(experiment, ctx, experiment.hidden)
+    result = descend(
+        p.thetas("starts", experiment.bound_starts),
+        Regularised(p.x, p.q, "bound", loss_weight=0.0),
+        rate=experiment.bound_rate,
+        max_steps=experiment.training.steps,
+        stop_ratios=(1e-12,),
+        record=range(experiment.bound_starts),
+        record_every=experiment.record_every,
+    )
+    rows: list[tuple[float, ...]] = []
+    for start, path in result.trajectories.items():
+        args = (path.theta, p.x, p.q)
+        spectrum = torch.linalg.eigvalsh(tl.hessian(*args)).flip(-1)
+        bounds = (tl.upper_bound(*args), tl.lower_bound(*args), *tl.mean_and_std(*args))
+        values = torch.cat([torch.stack(bounds, dim=1), spectrum], dim=1).tolist()
+        rows += [(start, step, *row) for step, row in zip(path.steps.tolist(), values, strict=True)]
+    names = ("start", "step", "lambda_sup", "lambda_inf", "mean", "std")
+    paths = columns((*names, *(f"lambda_{k + 1}" for k in range(p.dimension))), rows)
+    return {"bound_descent": paths, "narrowed": _narrowed(ctx, p.dimension)}
+
+
+def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
+    """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move inward."""
+    from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
+
+    generator = ctx.torch_generator("narrowed")
+    spectra = torch.randn(200, dimension, dtype=DTYPE, generator=generator) * 10
+    share = torch.rand(200, 1, dtype=DTYPE, generator=generator) * 0.99
+    narrow = spectra.mean(1, keepdim=True) + share * (spectra - spectra.mean(1, keepdim=True))
+    before, after = ((s.sum(1), s.square().sum(1)) for s in (spectra, narrow))
+    return {
+        "draw": range(200),
+        "upper_falls_by": wolkowicz_styan_upper(dimension, *before) - wolkowicz_styan_upper(dimension, *after),
+        "lower_rises_by": wolkowicz_styan_lower(dimension, *after) - wolkowicz_styan_lower(dimension, *before),
+    }
+
+
+PARTS: dict[str, Callable[[HsrGradient, Context], dict[str, Table]]] = {
+    "cost": cost,
+    "agreement": agreement,
+    "influence": influence,
+    "covariance": covariance,
+    "terms": terms,
+    "descent": bound_descent,
+}
+
+
+def measure(experiment: HsrGradient, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """The tables of one part, and the certificate."""
+    tables = PARTS[str(cell.params["part"])](experiment, ctx)
+    return {**tables, "certificate": [certificate(experiment, ctx)]}

@@ -1,0 +1,188 @@
+"""The report of the study of the bound's gradient: fits and tests, claims, values, notes, and Figs. 2-7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.three_layer.hsr_gradient import figures
+from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
+from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
+from experiments.three_layer.study import Study, Tests, data_sets
+from runner import stats
+from runner.contract import Tables
+from runner.stats import Statistic
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.three_layer.hsr_gradient.settings import HsrGradient
+    from runner.contract import Claim
+
+
+def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
+    """Every row of stats.csv, without Holm's correction."""
+    parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
+    exponents = list(_exponents(experiment, tables["cost"])) if "cost" in tables else []
+    return exponents + [row for name, make in parts.items() if name in tables for row in make(tables[name])]
+
+
+def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
+    """Slope of log seconds against log size over the last doublings, where calls no longer cost: the exponent."""
+    import numpy as np
+
+    known = table[table["status"] == "ok"]
+    for seed, rows in data_sets(known):
+        for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
+            part = whole.sort_values(varied).iloc[-(experiment.octaves + 1) :]
+            yield stats.linear(
+                np.log(part[varied]),
+                np.log(part["seconds"]),
+                name=f"exponent in {SIZES[str(varied)]}, {form}",
+                figure="fig02",
+                where="Fig. 2",
+                group=f"seed={seed}",
+            )
+
+
+def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
+    """Rank correlation of |delta_i| and the norm of the sample's contribution, over the samples of each network.
+
+    Networks of a data set share its samples, so each gives one row, and a data set one row of their medians.
+    """
+    for seed, rows in data_sets(table):
+        for (name, block), part in rows.groupby(["of", "block"], sort=False):
+            found = [
+                stats.spearman(
+                    p["error"],
+                    p["norm"],
+                    name=f"|delta| and {name} {block}",
+                    figure="fig04",
+                    where="Fig. 4",
+                    group=f"seed={seed} start={start}",
+                )
+                for start, p in part.groupby("start")
+            ]
+            yield from found
+            yield stats.summary(
+                [s.effect for s in found],
+                name=f"ρ of |delta| and {name} {block}",
+                figure="fig04",
+                where="Fig. 4",
+                group=f"seed={seed}",
+            )
+
+
+def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
+    for seed, rows in data_sets(table):
+        for half_range, part in rows.groupby("half_range", sort=False):
+            yield stats.wilcoxon(
+                part["std_term"],
+                part["mean_term"],
+                name=f"std term - mean term, range {half_range:g}",
+                figure="fig06",
+                where="Fig. 6",
+                group=f"seed={seed}",
+                label_a="std term",
+                label_b="mean term",
+            )
+
+
+def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
+    """Rank correlation of |covariance| and the median norm: inner products grow with either sign."""
+    for seed, rows in data_sets(table):
+        for (activation, half_range), part in rows.groupby(["activation", "half_range"], sort=False):
+            name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
+            yield stats.spearman(
+                part["covariance"].abs(), part["q50"], name=name, figure="fig05", where="Fig. 5", group=f"seed={seed}"
+            )
+
+
+def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    if "difference_norms" in tables:
+        keys = ["seed", "of", "block"]
+        for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
+            rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
+    found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+    return found.assign(comparable=UNPRINTED)
+
+
+def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
+    """Findings for the report."""
+    found = []
+    if "cost" in tables:
+        found.append(
+            "Times are processor seconds of this machine, the least of several turns: the one table that does not "
+            "repeat byte for byte."
+        )
+        for varied, symbol in SIZES.items():
+            fits = {f: [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {f}"] for f in FORMS}
+            listed = "; ".join(f"{FORMS[f]} {', '.join(f'{v:.2f}' for v in v_)}" for f, v_ in fits.items() if v_)
+            found.append(f"Exponents of the time in {symbol} over the last {experiment.octaves} doublings: {listed}.")
+            found += break_even(tables["cost"], varied, symbol)
+    if "difference_norms" in tables:
+        norms = tables["difference_norms"]
+        relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
+        found.append(
+            f"Analytic and three-point gradients differ by at most {norms['difference_norm'].max():.2g} in norm, "
+            f"{relative:.2g} relative, with h = {experiment.difference_step:g}: the error of the differences."
+        )
+    return found
+
+
+def break_even(cost: pd.DataFrame, varied: str, symbol: str) -> Iterator[str]:
+    """Where this project's form becomes the faster or the slower one of two, from the medians over data sets."""
+    import numpy as np
+
+    rows = cost[(cost["varied"] == varied) & (cost["status"] == "ok")]
+    times = rows.pivot_table(index=varied, columns="form", values="seconds", aggfunc="median")
+    for other in ("double sum", "matrix", "autodiff", "numerical"):
+        if other not in times or "own" not in times:
+            continue
+        log = np.log((times[other] / times["own"]).dropna())
+        sizes = np.log(log.index.to_numpy(dtype=float))
+        turns = [
+            float(np.exp(sizes[k] - log.iloc[k] * (sizes[k + 1] - sizes[k]) / (log.iloc[k + 1] - log.iloc[k])))
+            for k in range(len(log) - 1)
+            if log.iloc[k] * log.iloc[k + 1] < 0
+        ]
+        ends = f"{np.exp(log.iloc[0]):.2g} at {symbol} = {log.index[0]}, {np.exp(log.iloc[-1]):.2g} at {log.index[-1]}"
+        even = f"break-even at {symbol} = {', '.join(f'{t:.0f}' for t in turns)}" if turns else "no break-even"
+        yield f"Time of {FORMS[other]} over that of this project's form: {ends}; {even}."
+
+
+class HsrGradientAnalysis(Study):
+    """The parts of the study that are stored."""
+
+    experiment: HsrGradient
+
+    def tested(self) -> list[Statistic]:
+        return statistics(self.experiment, self.tables)
+
+    def claims(self) -> list[Claim]:
+        return claims(self.experiment, self.tables, self.tests)
+
+    def measured(self) -> pd.DataFrame:
+        return measured(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        return notes(self.experiment, self.tables, self.tests)
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """Figures that the stored tables allow; each is drawn when it is called."""
+        tables, experiment = self.tables, self.experiment
+        makers: dict[str, tuple[str, Callable[[], Figure]]] = {
+            "cost": ("fig02_time", partial(figures.time, tables, self.tests)),
+            "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
+            "influence": ("fig04_influence", partial(figures.influence, experiment, tables, self.tests)),
+            "covariance": ("fig05_covariance", partial(figures.covariance, tables)),
+            "terms": ("fig06_terms", partial(figures.terms, tables, self.tests)),
+            "bound_descent": ("fig07_bound_descent", partial(figures.bound_descent, tables)),
+        }
+        return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}

@@ -1,0 +1,108 @@
+"""HSR: what the closed-form gradient of the bound costs, whether it is right, and what drives it (Figs. 2-7).
+
+A cell is one part of the study; the parts share nothing but the seed. The heavy code is in sibling modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.three_layer.settings import ThreeLayerStudy
+from runner import contract as c
+
+SECONDS = {"cost": 30.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
+SIZES = {"dimension": "D", "samples": "I"}
+FORMS = {
+    "double sum": "double sum",
+    "matrix": "double sum as matrices",
+    "own": "this project's form",
+    "autodiff": "automatic differentiation",
+    "numerical": "three-point differences",
+}
+"""Form of the gradient -> its name in figures and notes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HsrGradient(ThreeLayerStudy):
+    """Settings, each explained in conf/experiment/hsr_gradient.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Closed-form gradient of the bound: cost, correctness, and what drives it"
+    paper: ClassVar[str] = "HSR"
+    reproduces: ClassVar[str] = "Figs. 2-7, Propositions 1 and 2"
+    measure = "experiments.three_layer.hsr_gradient.measure:measure"
+    analysis = "experiments.three_layer.hsr_gradient.report:HsrGradientAnalysis"
+
+    part: list[str] = c.grid(choices=tuple(SECONDS))
+    hidden: int = c.setting(above=0)
+    timed_samples: int = c.setting(above=0)
+    timed_units: list[int] = c.free(above=0)
+    timed_sizes: list[int] = c.free(above=0)
+    cost_units: list[int] = c.since([5, 10, 20, 40, 80, 160, 320], free=True, above=0)
+    cost_sizes: list[int] = c.since([100 * 2**k for k in range(11)], free=True, above=0)
+    pairwise_samples: int = c.since(6400, free=True, above=0)
+    numerical_samples: int = c.since(800, free=True, above=0)
+    cost_repeats: int = c.since(5, free=True, above=0)
+    cost_budget: float = c.since(0.3, free=True, above=0)
+    octaves: int = c.report_only(3, above=0)
+    timed_hidden: int = c.setting(above=0)
+    repeats: int = c.free(above=0)
+    difference_step: float = c.setting(above=0)
+    compared_hidden: int = c.setting(above=0)
+    compared_range: float = c.setting(above=0)
+    draws: int = c.free(above=0)
+    networks: int = c.free(above=0)
+    influence_starts: int = c.free(above=0)
+    rate: float = c.setting(above=0)
+    stop_ratio: float = c.setting(above=0)
+    fixed_sample: int = c.setting(at_least=0)
+    covariance: list[float] = c.free(above=-1, below=1)
+    covariance_samples: int = c.setting(above=0)
+    covariance_activation: list[str] = c.setting(choices=("linear", "sigmoid"))
+    covariance_draws: int = c.free(above=0)
+    half_range: list[float] = c.setting(above=0)
+    term_draws: int = c.setting(above=0)
+    bound_rate: float = c.setting(above=0)
+    bound_starts: int = c.free(above=0)
+    record_every: int = c.free(above=0)
+    exponent_margin: float = c.report_only(0.2, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fixed_sample >= self.dataset.train:
+            found = f"0 to {self.dataset.train - 1}, found {self.fixed_sample}"
+            raise c.SettingError(f"experiment.fixed_sample: expected {found}")
+
+    def cells(self) -> list[c.Cell]:
+        return [c.Cell({"part": part}, SECONDS[part] * self._work(part), 0.35) for part in self.part]
+
+    def _work(self, part: str) -> float:
+        """Against the paper profile."""
+        if part == "cost":
+            return self.cost_repeats / 5 * (self.pairwise_samples / 6400) ** 2
+        if part in ("influence", "descent"):
+            return self.training.steps / 10_000
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HsrStochastic(c.Experiment):
+    """The bound estimated from random probes (Section VII, future work).
+
+    Settings, each explained in conf/experiment/hsr_stochastic.yaml.
+    """
+
+    version: ClassVar[int] = 2
+    title: ClassVar[str] = "Estimate of the bound from random probes against its closed form"
+    paper: ClassVar[str] = "HSR"
+    reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
+    measure = "experiments.three_layer.hsr_gradient.probes:measure"
+    analysis = "experiments.three_layer.hsr_gradient.probes:HsrStochasticAnalysis"
+
+    probe_counts: list[int] = c.setting(at_least=2)
+    repeats: int = c.setting(above=0)
+    hidden: int = c.setting(above=0)
+
+    def cells(self) -> list[c.Cell]:
+        return [c.Cell({}, 3.0, 0.4)]

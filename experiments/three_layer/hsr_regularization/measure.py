@@ -1,0 +1,292 @@
+"""What is measured of one data set: the methods from sharp and flat starts, the printed search, further draws.
+
+The printed search and the draws are smaller than the paper's experiment, since starts of one draw share its data: what
+decides a statement about data is their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.certificates import of_hessian
+from experiments.three_layer.ends import Limits, in_place, lead, led_columns, macro_f1, nearest_columns, short
+from experiments.three_layer.hsr_regularization.problem import (
+    Problem,
+    critical_points,
+    direction_of,
+    draw,
+    drawn,
+    end_under,
+    search,
+    train,
+)
+from experiments.three_layer.hsr_regularization.settings import GROUPS, METHODS, PAIRS, HsrRegularization
+from experiments.three_layer.hsr_regularization.views import (
+    boundaries,
+    boundary_length,
+    dynamics,
+    profiles,
+    saddle_depth,
+)
+from experiments.three_layer.polish import Polished
+from runner.contract import Cell, Context, Table
+from runner.curvature.closed_form import three_layer as tl
+from runner.training.descent.descent import Endpoints
+
+
+def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell."""
+    problem = draw(experiment, ctx)
+    ctx.progress(0, 6, f"search from {len(problem.starts)} starts")
+    ends = search(experiment, problem, experiment.rate)
+    points, group = critical_points(experiment, problem, ends)
+    tables: dict[str, Any] = {
+        "data": data_table(problem),
+        "search": search_summary(experiment, ends, points),
+        "critical_points": points | where_they_lead(experiment, problem, ends.theta[points["start"]], points["start"]),
+    }
+    chosen = torch.tensor([k for k, name in zip(points["start"], group, strict=True) if name], dtype=torch.long)
+    names = [name for name in group if name]
+    found: dict[str, list[dict[str, Any]]] = {"endpoints": [], "nearest": [], "dynamics": [], "profiles": []}
+    finals: dict[str, Tensor] = {}
+    for number, method in enumerate(METHODS):
+        ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
+        direction = direction_of(experiment, problem, method)
+        result = train(experiment, problem, chosen, direction, record=True)
+        finals[method] = result.final.theta
+        for reading in experiment.reading:
+            ended = end_under(reading, experiment, problem, chosen, direction, result)
+            about = {"reading": reading, "method": method}
+            found["endpoints"].append(about | endpoint_rows(experiment, problem, ended, chosen, names, brief=False))
+        led, near = polished(experiment, problem, result.final)
+        about = {"reading": "polished", "method": method}
+        found["endpoints"].append(about | endpoint_rows(experiment, problem, led, chosen, names, brief=True))
+        found["nearest"].append({"method": method, "group": names, "start": chosen} | near.columns)
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest")
+        )
+        found["dynamics"].append({"method": method} | dynamics(experiment, problem, result, names))
+        found["profiles"].append(
+            {"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped")
+        )
+    tables |= {name: stack(parts) for name, parts in found.items()}
+    theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
+    tables["certificate"] = [
+        of_hessian("Hessian", tl.hessian(theta, *problem.args), lambda t: tl.loss(t, *problem.args), theta, ctx)
+    ]
+    tables["boundaries"] = boundaries(experiment, problem, finals, names, chosen, points)
+    return tables
+
+
+def search_summary(experiment: HsrRegularization, ends: Endpoints, points: dict[str, Any]) -> dict[str, Any]:
+    """One row: the counts of Section VI-A and the thresholds of Fig. 9."""
+    bound, group = points["lambda_sup"], points["group"]
+    known = len(bound) > 0
+    return {
+        "starts": [len(ends.steps)],
+        "converged": [int(ends.converged.sum())],
+        "diverged": [int(ends.diverged.sum())],
+        "unique": [len(bound)],
+        "sharp": [group.count("sharp")],
+        "flat": [group.count("flat")],
+        "flat_threshold": [float(bound.quantile(experiment.group_share)) if known else float("nan")],
+        "sharp_threshold": [float(bound.quantile(1 - experiment.group_share)) if known else float("nan")],
+        "steps_median": [float(ends.steps[ends.converged].double().median()) if known else float("nan")],
+    }
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The point without gradient nearest to every end: as ends, and as columns."""
+
+    ends: Endpoints
+    columns: dict[str, Any]
+
+
+def polished(experiment: HsrRegularization, problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
+    """Where the ends of a method lead downhill, and what lies nearest to them; a diverged end stays as it is.
+
+    Converged is what polishing has finished.
+    """
+    finite, count = (~ends.diverged).nonzero()[:, 0], len(ends.theta)
+    theta, limits = ends.theta[finite], _limits(experiment, problem)
+    down = lead(theta, *problem.args, limits)
+    near = lead(theta, *problem.args, limits, "nearest")
+    columns: dict[str, Any] = {"kind": _named(down.kind, finite, count)}
+    for name, value in nearest_columns(near, theta).items():
+        columns[name] = _named(value, finite, count) if name == "nearest_kind" else in_place(value, finite, count)
+    return _moved(ends, finite, down), Nearest(_moved(ends, finite, near), columns)
+
+
+def _limits(experiment: HsrRegularization, problem: Problem) -> Limits:
+    return Limits.of(experiment, problem.starts.shape[1], experiment.rounding_steps)
+
+
+def _named(names: list[str], place: Tensor, count: int) -> list[str]:
+    found = ["diverged"] * count
+    for k, name in zip(place.tolist(), names, strict=True):
+        found[k] = name
+    return found
+
+
+def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
+    theta, steps, done = ends.theta.clone(), ends.steps.clone(), torch.zeros_like(ends.converged)
+    theta[place], steps[place] = found.theta, found.steps
+    done[place] = torch.tensor([kind != "unfinished" for kind in found.kind], dtype=torch.bool)
+    return Endpoints(theta, steps, done, ends.diverged)
+
+
+def where_they_lead(experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor) -> dict[str, Any]:
+    """The gradient that the stop rule leaves at the points of the search, and what they lead to downhill."""
+    found = lead(theta, *problem.args, _limits(experiment, problem))
+    left = tl.gradient(theta, *problem.args).norm(dim=1)
+    first = tl.gradient(problem.starts[start], *problem.args).norm(dim=1)
+    columns = {"gradient": short(left), "gradient_ratio": short(left / first)}
+    return columns | {f"led_{k}": v for k, v in led_columns(found, theta, *problem.args).items()}
+
+
+def endpoint_rows(
+    experiment: HsrRegularization, problem: Problem, ends: Endpoints, chosen: Tensor, names: list[str], *, brief: bool
+) -> dict[str, Any]:
+    """One row per start: status and curvature, F1 on test data and boundary where the method ended (Figs. 12, 14).
+
+    brief: to the digits that are kept of polished points.
+    """
+    theta = ends.theta
+    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())
+    mean, std = tl.mean_and_std(theta, *problem.args)
+    measured = {
+        "loss": tl.loss(theta, *problem.args),
+        "lambda_max": spectrum[:, -1],
+        "lambda_min": spectrum[:, 0],
+        "lambda_sup": tl.upper_bound(theta, *problem.args),
+        "mean": mean,
+        "std": std,
+        "saddle_depth": saddle_depth(experiment, problem, theta),
+        "f1": macro_f1(tl.predict(theta, problem.test_x, problem.activation) > 0.5, problem.test_q > 0.5),
+        "boundary_length": boundary_length(experiment, problem, theta),
+        "gradient": tl.gradient(theta, *problem.args).norm(dim=1),
+    }
+    measured["gradient_ratio"] = measured["gradient"] / tl.gradient(problem.starts[chosen], *problem.args).norm(dim=1)
+    status = ["ok" if s == "converged" else s for s in ends.status]
+    table = {"group": names, "start": chosen, "status": status, "steps": ends.steps}
+    shown = {name: value.where(~ends.diverged, torch.nan) for name, value in measured.items()}
+    return table | {name: short(v) if brief else v for name, v in shown.items()}
+
+
+def data_table(problem: Problem) -> dict[str, Any]:
+    """Training and test data (Fig. 8)."""
+    x, q = torch.cat([problem.x, problem.test_x]), torch.cat([problem.q, problem.test_q])
+    kind = ["train"] * len(problem.q) + ["test"] * len(problem.test_q)
+    return {"set": kind, "x1": x[:, 0], "x2": x[:, 1], "label": q.long()}
+
+
+def stack(parts: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Tables below each other; a text stands for a column of it."""
+    joined: dict[str, list[Any]] = {}
+    for part in parts:
+        length = max(len(value) for value in part.values() if not isinstance(value, str))
+        for key, value in part.items():
+            rows = [value] * length if isinstance(value, str) else value
+            joined.setdefault(key, []).extend(rows.tolist() if isinstance(rows, Tensor) else rows)
+    return joined
+
+
+class Ends:
+    """Where every method ends from the sharp and the flat starts of one problem, the stop rule judged from the first
+    step. lambda_max, f1: method -> (S,); reached: method -> (S,) bool; group: S names."""
+
+    def __init__(self, experiment: HsrRegularization, problem: Problem, rate: float) -> None:
+        self.search = search(experiment, problem, rate)
+        points, group = critical_points(experiment, problem, self.search)
+        self.unique = len(group)
+        pairs = zip(torch.as_tensor(points["start"]).tolist(), group, strict=True)
+        chosen = [(start, name) for start, name in pairs if name]
+        self.group = [name for _, name in chosen]
+        index = torch.tensor([start for start, _ in chosen], dtype=torch.long)
+        self.lambda_max: dict[str, Tensor] = {}
+        self.f1: dict[str, Tensor] = {}
+        self.reached: dict[str, Tensor] = {}
+        for method in METHODS:
+            ends = train(experiment, problem, index, direction_of(experiment, problem, method)).final
+            self._measure(method, problem, ends)
+
+    def _measure(self, method: str, problem: Problem, ends: Endpoints) -> None:
+        finite = ~ends.diverged
+        hessian = tl.hessian(ends.theta, *problem.args).nan_to_num()
+        self.lambda_max[method] = torch.linalg.eigvalsh(hessian)[..., -1].where(finite, torch.nan)
+        predicted = tl.predict(ends.theta, problem.test_x, problem.activation) > 0.5
+        self.f1[method] = macro_f1(predicted, problem.test_q > 0.5).where(finite, torch.nan)
+        self.reached[method] = ends.converged
+
+    def of(self, name: str) -> Tensor:
+        """Mask (S,) of a group."""
+        return torch.tensor([g == name for g in self.group], dtype=torch.bool)
+
+
+def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Table `scan`: the printed stop rule, the search at one rate, the methods at the printed γ₁.
+
+    reached: starts of a group from which the method meets the stop rule; pairs: those from which plain descent does
+    too, which is what the paper's tests compare. lambda_max, f1: medians over all finite ends.
+    """
+    rate = float(cell.params["search_rate"])
+    ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
+    ends = Ends(experiment, drawn(experiment, ctx, "scan", experiment.printed_ratio), rate)
+    about = {
+        "starts": experiment.draw_starts,
+        "converged": int(ends.search.converged.sum()),
+        "unique": ends.unique,
+    }
+    rows = []
+    for method in METHODS:
+        for name in GROUPS:
+            of, met = ends.of(name), ends.reached[method]
+            row: dict[str, Any] = {
+                "method": method,
+                "group": name,
+                "chosen": int(of.sum()),
+                "reached": int((of & met).sum()),
+            }
+            row["pairs"] = int((of & met & ends.reached["gd"]).sum())
+            row["lambda_max"] = float(ends.lambda_max[method][of].nanmedian()) if of.any() else float("nan")
+            row["f1"] = float(ends.f1[method][of].nanmedian()) if of.any() else float("nan")
+            rows.append(about | row)
+    return {"scan": rows}
+
+
+def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Table]:
+    """Table `draws`: for every draw, group and pair of methods the mean difference of F1 and of log λ₁ over the starts
+    from which both reach a critical point."""
+    rows: list[Mapping[str, Any]] = []
+    for number in range(experiment.draws):
+        ctx.progress(number, experiment.draws, f"draw {number + 1}")
+        problem = drawn(experiment, ctx, f"draw/{number}", experiment.fitted_ratio)
+        ends = Ends(experiment, problem, experiment.rate)
+        for name in GROUPS:
+            rows += [{"draw": number, "group": name} | _difference(ends, ends.of(name), a, b) for a, b in PAIRS]
+    return {"draws": rows}
+
+
+def _difference(ends: Ends, of: Tensor, a: str, b: str) -> dict[str, Any]:
+    both = of & ends.reached[a] & ends.reached[b]
+    gain, ratio = ends.f1[a] - ends.f1[b], (ends.lambda_max[a] / ends.lambda_max[b]).log()
+    return {
+        "a": a,
+        "b": b,
+        "pairs": int(both.sum()),
+        "f1": float(gain[both].mean()),
+        "log_ratio": float(ratio[both].mean()),
+    }
+
+
+def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell."""
+    if cell.params.get("part") == "draws":
+        return measure_draws(experiment, ctx)
+    return (measure_scan if "search_rate" in cell.params else measure_contest)(experiment, cell, ctx)

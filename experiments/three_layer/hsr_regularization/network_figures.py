@@ -1,0 +1,138 @@
+"""Figs. 10, 11, 13 and 15 for the first stored data set: single descents and networks in detail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from experiments.three_layer.drawing import EIGENVALUE, band, line
+from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.study import first_seed
+from runner.contract import Tables
+from runner.report import figures as draw
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FLAT = 1e-4
+"""A fall along u_D below this share of the rise along u_1 is called flat."""
+
+
+def _first(tables: Tables, name: str, protocol: str) -> pd.DataFrame:
+    return first_seed(tables[name][tables[name]["protocol"] == protocol]).infer_objects()
+
+
+def dynamics(tables: Tables, protocol: str) -> Figure:
+    """Fig. 10: median and 10-90 % band of the loss and of λ₁ over the starts of each group."""
+    rows = _first(tables, "dynamics", protocol)
+    quantities = {"loss": "loss $L$", "lambda_max": EIGENVALUE}
+
+    def panel(ax: Axes, key: tuple[str, str]) -> None:
+        for method, name in NAMES.items():
+            part = rows[(rows["group"] == key[0]) & (rows["quantity"] == key[1]) & (rows["method"] == method)]
+            band(ax, part["step"], part["q50"], part["q10"], part["q90"], method, name)
+        ax.set_yscale("log")
+        ax.set_ylabel(quantities[key[1]])
+
+    titles = {(group, quantity): f"{group} seeds" for group in ("flat", "sharp") for quantity in quantities}
+    caption = "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
+    size: dict[str, Any] = {"sharex": True, "sharey": False, "width": 8.6}
+    return draw.panels(titles, panel, x="step", columns=2, caption=caption, **size)
+
+
+def along_u1(tables: Tables, protocol: str) -> Figure:
+    """Fig. 11: loss along u₁ at the ends from sharp seeds, median and 10-90 % band over starts."""
+    rows = _first(tables, "profiles", protocol)
+    rows = rows[(rows["kind"] == "sharp group") & (rows["at"] == "stopped")]
+
+    def panel(ax: Axes, method: str) -> None:
+        part = rows[rows["method"] == method]
+        band(ax, part["offset"], part["q50"], part["q10"], part["q90"], method, NAMES[method])
+        ax.set_ylim(bottom=min(0.0, float(rows["q10"].min())))
+
+    return draw.panels(
+        NAMES,
+        panel,
+        x="$t$ along $u_1$",
+        y=r"$L(\theta + t u_1) - L(\theta)$",
+        columns=3,
+        legend_columns=0,
+        caption="drawn: sharp seeds of the first data set; lines: median over the starts, bands: 10 to 90 %",
+        width=8.4,
+        height=5.0,
+    )
+
+
+def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
+    """Fig. 13: loss along u₁ (left) and u_D (right) at the end of each method whose λ_D is at the tip of the lower
+    whisker, flat seeds. The clear saddle that the paper
+    shows for A-SAM would rise on the left and fall on the right by at least 1 % of that rise.
+
+    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points without gradient nearest
+    to them. Every direction has one scale for all methods.
+    """
+    rows = _first(tables, "profiles", protocol)
+    rows = rows[(rows["kind"] == "whisker tip") & (rows["at"] == at)]
+    near = _first(tables, "nearest", protocol)
+
+    def of(method: str, direction: str) -> pd.DataFrame:
+        return rows[(rows["method"] == method) & (rows["direction"] == direction)]
+
+    def panel(ax: Axes, key: tuple[str, str]) -> str:
+        method, direction = key
+        part = of(*key)
+        ax.plot(part["offset"], part["q50"], **line("lambda_1" if direction == "u_1" else "lambda_sup"))
+        ax.axhline(0, color="0.6", linewidth=0.8, zorder=1)  # below a line on the same height
+        if part.empty:
+            return f"{NAMES[method]}: none"
+        if direction == "u_1":
+            kind = near.loc[(near["method"] == method) & near["start"].isin(part["start"]), "nearest_kind"]
+            where = "at infinity" if kind.iloc[0] == "infinity" else kind.iloc[0]
+            return f"{NAMES[method]}\nnearest stationary point: {where}"
+        fall, rise = max(0.0, -float(part["q50"].min())), float(of(method, "u_1")["q50"].max())
+        if fall < FLAT * rise:
+            return f"{NAMES[method]}\nflat: falls by less than {100 * FLAT:g} % of that rise"
+        return f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise along $u_1$"
+
+    titles = {(method, direction): "" for method in NAMES for direction in ("u_1", "u_D")}
+    size: dict[str, Any] = {"width": 8.0, "height": 11.0, "sharex": True, "sharey": False}
+    figure = draw.panels(titles, panel, columns=2, legend_columns=0, **size)
+    for column, direction in enumerate(("u_1", "u_D")):
+        axes = figure.axes[column::2]
+        limits = [ax.get_ylim() for ax in axes]
+        for ax in axes:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+            ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
+        axes[-1].set_xlabel(f"$t$ along ${direction}$, {'largest' if column == 0 else 'smallest'} eigenvalue")
+    place = "at the nearest point without gradient" if at == "nearest" else "where the method stops"
+    draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
+    return figure
+
+
+def boundaries(tables: Tables, protocol: str) -> Figure:
+    """Fig. 15: p(x) without regularisation and with HSR from the same starts, those of the sharpest points."""
+    rows, data = _first(tables, "boundaries", protocol), _first(tables, "data", protocol)
+    starts = list(dict.fromkeys(rows["start"]))
+    train = data[data["set"] == "train"]
+    images = []
+
+    def panel(ax: Axes, key: tuple[str, int]) -> None:
+        part = rows[(rows["method"] == key[0]) & (rows["start"] == key[1])]
+        grid = part.pivot(index="x2", columns="x1", values="p")
+        plane = (grid.columns, grid.index, grid.to_numpy())
+        images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
+        ax.contour(*plane, levels=[0.5], colors="black", linewidths=1.4)
+        look: dict[str, Any] = {"s": 9, "facecolors": "white", "edgecolors": "black", "linewidths": 0.6}
+        for kind, marker in ((0, "o"), (1, "^")):
+            points = train[train["label"] == kind]
+            ax.scatter(points["x1"], points["x2"], marker=marker, **look)
+        ax.grid(False)
+        ax.set(aspect="equal", xlim=(grid.columns[0], grid.columns[-1]), ylim=(grid.index[0], grid.index[-1]))
+
+    titles = {(m, k): f"{'plain' if m == 'gd' else NAMES[m]}, start {k}" for m in ("gd", "hsr") for k in starts}
+    size: dict[str, Any] = {"columns": len(starts), "width": 0.8 + 2.2 * len(starts), "height": 4.9, "sharex": True}
+    figure = draw.panels(titles, panel, x="$x_1$", y="$x_2$", legend_columns=0, **size)
+    draw.note(figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2")
+    figure.colorbar(cast(Any, images[-1]), ax=figure.axes, shrink=0.7, label="$p$ of class 1")
+    return figure

@@ -1,0 +1,150 @@
+"""The report of the comparison of methods: tests, claims, values to compare with the paper's, notes and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.printed import unchecked
+from experiments.three_layer.hsr_regularization import analysis, figures, network_figures
+from experiments.three_layer.hsr_regularization.analysis import variants
+from experiments.three_layer.hsr_regularization.claims import claims
+from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.study import Study, Tests, listed_kinds
+from runner.contract import Tables
+from runner.stats import Statistic
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
+    from runner.contract import Claim
+
+COUNTS = ("starts", "converged", "unique", "sharp", "flat")
+COMPARED = (
+    ("lambda_max", "hsr", "gd"),
+    ("lambda_max", "asam", "gd"),
+    ("lambda_max", "trace", "gd"),
+    ("lambda_max", "hsr", "trace"),
+    ("f1", "hsr", "gd"),
+    ("f1", "asam", "gd"),
+    ("f1", "trace", "gd"),
+    ("f1", "hsr", "trace"),
+    ("lambda_max", "asam_wide", "gd"),
+    ("f1", "asam_wide", "gd"),
+    ("lambda_max", "hsr", "asam_wide"),
+    ("f1", "hsr", "asam_wide"),
+)
+
+
+def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
+    import pandas as pd
+
+    columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
+    if "search" not in tables:
+        return pd.DataFrame(columns=columns)
+    rows: list[dict[str, Any]] = []
+    fitted = {"protocol": "fitted", "calibrated": "the stop ratio was chosen by these numbers", "comparable": ""}
+    for row in tables["search"].to_dict("records"):
+        about = fitted | {"seed": row["seed"]}
+        rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
+        rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
+    for (seed, kind), count in tables["data"].groupby(["seed", "set"]).size().items():
+        rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
+    return pd.DataFrame(rows, columns=columns)
+
+
+def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
+    """Findings for the report."""
+    if "endpoints" not in tables:
+        return []
+    found = [
+        "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
+        "(every_step), and from the second half of the steps on (second_half).",
+        "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
+        f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} next to it (wide radius).",
+    ]
+    found += [_where_they_lead(tables), *_sharpness(experiment, tables, tests)]
+    rows = tables["endpoints"]
+    for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
+        lost = part[part["status"] != "ok"]["method"].value_counts()
+        listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
+        found.append(
+            f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
+            f"{len(part) // len(NAMES)} each."
+        )
+    return found + unchecked("hsr")
+
+
+def _where_they_lead(tables: Tables) -> str:
+    """What polishing makes of the ends, method by method."""
+    near = tables["nearest"]
+    lines = []
+    for method, name in NAMES.items():
+        part = near[near["method"] == method]
+        saddles = int((part["nearest_kind"] == "saddle").sum())
+        lines.append(f"{name}: {listed_kinds(part['kind'])}; nearest point without gradient a saddle for {saddles}")
+    return (
+        "Where the ends lead when they are not stopped (infinity: the infimum along the way is not attained): "
+        + ". ".join(lines)
+        + "."
+    )
+
+
+def _sharpness(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[str]:
+    for variant in variants(experiment, tables)[:1]:
+        for quantity, a, b in COMPARED:
+            name = f"{quantity}, {a} - {b}, sharp seeds"
+            seeds = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
+            if seeds:
+                listed = ", ".join(f"{s.shift:+.3g} (r = {s.effect:+.2f}, n = {s.n_a})" for s in seeds)
+                yield f"{variant.text}: shift of {quantity}, {NAMES[a]} - {NAMES[b]}, sharp seeds: {listed}."
+
+
+class HsrRegularizationAnalysis(Study):
+    """The stored data sets; a protocol under a reading of the stop rule is a variant."""
+
+    experiment: HsrRegularization
+
+    def tested(self) -> list[Statistic]:
+        return analysis.statistics(self.experiment, self.tables)
+
+    def claims(self) -> list[Claim]:
+        return claims(self.experiment, self.tables, self.tests)
+
+    def measured(self) -> pd.DataFrame:
+        return measured(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        return notes(self.experiment, self.tables, self.tests)
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """The counterparts of Figs. 8-15, and what five data sets say of the comparisons together."""
+        experiment, tables = self.experiment, self.tables
+        found: dict[str, Callable[[], Figure]] = {}
+        if "data" in tables:
+            found["fig08_data"] = partial(figures.data, tables)
+        points = tables.get("critical_points")
+        with_points = [p for p in experiment.protocol if points is not None and p in set(points["protocol"])]
+        if with_points:
+            found["fig09_bound"] = partial(figures.bound, experiment, tables, with_points)
+        known = variants(experiment, tables)
+        for protocol in dict.fromkeys(v.protocol for v in known):
+            found[f"fig10_dynamics_{protocol}"] = partial(network_figures.dynamics, tables, protocol)
+            found[f"fig11_along_u1_{protocol}"] = partial(network_figures.along_u1, tables, protocol)
+            found[f"fig13_saddle_check_{protocol}"] = partial(network_figures.saddle_check, tables, protocol, "nearest")
+            found[f"fig13_where_stopped_{protocol}"] = partial(
+                network_figures.saddle_check, tables, protocol, "stopped"
+            )
+            found[f"fig15_boundaries_{protocol}"] = partial(network_figures.boundaries, tables, protocol)
+        if "draws" in tables:
+            found["fig14_draws"] = partial(figures.draws, experiment, tables)
+        for variant in known:
+            name = f"{variant.protocol}_{variant.reading}"
+            found[f"fig12_spectrum_{name}"] = partial(figures.spectrum, tables, self.tests, variant)
+            found[f"fig14_f1_{name}"] = partial(figures.f1, tables, self.tests, variant)
+            found[f"effects_{name}"] = partial(figures.effects, experiment, self.tests, variant)
+        return dict(sorted(found.items()))

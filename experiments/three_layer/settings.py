@@ -1,0 +1,27 @@
+"""Settings that every study of the three-layer network has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner import contract as c
+from runner.kinds.dataset import GaussianData
+from runner.kinds.metric import WsBoundMetric
+from runner.kinds.model import ThreeLayerModel
+from runner.kinds.training import DescentTraining
+
+PROTOCOLS = ("fitted", "printed")
+ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreeLayerStudy(c.Experiment):
+    """Data, network and training of a study, and how its claims are decided: see the YAML file of an experiment."""
+
+    level: float = c.report_only(0.01, above=0, below=1)
+    share: float = c.report_only(0.8, above=0, below=1)
+    data_sets: int = c.report_only(3, above=0)
+    dataset: GaussianData
+    model: ThreeLayerModel = c.since(ThreeLayerModel())
+    metric: WsBoundMetric = c.since(WsBoundMetric())
+    training: DescentTraining

@@ -1,0 +1,79 @@
+"""The bound of the largest Hessian eigenvalue from random probes, for any differentiable loss.
+
+λ_sup = μ + √(D−1) σ needs tr H and tr H² alone (WS bound, Eqs. 7-9). With Rademacher probes z, E zᵀHz = tr H and
+E |Hz|² = tr H², and one Hessian-vector product serves both (Hutchinson). From K probes
+
+    tr H  ≈ t̄ = mean t_k,  t_k = z_kᵀ H z_k          unbiased
+    tr H² ≈ mean |H z_k|²                            unbiased
+    σ²    ≈ mean |H z_k|² / D − (K² t̄² − Σ t_k²) / (K (K−1) D²)   unbiased: (tr H)² from different probes only
+
+Only the square root of σ² brings a bias. It is concave, so the estimate of λ_sup is too small on average, by
+√(D−1) Var(σ̂²) / (8 σ³) to leading order, which falls as 1/K while the error of a single estimate falls as 1/√K. (An
+estimate of σ² below 0 counts as 0, which pushes the other way where σ is nearly 0.) The products keep their graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class BoundEstimate(NamedTuple):
+    """bound: λ_sup, trace and variance (σ²): the unbiased estimates; of the leading shape given to `combine`."""
+
+    bound: Tensor
+    trace: Tensor
+    variance: Tensor
+
+
+def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
+    """The estimate from zᵀHz and |Hz|² of every probe, each (..., K); leading dimensions are separate estimates."""
+    count = forms.shape[-1]
+    trace = forms.mean(-1)
+    squared_trace = (forms.sum(-1).square() - forms.square().sum(-1)) / (count * (count - 1))
+    variance = squares.mean(-1) / dimension - squared_trace / dimension**2
+    bound = trace / dimension + math.sqrt(dimension - 1) * variance.clamp(min=0).sqrt()
+    return BoundEstimate(bound, trace, variance)
+
+
+def signs(parameters: Sequence[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
+    """One Rademacher probe, in the shapes of the parameters."""
+    return [torch.randint(0, 2, p.shape, generator=generator).to(p.dtype) * 2 - 1 for p in parameters]
+
+
+def hessian_vector_product(
+    gradients: Sequence[Tensor], parameters: Sequence[Tensor], vector: Sequence[Tensor], *, graph: bool
+) -> tuple[Tensor, ...]:
+    """H z from gradients that keep their graph, in the shapes of the parameters; graph: whether H z keeps its own."""
+    used = [(g, v) for g, v in zip(gradients, vector, strict=True) if g.requires_grad]
+    if not used:  # a loss linear in every parameter
+        return tuple(torch.zeros_like(p) for p in parameters)
+    outputs, directions = zip(*used, strict=True)
+    how = {"create_graph": graph, "retain_graph": True, "materialize_grads": True}
+    return torch.autograd.grad(outputs, parameters, directions, **how)
+
+
+class ParameterHessian:
+    """The Hessian of a loss by its parameters, in the form that `lanczos_extremes` takes: one node, "parameters"."""
+
+    nodes = ("parameters",)
+
+    def __init__(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+        self.parameters = list(parameters)
+        self.gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, materialize_grads=True)
+        self.sizes = {"parameters": sum(p.numel() for p in self.parameters)}
+        self.dtype, self.device = self.parameters[0].dtype, self.parameters[0].device
+
+    def apply(self, directions: dict[str, Tensor]) -> dict[str, Tensor]:
+        """H times every row of directions["parameters"], (K, D)."""
+        shapes = [p.numel() for p in self.parameters]
+        images = []
+        for row in directions["parameters"]:
+            pieces = [part.view_as(p) for part, p in zip(row.split(shapes), self.parameters, strict=True)]
+            image = hessian_vector_product(self.gradients, self.parameters, pieces, graph=False)
+            images.append(torch.cat([h.reshape(-1) for h in image]))
+        return {"parameters": torch.stack(images)}

@@ -1,0 +1,95 @@
+"""What the reports on the three-layer network share: corrected tests, the case of a variant, decisions by draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from experiments.three_layer.settings import ThreeLayerStudy
+from runner.contract import Analysis, Claim, Statement, Tables
+from runner.stats import Statistic, correct, judge, wilcoxon
+from runner.stats.judge import Evidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tests = Mapping[tuple[str, str], Statistic]
+"""(name, group) -> the test, with Holm's correction within its figure."""
+Made = Iterator[tuple[str, Claim]]
+"""(variant, claim)."""
+
+
+class Study(Analysis):
+    """An analysis whose claims and figures read its tests after Holm's correction."""
+
+    experiment: ThreeLayerStudy
+
+    def tested(self) -> list[Statistic]:
+        """Every test and fit, without Holm's correction."""
+        raise NotImplementedError
+
+    @cached_property
+    def rows(self) -> list[Statistic]:
+        return self.tested()
+
+    @cached_property
+    def tests(self) -> Tests:
+        return {(s.name, s.group): s for s in correct(self.rows)}
+
+    def statistics(self) -> list[Statistic]:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the claims of one variant read. variant: as the experiment has it, None where it has none."""
+
+    experiment: Any
+    variant: Any
+    tables: Tables
+    tests: Tests
+    says: Mapping[str, Statement]
+
+    @property
+    def evidence(self) -> Evidence:
+        e = self.experiment
+        group = self.variant.group if self.variant else ""
+        return Evidence(judge.DataSetRule(e.share, e.data_sets), e.level, group, self.tests)
+
+
+def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """(seed, rows) of each data set, in order."""
+    for seed, rows in table.groupby("seed", sort=True):
+        yield int(str(seed)), rows
+
+
+def first_seed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the first data set."""
+    return rows[rows["seed"] == rows["seed"].min()]
+
+
+def listed_kinds(kinds: pd.Series) -> str:
+    """'12 infinity, 3 minimum': how many points of each kind."""
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
+
+
+def over_draws(statement: Statement, values: Sequence[float], unit: str) -> Claim:
+    """Whether something is larger, decided by further draws of the data: each draw is one value.
+
+    Confirmed when the 95 % interval of the mean over draws is above 0, refuted when it is below, and inconclusive
+    between the two: papers name no least gain, and the interval says what is excluded.
+    """
+    chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
+    test = wilcoxon(values, name=statement.name)
+    above, below = sum(v > 0 for v in values), sum(v < 0 for v in values)
+    detail = f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift {test.shift:.3g} "
+    detail += f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {chosen.detail}"
+    return replace(chosen, detail=detail, threshold="interval > 0; refuted below 0")
+
+
+def decided_by_draws(found: Sequence[tuple[str, Claim]], drawn: Sequence[tuple[str, Claim]]) -> list[tuple[str, Claim]]:
+    """The claims, with those made from draws in the place of the fitted protocol's few data sets."""
+    names = {claim.name for _, claim in drawn}
+    return [("fitted seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found] + list(drawn)

@@ -1,0 +1,229 @@
+"""What is measured: the points that a search reaches, the same points polished, and further draws of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.certificates import of_hessian
+from experiments.three_layer.ends import Limits, in_place, lead, led_columns, macro_f1, nearest_columns, short
+from experiments.three_layer.polish import KINDS
+from experiments.three_layer.ws_bound.portraits import portraits
+from experiments.three_layer.ws_bound.search import Search, run_search, search_from
+from experiments.three_layer.ws_bound.settings import WsBound
+from experiments.three_layer.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
+from runner.contract import Cell, Context, Table
+from runner.curvature.closed_form import three_layer as tl
+from runner.data.synthetic import sample
+
+
+def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell."""
+    search = run_search(experiment, cell, ctx)
+    ctx.progress(1, 3, "curvature")
+    points = critical_points(search, experiment)
+    tables: dict[str, Table] = {
+        "critical_points": points,
+        "search": search_summary(search, points),
+        "theorems": theorem_slack(search.ends.theta[search.unique], *search.args),
+        "equality": equality_cases(search, ctx.torch_generator("equality")),
+        "limits": vanishing_error(search),
+        "certificate": certificates(search, ctx),
+    }
+    if experiment.has_portraits(cell) and len(search.unique):
+        ctx.progress(2, 3, "portraits")
+        tables |= portraits(experiment, search)
+    return tables
+
+
+def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
+    """The closed-form Hessian at the first start, and at the sharpest critical point where there is one."""
+    places = {"start": search.starts[0]}
+    if len(search.unique):
+        places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
+    return [
+        of_hessian(
+            "Hessian", tl.hessian(theta, *search.args), lambda t: tl.loss(t, *search.args), theta, ctx, place=place
+        )
+        for place, theta in places.items()
+    ]
+
+
+def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
+    """One row per start; curvature is measured where the search converged and NaN elsewhere, with the reason."""
+    ends = search.ends
+    status = ["ok" if s == "converged" else s for s in ends.status]
+    theta = ends.theta[ends.converged]
+    hessian = tl.hessian(theta, *search.args)
+    spectrum = torch.linalg.eigvalsh(hessian)
+    W, V = tl.split(theta, search.x.shape[1])
+    trace, square = tl.traces(theta, *search.args)
+    measured = {
+        "loss": tl.loss(theta, *search.args),
+        "lambda_max": spectrum[:, -1],
+        "lambda_min": spectrum[:, 0],
+        "lambda_sup": tl.upper_bound(theta, *search.args),
+        "lambda_inf": tl.lower_bound(theta, *search.args),
+        "trace": trace,
+        "trace_of_square": square,
+        "V_norm_sq": V.square().sum(-1),
+        "W_norm_sq": W.square().sum((-2, -1)),
+        "RtR_norm_sq": tl.hidden_gram_norm_squared(theta, search.x, search.activation),
+        "hessian_error": hessian_error(search, theta, hessian, experiment),
+    }
+    for count, (x, q) in search.test.items():
+        measured[f"f1_test{count}"] = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
+    columns: dict[str, Any] = {
+        "start": range(len(status)),
+        "status": status,
+        "converged": ends.converged.to(torch.int64),
+        "duplicate": search.repeated.to(torch.int64),
+        "steps": ends.steps,
+    }
+    return columns | {name: in_place(values, ends.converged, len(status)) for name, values in measured.items()}
+
+
+def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
+    """||ΔH||_F of `hessian` at theta (S, D) against three-point differences of the loss, (S,) (WS bound, Section V-B).
+
+    The differences cost 4 D² losses a point: of networks wider than the one that the paper compares only the first few
+    points are taken, the others are NaN.
+    """
+    count = experiment.error_points if search.hidden > experiment.portrait_hidden else len(theta)
+    if not len(theta):
+        return theta.new_zeros(0)
+    numerical = tl.numerical_hessian(theta[:count], *search.args, step=experiment.difference_step, of="loss")
+    errors = torch.linalg.matrix_norm(numerical - hessian[:count])
+    return in_place(errors, torch.arange(len(errors)), len(theta))
+
+
+def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
+    """One row: how many starts converged and are unique, their bounds, and how many are stable at this rate.
+
+    Gradient descent leaves any point with λ_1 > 2/η, so large rates cannot end at sharp points.
+    """
+    ends, chosen = search.ends, search.unique
+    bounds, largest = points["lambda_sup"][chosen].sort().values, points["lambda_max"][chosen]
+    limit = 2 / search.rate
+    starts_largest = points["lambda_max"][ends.converged]
+    return {
+        "stop_ratio": [search.ratio],
+        "starts": [len(search.starts)],
+        "converged": [int(ends.converged.sum())],
+        "diverged": [int(ends.diverged.sum())],
+        "not_converged": [int((~ends.converged & ~ends.diverged).sum())],
+        "unique": [len(chosen)],
+        "steps_median": [float(ends.steps[ends.converged].double().median()) if ends.converged.any() else float("nan")],
+        "stability_limit": [limit],
+        "beyond_limit": [int((starts_largest > limit).sum())],
+        "lambda_max_not_converged": [_unsettled(search)],
+        "lambda_max_largest": [_quantile(largest, 1.0)],
+        "lambda_max_median": [_quantile(largest, 0.5)],
+        "lambda_sup_smallest": [_quantile(bounds, 0.0)],
+        "lambda_sup_second_smallest": [float(bounds[1]) if len(bounds) > 1 else float("nan")],
+        "lambda_sup_median": [_quantile(bounds, 0.5)],
+        "lambda_sup_largest": [_quantile(bounds, 1.0)],
+        "hessian_error_mean": [float(points["hessian_error"][chosen].nanmean())],
+        "f1_test_median": [_quantile(points[f"f1_test{max(search.test)}"][chosen], 0.5)],
+    }
+
+
+def _unsettled(search: Search) -> float:
+    """Median λ_1 where the starts that neither converged nor diverged are at the last step."""
+    theta = search.ends.theta[~search.ends.converged & ~search.ends.diverged]
+    hessian = tl.hessian(theta, *search.args)
+    finite = torch.isfinite(hessian).all((1, 2))  # one step before it diverges a start may overflow here
+    return _quantile(torch.linalg.eigvalsh(hessian[finite])[:, -1], 0.5)
+
+
+def _quantile(values: Tensor, level: float) -> float:
+    return float(values.quantile(level)) if len(values) else float("nan")
+
+
+def _limits(experiment: WsBound, search: Search) -> Limits:
+    rounding = experiment.to_rounding.get(search.activation, 0)
+    return Limits.of(experiment, search.starts.shape[1], rounding)
+
+
+def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Tables `gradients` (every start), `polished` (unique ends) and `theorems_polished` of one search."""
+    search = run_search(experiment, cell, ctx)
+    ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
+    theta = search.ends.theta[search.unique]
+    found = lead(theta, *search.args, _limits(experiment, search))
+    table: dict[str, Any] = {"start": search.unique} | led_columns(found, theta, *search.args)
+    for size, (x, q) in search.test.items():
+        table[f"f1_test{size}"] = short(macro_f1(tl.predict(found.theta, x, search.activation) > 0.5, q > 0.5))
+    if search.hidden == experiment.portrait_hidden:
+        ctx.progress(2, 3, "nearest stationary points")
+        table |= nearest_columns(lead(theta, *search.args, _limits(experiment, search), "nearest"), theta)
+    return {
+        "gradients": gradients(search),
+        "polished": table,
+        "theorems_polished": theorem_slack(found.theta, *search.args),
+    }
+
+
+def gradients(search: Search) -> dict[str, Any]:
+    """||∇L|| at the end of every start, and its share of that at the start."""
+    last = tl.gradient(search.ends.theta, *search.args).norm(dim=1)
+    first = tl.gradient(search.starts, *search.args).norm(dim=1)
+    return {"start": range(len(last)), "gradient": short(last), "gradient_ratio": short(last / first)}
+
+
+def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """Table `draws`: the search of the fitted protocol with the paper's network on further draws of data and starts."""
+    rows: list[dict[str, Any]] = []
+    for draw in range(experiment.draws):
+        ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
+        search = _drawn(experiment, draw, ctx)
+        theta = search.ends.theta[search.unique]
+        found = lead(theta, *search.args, _limits(experiment, search))
+        for stage, points in (("stopped", theta), ("polished", found.theta)):
+            rows += _groups(experiment, search, points, {"draw": draw, "stage": stage}, found.kind)
+    return {"draws": rows}
+
+
+def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
+    data, hidden, role = experiment.dataset, experiment.portrait_hidden, f"draw/{draw}"
+    train = sample(data, data.train, ctx, f"{role}/train")
+    test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
+    return search_from(
+        experiment,
+        ("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio),
+        (*train, test),
+        ctx.torch_generator(f"{role}/starts"),
+    )
+
+
+def _groups(
+    experiment: WsBound, search: Search, theta: Tensor, about: Mapping[str, Any], kinds: list[str]
+) -> list[dict[str, Any]]:
+    """Macro F1 of the points with low and with high λ_sup (WS bound, Fig. 7), one row for each test set.
+
+    effect: share of pairs in which the low point is better less the share in which the high one is.
+    """
+    bound = tl.upper_bound(theta, *search.args)
+    order = bound.argsort(stable=True)
+    count = int(experiment.low_share * len(order))
+    low, high = order[:count], order[count:]
+    rows = []
+    for size, (x, q) in search.test.items():
+        f1 = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
+        better = (f1[low][:, None] - f1[high]).sign().mean() if count and len(high) else torch.tensor(torch.nan)
+        row = dict(about) | {"test_samples": size, "low": len(low), "high": len(high)}
+        row |= {"f1_low": float(f1[low].mean()), "f1_high": float(f1[high].mean()), "effect": float(better)}
+        row |= {"spread_low": float(f1[low].std()), "spread_high": float(f1[high].std())}
+        rows.append(row | {kind: kinds.count(kind) for kind in KINDS})
+    return rows
+
+
+PARTS = {"search": measure_search, "polish": measure_polished, "draws": measure_draws}
+
+
+def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell; a cell without `part` is a search."""
+    return PARTS[str(cell.params.get("part", "search"))](experiment, cell, ctx)

@@ -1,0 +1,163 @@
+"""The sharpest and flattest critical points of a search in detail: paths, loss lines, decisions, Hessian entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from experiments.three_layer.ends import columns
+from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION
+from runner.contract import Table
+from runner.curvature.closed_form import three_layer as tl
+from runner.training.descent.descent import descend
+
+if TYPE_CHECKING:
+    from experiments.three_layer.ws_bound.search import Search
+    from experiments.three_layer.ws_bound.settings import WsBound
+
+LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
+"""What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the size on disk."""
+MARGIN = 1.0
+"""The decision boundary's grid reaches this far beyond the training samples."""
+
+
+def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
+    """All tables of the portrayed points, and those that only need drawing once a search.
+
+    Loss lines and decision boundaries, the largest tables, are kept for the activation whose figures draw them.
+    """
+    chosen = portrayed(search)
+    drawn: dict[str, Table] = {}
+    if search.activation == PAPER_ACTIVATION:
+        drawn["landscapes"] = landscapes(search, chosen, experiment.line_points, experiment.line_half_range)
+        drawn["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
+    return drawn | {
+        "portraits": portrayed_points(search, chosen),
+        "trajectories": trajectories(search, chosen, experiment.path_points),
+        "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, experiment.difference_step),
+        "traces": numerical_traces(search, experiment.difference_step),
+        "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},
+        "activations": activation_curve(search.activation),
+    }
+
+
+def portrayed(search: Search) -> dict[str, int]:
+    """Name -> start of the two sharpest and the two flattest unique critical points (fewer where there are fewer)."""
+    ranked = search.ranked.tolist()
+    sharp = ranked[: min(2, (len(ranked) + 1) // 2)]
+    flat = ranked[::-1][: min(2, len(ranked) // 2)]
+    named = {f"sharpest_{i + 1}": start for i, start in enumerate(sharp)}
+    return named | {f"flattest_{i + 1}": start for i, start in enumerate(flat)}
+
+
+def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
+    """One row per portrayed point."""
+    theta = search.ends.theta[list(chosen.values())]
+    return {
+        "point": list(chosen),
+        "start": list(chosen.values()),
+        "loss": tl.loss(theta, *search.args),
+        "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *search.args))[:, -1],
+        "lambda_sup": tl.upper_bound(theta, *search.args),
+    }
+
+
+def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[str, Any]:
+    """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound, Fig. 5)."""
+    rows: list[tuple[Any, ...]] = []
+    for name in (n for n in chosen if n.endswith("_1")):
+        start = chosen[name]
+        length = int(search.ends.steps[start])
+        path = descend(
+            search.starts[start : start + 1],
+            search.direction,
+            rate=search.rate,
+            max_steps=search.steps,
+            stop_ratios=(search.ratio,),
+            record=(0,),
+            record_every=max(1, length // points),
+        ).trajectories[0]
+        args = (path.theta, *search.args)
+        spectrum = torch.linalg.eigvalsh(tl.hessian(*args))
+        values = (path.steps, tl.loss(*args), spectrum[:, -1], spectrum[:, 0], tl.upper_bound(*args))
+        rows += [(name, *row) for row in zip(*(v.tolist() for v in values), strict=True)]
+    return columns(("point", "step", "loss", "lambda_max", "lambda_min", "lambda_sup"), rows)
+
+
+def landscapes(search: Search, chosen: dict[str, int], points: int, half_range: float) -> dict[str, Any]:
+    """L(θ* + α u_d) along every eigenvector u_d, one column per portrayed point (WS bound, Figs. 3, 4).
+
+    direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
+    """
+    alpha = half_range * (2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)) / (points - 1)
+    dimension = search.starts.shape[1]
+    table: dict[str, Any] = {
+        "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
+        "alpha": alpha.repeat(dimension),
+    }
+    for name, start in chosen.items():
+        theta = search.ends.theta[start]
+        vectors = torch.linalg.eigh(tl.hessian(theta, *search.args)).eigenvectors
+        lines = theta + alpha[:, None] * vectors.t().flip(0)[:, None, :]
+        loss = tl.loss(lines.flatten(0, 1), *search.args)
+        table[name] = _rounded(loss, LOSS_GRAIN)
+    return table
+
+
+def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str, Any]:
+    """The logit z on a grid around the training samples, one column per portrayed point; z > 0 is class 1.
+
+    The first two inputs vary, any others are zero. The logit rather than p: it stays informative where p is flat.
+    """
+    low, high = (search.x.min() - MARGIN).floor(), (search.x.max() + MARGIN).ceil()
+    line = torch.arange(float(low), float(high) + step / 2, step, dtype=search.x.dtype)
+    plane = torch.cartesian_prod(line, line)
+    grid = torch.zeros(len(plane), search.x.shape[1], dtype=search.x.dtype)
+    grid[:, :2] = plane[:, : grid.shape[1]]
+    table: dict[str, Any] = {"x1": plane[:, 0], "x2": plane[:, 1]}
+    for name, start in chosen.items():
+        theta = search.ends.theta[start]
+        V = tl.split(theta, search.x.shape[1]).V
+        hidden = tl.hidden_representation(theta, grid, search.activation)
+        table[name] = _rounded(hidden @ V[1:] + V[0], LOGIT_GRAIN)
+    return table
+
+
+def _rounded(values: Tensor, grain: float) -> Tensor:
+    return (values / grain).round() * grain
+
+
+def hessian_entries(search: Search, chosen: dict[str, int], count: int, step: float) -> dict[str, Any]:
+    """Entries of the analytic and the numerical Hessian at `count` of the portrayed points (WS bound, Fig. 8)."""
+    names = list(chosen)[:: max(1, len(chosen) // count)][:count]
+    theta = search.ends.theta[[chosen[name] for name in names]]
+    args = (theta, *search.args)
+    dimension = theta.shape[1]
+    index = torch.arange(dimension)
+    return {
+        "point": [name for name in names for _ in range(dimension * dimension)],
+        "row": index.repeat_interleave(dimension).repeat(len(names)),
+        "column": index.repeat(dimension * len(names)),
+        "analytic": tl.hessian(*args).flatten(),
+        "numerical": tl.numerical_hessian(*args, step=step, of="loss").flatten(),
+    }
+
+
+def numerical_traces(search: Search, step: float) -> dict[str, Any]:
+    """tr H and tr H² of the numerical Hessian at every unique critical point (WS bound, Fig. 9)."""
+    chosen = search.unique
+    numerical: Tensor = tl.numerical_hessian(search.ends.theta[chosen], *search.args, step=step, of="loss")
+    return {
+        "start": chosen,
+        "trace_numerical": numerical.diagonal(dim1=-2, dim2=-1).sum(-1),
+        "trace_of_square_numerical": (numerical @ numerical).diagonal(dim1=-2, dim2=-1).sum(-1),
+    }
+
+
+def activation_curve(activation: str) -> dict[str, Any]:
+    """f, f' and f'' on [−5, 5] (WS bound, Fig. 13)."""
+    y = torch.linspace(-5, 5, 81, dtype=torch.float64)
+    value, slope, bend = tl.get_activation(activation).derivatives(y, 2)
+    return {"y": y, "f": value, "f_slope": slope, "f_bend": bend}

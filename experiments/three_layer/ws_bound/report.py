@@ -1,0 +1,196 @@
+"""The report of the WS-bound study: tests, claims, values to compare with the paper's, notes and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.printed import unchecked
+from experiments.three_layer.study import Study, data_sets, listed_kinds
+from experiments.three_layer.ws_bound import analysis, extension_figures, figures, portrait_figures
+from experiments.three_layer.ws_bound.analysis import KEYS, Variant, split_low_high, unique_points, variants
+from experiments.three_layer.ws_bound.claims import claims
+from runner.contract import Tables
+from runner.stats import Statistic
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from experiments.three_layer.ws_bound.settings import WsBound
+    from runner.contract import Claim
+
+FITTED = "rate and stop ratio were chosen by these numbers"
+STEP = "the step of the differences was chosen by this number"
+UNPRINTED = "the learning rate of the search is not printed"
+
+
+def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
+    """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for variant in variants(experiment, tables, paper_only=True):
+        about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}
+        about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
+        for row in _counts(experiment, tables, variant):
+            own = {"calibrated": STEP} if about["calibrated"] and row["metric"] == "hessian_error_mean" else {}
+            rows.append(about | own | row)
+    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"])
+
+
+def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
+    copied = ("converged", "unique", "lambda_sup_smallest", "lambda_sup_second_smallest", "hessian_error_mean")
+    for row in variant.rows(tables["search"]).to_dict("records"):
+        for metric in copied:
+            yield {"metric": metric, "hidden": row["hidden"], "seed": row["seed"], "value": row[metric]}
+    narrow = experiment.portrait_hidden
+    for seed, rows in data_sets(unique_points(tables, variant, narrow)):
+        low, high = split_low_high(rows, experiment.low_share)
+        yield {"metric": "low_group", "hidden": narrow, "seed": seed, "value": len(low)}
+        yield {"metric": "high_group", "hidden": narrow, "seed": seed, "value": len(high)}
+    if "hessian_entries" in tables:
+        for seed, rows in data_sets(variant.rows(tables["hessian_entries"], narrow)):
+            yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
+
+
+def notes(experiment: WsBound, tables: Tables) -> list[str]:
+    """Findings for the report."""
+    if "search" not in tables:
+        return []
+    found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
+    for variant in variants(experiment, tables, paper_only=True):
+        points = unique_points(tables, variant, experiment.portrait_hidden)
+        if not points.empty:
+            relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
+            found.append(
+                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
+                f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
+            )
+    return [line for line in found if line] + unchecked("ws_bound")
+
+
+def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
+    """Whether the ends are critical points."""
+    if "polished" not in tables:
+        return ""
+    rows, lines = analysis.where_led(tables), []
+    for (protocol, activation, hidden), part in rows.groupby(["protocol", "activation", "hidden"], sort=False):
+        lines.append(f"{protocol} {activation}, N = {hidden}: {listed_kinds(part['kind'])}")
+    told = rows[(rows["kind"] == "degenerate") & (rows["gradient"] > experiment.polish_tolerance)]
+    rounded = (
+        f" Of the degenerate {len(told)} have a gradient that is the rounding of the point: whether the valley goes on "
+        "there float64 cannot tell."
+        if len(told)
+        else ""
+    )
+    both = tables["critical_points"][[*KEYS, "lambda_sup"]].merge(rows, on=KEYS, suffixes=("_before", ""))
+    own = both[(both["hidden"] == experiment.portrait_hidden) & (both["kind"] != "unfinished")]
+    ranks = [
+        f"{protocol} {part['lambda_sup_before'].corr(part['lambda_sup'], method='spearman'):.2f}"
+        for protocol, part in own[own["activation"] == "sigmoid"].groupby("protocol")
+    ]
+    return (
+        "Where the ends of the search lead when they are not stopped (infinity: the infimum along the way is not "
+        f"attained): {'; '.join(lines)}.{rounded} Rank correlation of the bound before and after, sigmoid: "
+        f"{', '.join(ranks)}."
+    )
+
+
+def _nearest_rate(tables: Tables) -> str:
+    scan = tables["search"][tables["search"]["protocol"] == "printed"]
+    if scan.empty:
+        return ""
+    share = (scan["converged"] / scan["starts"]).groupby([scan["rate"], scan["hidden"]]).mean().unstack()
+    lines = "; ".join(
+        f"η = {rate:g}: " + ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
+        for rate, row in share.iterrows()
+    )
+    return f"Printed stop rule, share of starts that converge (published: 0.92 at N = 3, 0.91 at N = 10): {lines}."
+
+
+def _stability(tables: Tables) -> str:
+    scan = tables["search"][tables["search"]["protocol"] == "printed"]
+    if scan.empty:
+        return ""
+    beyond, converged = int(scan["beyond_limit"].sum()), int(scan["converged"].sum())
+    fast = scan[scan["rate"] == scan["rate"].max()]
+    hovering = (fast["lambda_max_not_converged"] / fast["stability_limit"]).median()
+    return (
+        f"Gradient descent is unstable where λ₁ > 2/η. Of {converged} points that converge in the scan {beyond} lie "
+        f"beyond (they meet the stop rule in passing), and at the largest rate the starts that do not converge hover "
+        f"at {hovering:.2f} times 2/η: large rates take the sharp points out of what can be found."
+    )
+
+
+def _lost(tables: Tables) -> str:
+    points = tables["critical_points"]
+    counts = points["status"].value_counts()
+    listed = ", ".join(f"{int(n)} {status}" for status, n in counts.items() if status != "ok")
+    return f"Left out of every statistic: {listed or 'no start'} (of {len(points)} starts)."
+
+
+class WsBoundAnalysis(Study):
+    """The stored searches; a protocol with an activation is a variant."""
+
+    experiment: WsBound
+
+    def tested(self) -> list[Statistic]:
+        return analysis.statistics(self.experiment, self.tables)
+
+    def claims(self) -> list[Claim]:
+        return claims(self.experiment, self.tables, self.tests)
+
+    def measured(self) -> pd.DataFrame:
+        return measured(self.experiment, self.tables)
+
+    def notes(self) -> list[str]:
+        return notes(self.experiment, self.tables)
+
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """The counterpart of every figure of the paper that the stored tables allow, and extensions."""
+        tables, narrow = self.tables, self.experiment.portrait_hidden
+        about = (self.experiment, tables)
+        paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
+        at_narrow = [v for v in paper if len(unique_points(tables, v, narrow))]
+        found: dict[str, Callable[[], Figure]] = {}
+        if paper:
+            found["fig02_bound_and_eigenvalue"] = partial(figures.bound_and_eigenvalue, *about, paper)
+            found["fig11_width"] = partial(figures.width, *about, self.tests, paper)
+        if at_narrow:
+            found["fig06_distribution"] = partial(figures.distribution, *about, at_narrow)
+            found["fig07_generalisation"] = partial(figures.generalisation, *about, self.tests, at_narrow)
+            found["fig10_norms"] = partial(figures.norms, *about, at_narrow)
+            found["fig12_hidden_gram"] = partial(figures.hidden_gram, *about, at_narrow)
+        found |= self._portraits(paper)
+        led = [v for v in analysis.polished_variants(*about) if len(v.rows(tables["critical_points"]))]
+        if led:
+            found["critical_points"] = partial(portrait_figures.critical_points, *about, led[0])
+        if "draws" in tables:
+            found["fig07_draws"] = partial(portrait_figures.draws, tables)
+        if "activations" in tables:
+            found["fig13_activations"] = partial(extension_figures.activation_curves, tables)
+        if any(v.protocol == "printed" for v in paper):
+            found["scan_of_the_rate"] = partial(extension_figures.scan, tables)
+        if "theorems" in tables:
+            found["slack_and_limit"] = partial(extension_figures.slack_and_limit, tables)
+        if len(variants(*about)) > len(paper):
+            found["beyond_activations"] = partial(extension_figures.activations, *about)
+        return dict(sorted(found.items()))
+
+    def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:
+        """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in detail."""
+        tables = self.tables
+        found: dict[str, Callable[[], Figure]] = {}
+        drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
+        for variant in drawn:
+            for name, side in (("fig03", "sharpest"), ("fig04", "flattest")):
+                if portrait_figures.portrayed(tables, variant, side).size:  # a search may have found a single point
+                    make = partial(portrait_figures.extremes, tables, variant, side)
+                    found[f"{name}_{side}_{variant.protocol}"] = make
+        if drawn:
+            found["fig05_dynamics"] = partial(portrait_figures.dynamics, tables, drawn)
+            found["fig08_hessian"] = partial(portrait_figures.hessian, self.experiment, tables, drawn[0])
+            found["fig09_traces"] = partial(figures.traces, tables, drawn)
+        return found

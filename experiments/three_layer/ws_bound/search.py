@@ -1,0 +1,98 @@
+"""One search for critical points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from experiments.three_layer.ends import uniform
+from runner.contract import Cell, Context
+from runner.curvature.closed_form import three_layer as tl
+from runner.data.synthetic import load_gaussian
+from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
+
+if TYPE_CHECKING:
+    from experiments.three_layer.ws_bound.settings import WsBound
+
+
+@dataclass(frozen=True)
+class Search:
+    """One cell's problem and what the descent made of it.
+
+    x (I, M), q (I,): training set. test: size -> (x, q). starts, ends: (S, D) before and after. repeated: (S,),
+    duplicates of an earlier critical point.
+    """
+
+    activation: str
+    hidden: int
+    rate: float
+    ratio: float
+    steps: int
+    x: Tensor
+    q: Tensor
+    test: Mapping[int, tuple[Tensor, Tensor]]
+    starts: Tensor
+    ends: Endpoints
+    repeated: Tensor
+
+    @property
+    def args(self) -> tuple[Tensor, Tensor, str]:
+        """What every closed form takes after theta."""
+        return self.x, self.q, self.activation
+
+    @property
+    def direction(self) -> LossGradient:
+        return LossGradient(*self.args)
+
+    @property
+    def unique(self) -> Tensor:
+        """Indices of the converged starts that repeat no earlier one: the paper's critical points."""
+        return (self.ends.converged & ~self.repeated).nonzero()[:, 0]
+
+    @cached_property
+    def bound(self) -> Tensor:
+        """λ_sup at the end of every start, (S,)."""
+        return tl.upper_bound(self.ends.theta, *self.args)
+
+    @cached_property
+    def ranked(self) -> Tensor:
+        """Indices of the unique critical points by λ_sup, sharpest first."""
+        return self.unique[self.bound[self.unique].argsort(descending=True, stable=True)]
+
+
+def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
+    """Draw data and starts, and descend from all starts at once.
+
+    Data and starts of a seed are the same under every protocol and activation, so that their differences are theirs.
+    """
+    hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
+    splits = load_gaussian(experiment.dataset, ctx)
+    ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
+    return search_from(
+        experiment,
+        (activation, hidden, rate, experiment.ratio(cell)),
+        (*splits.train, splits.test),
+        ctx.torch_generator(f"starts/hidden={hidden}"),
+    )
+
+
+def search_from(
+    experiment: WsBound,
+    how: tuple[str, int, float, float],
+    data: tuple[Tensor, Tensor, Mapping[int, tuple[Tensor, Tensor]]],
+    generator: torch.Generator,
+) -> Search:
+    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test sets by size."""
+    training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
+    dimension = tl.parameter_count(x.shape[1], hidden)
+    starts = uniform(training.starts, dimension, training.half_range, generator)
+    result = descend(starts, LossGradient(x, q, activation), rate=rate, max_steps=training.steps, stop_ratios=(ratio,))
+    met = result.final.converged
+    repeated = torch.zeros(training.starts, dtype=torch.bool)
+    repeated[met] = duplicates(result.final.theta[met])
+    return Search(activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated)

@@ -1,0 +1,120 @@
+"""WS bound: the Wolkowicz–Styan bound of the largest Hessian eigenvalue at the critical points of a small network.
+
+A cell is one search for critical points: all starts of one protocol, activation, width and learning rate descend
+together, and every point they reach is measured. The heavy parts are in the sibling modules, imported when needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
+from runner import contract as c
+
+PARTS = ("search", "polish", "draws")
+COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1}
+"""Seconds a hidden unit for the descent of 500 starts, 10,000 steps and 50 samples, as soon as most have stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WsBound(ThreeLayerStudy):
+    """Settings, each explained in conf/experiment/ws_bound.yaml."""
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
+    paper: ClassVar[str] = "WS bound"
+    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; where the ends lead"
+    measure = "experiments.three_layer.ws_bound.measure:measure"
+    analysis = "experiments.three_layer.ws_bound.report:WsBoundAnalysis"
+
+    part: list[str] = c.grid(PARTS, choices=PARTS)
+    protocol: list[str] = c.grid(choices=PROTOCOLS)
+    activation: list[str] = c.grid(choices=ACTIVATIONS)
+    hidden: list[int] = c.grid(above=0)
+    rate: list[float] = c.grid(above=0)
+    scanned: list[str] = c.grid(choices=ACTIVATIONS)
+    fitted_rate: float = c.setting(above=0)
+    fitted_ratio: float = c.setting(above=0)
+    printed_ratio: float = c.setting(above=0)
+    difference_step: float = c.setting(above=0)
+    error_points: int = c.free(above=0)
+    polish_tolerance: float = c.since(1e-9, above=0)
+    polish_steps: int = c.since(200, above=0)
+    # Parameters of the cells that polish; searches do not depend on them.
+    further_steps: int = c.report_only(400, above=0)
+    to_rounding: dict[str, int] = c.report_only({"softplus": 3000, "gelu": 3000}, keys=ACTIVATIONS, above=0)
+    far: float = c.since(25.0, above=0)
+    draws: int = c.since(6, free=True, above=0)
+    portrait_hidden: int = c.setting(above=0)
+    portrait_rate: float = c.setting(above=0)
+    line_points: int = c.free(above=0)
+    line_half_range: float = c.free(above=0)
+    boundary_step: float = c.free(above=0)
+    path_points: int = c.free(above=0)
+    entry_points: int = c.free(above=0)
+    compared_hidden: int = c.report_only(10, above=0)
+    low_share: float = c.report_only(0.9, above=0, below=1)
+    tight: float = c.report_only(1.1, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.cells():
+            raise c.SettingError(
+                "experiment: expected at least one cell, found none; protocol=printed covers the activations in "
+                f"experiment.scanned ({', '.join(self.scanned)}) only"
+            )
+
+    def cells(self) -> list[c.Cell]:
+        """Searches; the same ones polished, where the claims look at them; further draws of the data."""
+        searches = self._searches()
+        found = list(searches) if "search" in self.part else []
+        if "polish" in self.part:
+            about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
+            for search in filter(self._polished, searches):
+                steps = self.to_rounding.get(str(search.params["activation"]), 0)
+                own = about | ({"to_rounding": steps} if steps else {}) | dict(search.params)
+                found.append(c.Cell(own, round((4 if steps else 2.5) * search.seconds, 2), 0.35))
+        if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
+            seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
+            found.append(c.Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35))
+        return found
+
+    def _polished(self, cell: c.Cell) -> bool:
+        """All widths of the paper's activation, at the rate that stands for the printed protocol; else the paper's."""
+        params = cell.params
+        if params["activation"] != "sigmoid":
+            return params["hidden"] == self.portrait_hidden
+        return params["protocol"] == "fitted" or params["rate"] == self.portrait_rate
+
+    def _searches(self) -> list[c.Cell]:
+        """Every activation and width under the fitted protocol, then the scan of the printed one."""
+        found = []
+        for protocol in self.protocol:
+            fitted = protocol == "fitted"
+            for activation in (a for a in self.activation if fitted or a in self.scanned):
+                for hidden in self.hidden:
+                    for rate in [self.fitted_rate] if fitted else self.rate:
+                        params: dict[str, c.Scalar] = {
+                            "protocol": protocol,
+                            "activation": activation,
+                            "hidden": hidden,
+                            "rate": rate,
+                        }
+                        found.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
+        return found
+
+    def _seconds(self, activation: str, hidden: int) -> float:
+        starts = self.training.starts / 500 * self.dataset.train / 50
+        return round(0.3 + starts * (1.5 + self.training.steps / 10_000 * COST[activation] * hidden), 2)
+
+    def ratio(self, cell: c.Cell) -> float:
+        """Stop ratio epsilon of the cell's protocol."""
+        return self.fitted_ratio if cell.params["protocol"] == "fitted" else self.printed_ratio
+
+    def has_portraits(self, cell: c.Cell) -> bool:
+        """Whether the cell's sharpest and flattest points are followed in detail."""
+        params = cell.params
+        return params["hidden"] == self.portrait_hidden and (
+            params["protocol"] == "fitted" or params["rate"] == self.portrait_rate
+        )

@@ -1,0 +1,131 @@
+"""The paper's inequalities at measured points, its equality condition on constructed cases, and its limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from experiments.three_layer.ends import columns
+from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
+
+if TYPE_CHECKING:
+    from experiments.three_layer.ws_bound.search import Search
+
+ROUNDING = 1e-12
+"""Relative size below which a violated inequality is the rounding of float64 sums."""
+SEMIDEFINITE = 1e-10
+"""A spectrum counts as positive semi-definite when λ_D >= −SEMIDEFINITE λ_1."""
+CHUNK = 100
+"""Points whose I × I matrices (Theorem 6) are held in memory at once."""
+SCALES = tuple(2.0 ** (k / 2) for k in range(25))
+SMALLEST = {"scaled": 1e-30, "cancelling": 1e-16}
+"""Errors at which a path ends; weights of 1/√error beyond 1e8 would swamp the rest of z in float64."""
+
+
+def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict[str, Any]:
+    """One row per inequality, over points (S, D): how many hold, and how much room they leave.
+
+    slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at slack >= −ROUNDING.
+    """
+    slacks: dict[str, list[Tensor]] = {}
+    for theta in points.split(CHUNK):
+        for name, value, bound in _inequalities(theta, x, q, activation):
+            size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
+            slacks.setdefault(name, []).append(torch.where(torch.isinf(bound), 1.0, (bound - value) / size))
+    rows = []
+    for name, parts in slacks.items():
+        slack = torch.cat(parts)
+        least, middle = (float(slack.min()), float(slack.median())) if len(slack) else (math.nan, math.nan)
+        rows.append((name, len(slack), int((slack >= -ROUNDING).sum()), least, middle))
+    return columns(("inequality", "points", "holding", "slack_min", "slack_median"), rows)
+
+
+def _inequalities(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """(name, value, bound), each over the points at which the statement speaks."""
+    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, x, q, activation))
+    trace, square = tl.traces(theta, x, q, activation)
+    ww, vv = tl.trace_parts(theta, x, q, activation)
+    dimension = theta.shape[-1]
+    units = (dimension - 1) // (x.shape[1] + 2)
+    yield "Theorem 1", spectrum[:, -1], tl.upper_bound(theta, x, q, activation)
+    yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, x, q, activation)
+    yield "Theorem 3", vv, torch.full_like(vv, tl.trace_vv_bound(len(x), units, activation))
+    yield "Theorem 4", ww, tl.trace_ww_bound(theta, x, activation)
+    yield "Theorem 6", square, tl.trace_of_square_bound(theta, x, q, activation)
+    yield "Prop. 8, left", trace.square() / dimension, square
+    definite = spectrum[:, 0] >= -SEMIDEFINITE * spectrum[:, -1]
+    yield "Prop. 8, right", square[definite], trace[definite].square()
+
+
+def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]:
+    """λ_1 against λ_sup on spectra and networks made so that Prop. 1's condition holds, or does not.
+
+    condition: 1 where λ_1 > 0 is the only nonzero eigenvalue, as Prop. 1 asks. A network has such a Hessian when its
+    prediction equals its (soft) label, delta = 0, on copies of one sample: H = s'(z) Σ_i j jᵀ then has rank one.
+    """
+    rows: list[tuple[str, int, int, float, float]] = []
+
+    def add(case: str, condition: bool, hessian: Tensor, bound: Tensor) -> None:
+        largest = float(torch.linalg.eigvalsh(hessian)[-1])
+        rows.append((case, int(condition), hessian.shape[-1], largest, float(bound)))
+
+    dimension = search.starts.shape[1]
+    rest = torch.rand(dimension - 1, dtype=search.x.dtype, generator=generator)
+    for case, condition, others in (
+        ("spectrum (λ, 0, …, 0)", True, 0 * rest),
+        ("spectrum (λ, c, …, c)", False, 0 * rest + 0.5),
+        ("spectrum (λ, random)", False, rest),
+    ):
+        matrix = _with_spectrum(torch.cat([rest.new_tensor([3.0]), others]), generator)
+        add(case, condition, matrix, wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum()))
+    theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
+    for case, condition, copies, soft in (
+        ("network, one sample, q = p", True, 1, True),
+        ("network, copies of one sample, q = p", True, len(search.x), True),
+        ("network, one sample, hard label", False, 1, False),
+    ):
+        x = search.x[:1].expand(copies, -1).contiguous()
+        q = tl.predict(theta, x, search.activation) if soft else search.q[:1].expand(copies).contiguous()
+        args = (theta, x, q, search.activation)
+        add(case, condition, tl.hessian(*args), tl.upper_bound(*args))
+    return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
+
+
+def _with_spectrum(eigenvalues: Tensor, generator: torch.Generator) -> Tensor:
+    """A symmetric matrix with these eigenvalues in a random basis."""
+    size = len(eigenvalues)
+    basis = torch.linalg.qr(torch.randn(size, size, dtype=eigenvalues.dtype, generator=generator)).Q
+    return (basis * eigenvalues) @ basis.t()
+
+
+def vanishing_error(search: Search) -> dict[str, Any]:
+    """λ_sup along two paths on which every error delta_i tends to zero (WS bound, Theorem 7).
+
+    Both start at the flattest critical point, with the labels set to the network's own decisions so that delta can
+    vanish. "scaled": V grows by `scale`; delta falls exponentially, faster than any power of V grows. "cancelling":
+    in addition, two hidden units of equal constant output get the weights ±1/√max|delta|, which cancel in z: delta
+    tends to zero as before, but s'(z) ||Ṽ||² does not, and neither does λ_sup.
+    """
+    theta = search.ends.theta[search.ranked[-1]] if len(search.unique) else search.starts[0]
+    W, V = (part.clone() for part in tl.split(theta, search.x.shape[1]))
+    rows = []
+    for path in list(SMALLEST) if len(W) >= 3 else ["scaled"]:
+        if path == "cancelling":
+            W[:2], V[1:3] = 0, 0
+        q = (tl.predict(tl.join(W, V), search.x, search.activation) > 0.5).to(theta.dtype)
+        for scale in SCALES:
+            point = tl.join(W, scale * V)
+            error = (tl.predict(point, search.x, search.activation) - q).abs().max()
+            if error < SMALLEST[path]:
+                break
+            if path == "cancelling":
+                point[-len(W)], point[-len(W) + 1] = error.rsqrt(), -error.rsqrt()
+            args = (point, search.x, q, search.activation)
+            largest = float(torch.linalg.eigvalsh(tl.hessian(*args))[-1])
+            rows.append((path, scale, float(error), float(tl.upper_bound(*args)), largest))
+    return columns(("path", "scale", "error_max", "lambda_sup", "lambda_max"), rows)

@@ -1,1 +1,0 @@
-"""Figures of the WS-bound study, a module for each kind of picture."""

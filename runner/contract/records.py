@@ -1,0 +1,269 @@
+"""What cells and reports record in rows: statistics, statements of a paper with their verdicts, numerical checks.
+
+`runner.stats.judge` reaches the verdicts. A cell's table `certificate` says what was compared with finite differences
+of gradients, and whether it agreed. A measuring experiment adds it to its other tables:
+
+    tables["certificate"] = [certificate_row("blocks", verify(dag, x, y, blocks=found), checkpoint="final")]
+
+It is not part of a cell's identity: a cell that was stored before the experiment made one keeps its id and its bytes,
+and a report says that it has none. An experiment whose cells never have one says why in `uncertified`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, Required, TypedDict
+
+NAN = float("nan")
+TESTS = ("mann_whitney", "wilcoxon", "spearman")
+"""Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """One row of stats.csv.
+
+    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or summary; figure:
+    where it is drawn; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
+    family: figure, kind and number of the tests that Holm's correction takes together; "" for a test that cannot reach
+    0.05 and is left out.
+    label_a, label_b, n_a, n_b: the samples, and how many values of each entered.
+    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the family,
+    smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
+    its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
+    median: summaries, of `a`.
+    """
+
+    name: str
+    kind: str
+    figure: str = ""
+    where: str = ""
+    group: str = ""
+    label_a: str = ""
+    label_b: str = ""
+    n_a: int = 0
+    n_b: int = 0
+    statistic: float = NAN
+    p: float = NAN
+    p_holm: float = NAN
+    p_min: float = NAN
+    family: str = ""
+    effect: float = NAN
+    shift: float = NAN
+    shift_low: float = NAN
+    shift_high: float = NAN
+    slope: float = NAN
+    intercept: float = NAN
+    slope_error: float = NAN
+    r2: float = NAN
+    mean: float = NAN
+    std: float = NAN
+    std_population: float = NAN
+    median: float = NAN
+    method: str = ""
+    note: str = ""
+
+    @property
+    def decay(self) -> float:
+        """b of log y = a − b x: the negative slope."""
+        return -self.slope
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the test can reach p < 0.05 at all."""
+        return self.p_min < 0.05
+
+    def row(self) -> dict[str, Any]:
+        """Column name -> value, in the order of the fields."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+class About(TypedDict, total=False):
+    """What every function of `runner.stats` takes besides its samples: see the fields of `Statistic`."""
+
+    name: Required[str]
+    figure: str
+    where: str
+    group: str
+    label_a: str
+    label_b: str
+
+
+Verdict = Literal[
+    "confirmed", "refuted", "minor error", "inconclusive", "not run", "true by construction", "not comparable"
+]
+CLAIM_VERDICTS: tuple[Verdict, ...] = (
+    "confirmed",
+    "refuted",
+    "minor error",
+    "inconclusive",
+    "not run",
+    "true by construction",
+    "not comparable",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One sentence of a paper, with the place where it is printed and the numbers that it holds.
+
+    name: unique within the experiment; text: the sentence; where: its place. low, high: the limits that the quantity
+    has to keep, `strict` where they themselves do not count. number, std, n: a printed value, its population std over
+    n seeds, and `rounding`, half a unit of its last printed digit (a statement has limits or a number). margin: how
+    far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reason: why we
+    chose these limits, '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
+    that only the uncertainty of a value decides.
+    """
+
+    name: str
+    text: str
+    where: str
+    low: float = -math.inf
+    high: float = math.inf
+    strict: bool = False
+    number: float = NAN
+    rounding: float = 0.0
+    std: float = NAN
+    n: int = 1
+    margin: float = NAN
+    reason: str = ""
+    sharp: bool = True
+
+    @property
+    def threshold(self) -> str:
+        """The limits or the number in words: '>= 0.91', '0.24 ± 0.005'; '' where there is neither."""
+        if not math.isnan(self.number):
+            return f"{self.number:g} ± {self.rounding:g}" if self.rounding else f"{self.number:g}"
+        equal = "" if self.strict else "="
+        sides = [f">{equal} {self.low:g}"] * math.isfinite(self.low)
+        sides += [f"<{equal} {self.high:g}"] * math.isfinite(self.high)
+        return " and ".join(sides)
+
+    @property
+    def decidable(self) -> bool:
+        """Whether there is a limit or a number: without one no value could fail."""
+        return math.isfinite(self.low) or math.isfinite(self.high) or not math.isnan(self.number)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value keeps the limits."""
+        return self.low < value < self.high if self.strict else self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, or an extension, decided from tables. One row for each statement.
+
+    name: unique within the experiment; statement: what the paper says; where: place in the paper, "extension …" for
+    what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
+    threshold: the criterion; detail: n, interval, p and effect size, or why nothing was decided; group: what
+    it speaks of, where one experiment is about several papers; variants: what became of the statement in each depth,
+    checkpoint or protocol, "confirmed: L=8, L=10; inconclusive: L=12"; seeds_needed: how many seeds would decide
+    it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given).
+    """
+
+    name: str
+    statement: str
+    where: str
+    verdict: Verdict
+    statistic: float = NAN
+    threshold: str = ""
+    detail: str = ""
+    group: str = ""
+    variants: str = ""
+    seeds_needed: float = NAN
+
+
+def is_extension(where: str) -> bool:
+    """Whether a statement at this place is not in the paper: a correction, or what it leaves to others.
+
+    Reports count such statements apart, since their failing says nothing against a paper.
+
+    >>> is_extension("extension of Section VII"), is_extension("Section VII")
+    (True, False)
+    """
+    return where.startswith("extension")
+
+
+def decide(holds: bool | None) -> Verdict:
+    """confirmed for True, refuted for False, inconclusive for None."""
+    return "inconclusive" if holds is None else "confirmed" if holds else "refuted"
+
+
+CERTIFICATE = "certificate"
+"""Name of the table."""
+
+NUMBERS = ("error", "tolerance", "difference_step")
+"""Columns that say how well it agreed: rounding, which no two kinds of processor share."""
+
+OLDER = ("has a kink here (a ReLU at 0), or is not smooth", "times the mean over the examples. Is the loss a sum")
+"""What certificates said before they could tell a kink within the step from a wrong block."""
+
+
+class Verified(Protocol):
+    """What `runner.curvature.verify` returns, as far as it is stored."""
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def nodes(self) -> Mapping[str, float]: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def reasons(self) -> Sequence[str]: ...
+
+
+def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:
+    """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the largest relative error,
+    the node it is at, the tolerance, the step of the differences, and "ok" or the reasons in `status`."""
+    worst = max(found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v])
+    reasons = " ".join("; ".join(found.reasons).split())
+    numbers = {
+        "error": found.nodes[worst],
+        "where": worst,
+        "tolerance": found.tolerance,
+        "difference_step": found.step,
+    }
+    return {**columns, "what": what, "ok": int(found.ok), **numbers, "status": reasons or "ok"}
+
+
+def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], never: str = "") -> list[str]:
+    """What a report says about the certificates of its cells, most important first.
+
+    cells: for each, whether it carries a certificate. rows: of the merged table, with the cells' parameters. never: why
+    cells of this experiment carry none.
+    """
+    carried = list(cells)
+    if never and not any(carried):
+        return [f"No cell carries a certificate: {never}."]
+    found = list(rows)
+    wrong = [row for row in found if not row["ok"]]
+    lines = [f"NOT certified, {_place(row)}: {row['status']}" for row in wrong]
+    if any(phrase in str(row["status"]) for row in wrong for phrase in OLDER):
+        lines.append(
+            "A certificate that says of a ReLU network that differences do not settle, or that blocks are a factor "
+            "near one times the mean, is older than the one that tells a kink within the step from a wrong block: one "
+            "ReLU of one example that crosses its kink gives both. It is no evidence against the numbers, and none for "
+            "them; a cell measured again carries the new one."
+        )
+    if any(carried):
+        errors = [float(row["error"]) for row in found if row["ok"]]
+        largest = f", largest relative error {max(errors):.1e}" if errors else ""
+        lines.append(
+            f"{sum(carried)} of {len(carried)} cells carry a certificate: products against finite differences of "
+            f"gradients, {len(found) - len(wrong)} of {len(found)} agree{largest}."
+        )
+    if not all(carried):
+        without = carried.count(False)
+        lines.append(
+            f"{without} of {len(carried)} cells carry no certificate: they are older than it, or of a part without one."
+        )
+    return lines
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    known = (*NUMBERS, "what", "ok", "where", "status")
+    return " ".join([*(f"{k}={v}" for k, v in row.items() if k not in known), str(row["what"])])

@@ -1,0 +1,291 @@
+"""What is checked before anything is measured: each of these would make the numbers wrong without an error.
+
+- BatchNorm in training mode mixes the examples; dropout in training mode is random;
+- a network that is not deterministic, or whose examples are not independent, has no per-example blocks;
+- a loss that is not the mean of per-example losses makes every block wrong by a factor;
+- values that are not finite have no derivatives;
+- an exact computation that does not fit in memory is refused, and the estimator to use instead is named.
+Backwards without a second derivative are caught where they are differentiated (derivatives.py). Tolerances are
+relative, and never wide: in half precision they are a few roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.exact.derivatives import Evaluation, evaluate
+from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite, no_derivatives
+from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
+from runner.curvature.graph.state import measuring, reachable, refuse_draws, require_tensors
+from runner.curvature.graph.tensors import alike, tolerance
+from runner.curvature.graph.tracing.calls import disturbance
+
+MEMORY_BUDGET = 1 << 30
+"""Default bytes for one exact computation, working set and results together."""
+
+
+def exact_elements(
+    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False, kept: int = 3
+) -> tuple[int, int]:
+    """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`.
+
+    kept: how many sets of blocks exist at once (Gauss-Newton alone 1, with the tensor part 2, both and their sum 3),
+    each half of a square matrix, since the other half are transposed views.
+    """
+    routed = sum(sizes[v] for v in dag.order)
+    widest = max(sizes[v] for v in dag.order)
+    total = sum(sizes[v] for v in measured)
+    edges = sum(
+        sizes[u] * sizes[p] + sizes[p] ** 2
+        for u in dag.order
+        for p in set(dag.nodes[u].parents)
+        if p != INPUT or INPUT in measured
+    )
+    working = 3 * routed * widest + edges + 3 * sizes[dag.output] * total
+    result = kept * (total**2 + widest * total) // 2 + widest * total
+    return working + (result if per_example else 0), 0 if per_example else result
+
+
+def plan_chunk(
+    dag: Dag,
+    sizes: dict[str, int],
+    measured: tuple[str, ...],
+    examples: int,
+    itemsize: int,
+    budget: int,
+    per_example: bool = False,
+    kept: int = 3,
+    reserved: int = 0,
+) -> int:
+    """How many examples fit at once into `budget` bytes, `reserved` of them set aside.
+
+    Raises ValueError when not even one does (per_example: when not all do), naming the estimators to use instead.
+    """
+    working, result = exact_elements(dag, sizes, measured, per_example, kept)
+    room = (budget - reserved) // itemsize - result
+    chunk = min(examples, room // working) if room > 0 else 0
+    if chunk < (examples if per_example else 1):
+        need = (result + working * (examples if per_example else 1)) * itemsize + reserved
+        raise ValueError(
+            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
+            "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "
+            "for R and C, spectral_norms (power iteration) for D, lanczos_extremes for eigenvalues"
+        )
+    return chunk
+
+
+def _bytes(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
+
+
+def check_modes(dag: Dag) -> None:
+    """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
+    for label, module in reachable(dag).modules.values():
+        node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
+        path = label[len(node) + 1 :]
+        where = f"node {node!r}" + (f", module {path!r}" if path else "")
+        if (why := disturbance(module)) and not isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            raise MeasurementError(f"{where}: {type(module).__name__} {why}")
+
+
+def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """The checks that one run of the whole batch allows, and its values: that examples are independent is not among
+    them. Raises ValueError."""
+    with measuring(dag), torch.no_grad(), refuse_draws("a node", own=False):
+        require_tensors(x=x, y=y)
+        check_modes(dag)
+        try:
+            values, again = dag.forward(x), dag.forward(x)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            raise batch_failure([x], [y], error) from error
+        if not first_not_finite(values):
+            _require_deterministic(dag, values, again)
+        output = values[dag.output]
+        targets = dag.loss.targets(output, y)
+        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(values):
+            check_loss(dag, output, targets)
+    return values
+
+
+def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = True) -> Evaluation:
+    """Every check but the memory's; returns the evaluation of the batch, and leaves the model as it was.
+
+    finite=False lets NaN and infinity pass, for callers that report them with their result. Raises ValueError.
+    """
+    with measuring(dag):
+        require_tensors(x=x, y=y)
+        if len(x) != len(y):
+            raise MeasurementError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
+        evaluation = check_network(dag, x, finite=finite)
+        if not finite and first_not_finite(evaluation.values):
+            return evaluation
+        output = evaluation.values[dag.output]
+        dag.loss.targets(output, y)
+        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
+            with torch.no_grad():
+                check_loss(dag, output, y)
+    return evaluation
+
+
+def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
+    """The checks that need no loss: modes, values, examples that mix, random draws. Raises ValueError."""
+    with measuring(dag), refuse_draws("a node", own=False):
+        require_tensors(x=x)
+        if len(x) == 0:
+            raise MeasurementError("the batch is empty: expected at least one example")
+        check_modes(dag)
+        evaluation = evaluate(dag, x)
+        bad = first_not_finite(evaluation.values)
+        if bad and finite:
+            raise no_derivatives(bad)
+        if not bad and set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw
+            check_examples(dag, x, evaluation.values)
+    return evaluation
+
+
+# ------------------------------------------------------------------ the loss
+
+
+def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
+    """Raises ValueError unless the loss of a batch is the mean of the losses of its examples, and repeatable.
+
+    Checked on the outputs and on the outputs with examples and components exchanged: a trained network's own losses
+    are so small that a sum hides among roundings. Twice the batch tells a sum from a mean for one example too.
+    """
+    if y.shape[:1] != output.shape[:1]:
+        raise MeasurementError(
+            f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
+        )
+    loss = dag.loss.value
+    first, second = (loss(output, y).mean() for _ in range(2))
+    if not torch.equal(first, second) and float((first - second).abs()) > tolerance(output.dtype) * float(first.abs()):
+        raise MeasurementError(
+            f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the same output and target"
+        )
+    trials = []
+    for changed in (output, output.roll(1, 0).flip(1)):
+        outputs, targets = torch.cat([output, changed]), torch.cat([y, y])
+        single = torch.stack([loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))])
+        trials.append((loss(outputs, targets), single))
+    scale = max((float(s.abs().mean()) for _, s in trials if s.isfinite().all()), default=0.0)
+    for whole, single in trials:
+        if bool(single.isfinite().all()) or not bool(whole.isfinite().all()):
+            _compare_losses(whole, single, tolerance(output.dtype) * scale)
+        else:
+            raise MeasurementError(
+                "the loss of the batch is finite and that of a single example is not (an example that the loss "
+                "ignores?): use reduction='none', or drop these examples"
+            )
+
+
+def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
+    """Raises ValueError when the loss of a batch is not that of its examples."""
+    if whole.dim() == 1:
+        if bool(((whole - single).abs() > allowed).any()):
+            raise MeasurementError("an example's loss depends on the rest of the batch: return the loss of each alone")
+        return
+    mean = single.mean()
+    if not whole.isfinite() or float((whole - mean).abs()) <= allowed:
+        return
+    summed = float((whole - single.sum()).abs()) <= allowed * len(single)
+    hint = " (it looks like a sum: use reduction='mean' or 'none')" if summed else ""
+    raise MeasurementError(
+        f"the loss of the batch, {float(whole):.6g}, is not the mean of its examples' losses, {float(mean):.6g}{hint}. "
+        "Return the mean over the examples, or one value per example"
+    )
+
+
+# ------------------------------------------------------------------ the examples
+
+
+def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor]) -> None:
+    """Raises ValueError when an example's outputs depend on the rest of the batch, or two evaluations differ.
+
+    values: of the batch. Each example must give the same outputs in another order between other
+    inputs, in half of the batch, and with one other: a recurrent network over dimension 0 leaves the first examples
+    alone, BatchNorm equal halves, and what a statistic of the batch decides stays as it is in most large batches.
+    About two passes of the batch. Whether a function is random is asked where these differ.
+    """
+    with torch.no_grad():
+        try:
+            for trial in _trials(x, dag.packed):
+                _compare_examples(dag, values, trial)
+        except MeasurementError:
+            _require_deterministic(dag, dag.forward(x), dag.forward(x))
+            raise
+
+
+def _require_deterministic(dag: Dag, first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    """Raises ValueError when two evaluations of the same input differ."""
+    for name in dag.order:
+        if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
+            raise MeasurementError(
+                f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness"
+            )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Another batch; rows `here` of its outputs must be rows `there` of the outputs of the batch itself."""
+
+    inputs: Tensor
+    here: Tensor
+    there: Tensor
+
+
+BETWEEN = 4
+"""Examples of the batch between two other inputs."""
+
+
+def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
+    count = len(x)
+    rows = torch.arange(count, device=x.device)
+    if count == 1:  # has no others that could matter: a function of it alone, branches by its values included
+        yield _Trial(torch.cat([x, x]), torch.arange(2, device=x.device), rows.expand(2))
+        return
+    others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
+    if x.is_floating_point() and not packed:
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
+        others = others * (1 + 0.1 * noise).to(x)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x.device)
+    parts, here, start = [], [], 0
+    for i, mine in enumerate(order.split(BETWEEN if count > 2 * BETWEEN else 1)):
+        parts += [others[i : i + 1], x[mine]]
+        here.append(torch.arange(start + 1, start + 1 + len(mine), device=x.device))
+        start += 1 + len(mine)
+    yield _Trial(torch.cat([*parts, others[-1:]]), torch.cat(here), order)
+    half = (count + 1) // 2
+    yield _Trial(x[-half:], rows[:half], rows[-half:])
+    # Two at a time: of a batch of one, a squeeze would take the dimension of the examples away.
+    few = ((0,), (1,)) if count == 2 else ((0, count - 1), (half - 2, half - 1))  # no example is in all the trials
+    for pair in few:
+        there = torch.tensor(pair, device=x.device)
+        yield _Trial(x[there], rows[: len(pair)], there)
+
+
+def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None:
+    try:
+        again = dag.forward(trial.inputs)
+    except MeasurementError as error:
+        raise MeasurementError(
+            f"{error} (in a batch of {len(trial.inputs)} of the same examples: a node's function must take any number)"
+        ) from error
+    for name in dag.order:
+        if len(again[name]) != len(trial.inputs) or not alike(again[name][trial.here], first[name][trial.there]):
+            raise MeasurementError(
+                f"node {name!r} mixes the examples of the batch: an example's output changes with the others. "
+                "Per-example blocks need a function of one example, with the examples along dimension 0 "
+                "(batch_first=True, normalisation in evaluation mode)"
+            )

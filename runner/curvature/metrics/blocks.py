@@ -1,0 +1,462 @@
+"""Metrics of inter-layer blocks and of the Jacobians of the nodes.
+
+Resonance R, coupling C, stable rank D, effective dimension, GN-gap and negative curvature mass (DAG paper, Section 4
+and Appendices G and H): a ratio of numerically zero norms is NaN, and `block_metrics` says why in its status column.
+Low-rank factors of blocks and their error (Appendix K). Spectral norms of Jacobians (rho) and the Lyapunov exponents of
+their products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.blocks import BlockSplit
+from runner.curvature.exact.checks import check_before_measuring, check_network
+from runner.curvature.exact.derivatives import evaluate, node_derivatives
+from runner.curvature.exact.routing import Blocks, Reach, Router
+from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.state import undisturbed
+from runner.curvature.matrix_free.base import norm_of
+
+Columns = dict[str, list[Any]]
+Pair = tuple[str, str]
+
+
+def resonance(block: Tensor) -> float:
+    """R = ||H[v,w]||_F of a block (d_v, d_w) (DAG paper, Definition 23), at every scale; NaN when an entry is.
+
+    In the units of the loss over those of both nodes. Never raises for a matrix; torch's error for another shape.
+    """
+    return _in_range(float(torch.linalg.matrix_norm(block.double())), block)
+
+
+def _in_range(norm: float, values: Tensor) -> float:
+    """The norm, formed again at another scale where squares of the entries have left the range of float64."""
+    return norm if 1e-100 < norm < 1e100 else norm_of(values)
+
+
+def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:
+    """C = R(v,w) / sqrt(R(v,v) R(w,w)) (DAG paper, Definition 23); at most 1 when H is positive semi-definite.
+
+    Of three norms, as `resonance` gives them; without units. NaN when a diagonal norm is 0. Raises ValueError for a
+    negative one.
+    """
+    scale = math.sqrt(r_vv) * math.sqrt(r_ww)
+    return r_vw / scale if scale > 0 else math.nan
+
+
+def stable_rank(block: Tensor) -> float:
+    """D = ||H||_F^2 / ||H||_2^2 of a block (d_v, d_w) (DAG paper, Eq. 7), between 1 and the rank; without units.
+
+    NaN for a zero block and one that is not finite: nothing is raised for numbers.
+    """
+    s = _svdvals(block.double())
+    return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
+
+
+def effective_dimension(block: Tensor) -> float:
+    """d_eff = ||H||_* / ||H||_2 of a block (d_v, d_w) (DAG paper, Definition 57), D <= d_eff <= sqrt(rank D).
+
+    Without units; NaN as for `stable_rank`.
+    """
+    s = _svdvals(block.double())
+    return float((s / s[0]).sum()) if s[0] > 0 else math.nan
+
+
+def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
+    """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4); NaN when the
+    denominator is 0.
+
+    The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides the gap of a network
+    whose loss is small.
+    """
+    bottom = resonance(gauss_newton) + epsilon
+    return resonance(tensor) / bottom if bottom > 0 else math.nan
+
+
+def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
+    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from norms as `resonance`
+    gives them. NaN when the denominator is 0; nothing is raised."""
+    total = math.fsum(gauss_newton_norms)
+    return math.fsum(tensor_norms) / total if total > 0 else math.nan
+
+
+def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
+    """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v), from blocks (d_v, d_w) of all ordered pairs.
+
+    Raises KeyError for a pair that has no block.
+    """
+    return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes], 0)
+
+
+def negative_curvature_mass(matrix: Tensor) -> float:
+    """m^-(H) = sum of |eigenvalues| below zero of a symmetric matrix (n, n) (DAG paper, Definition 82), in its units.
+
+    Raises torch.linalg.LinAlgError for a matrix that is not finite.
+    """
+    return float(-torch.linalg.eigvalsh(matrix.double()).clamp_max(0).sum())
+
+
+def block_metrics(
+    blocks: BlockSplit | Mapping[Pair, Tensor],
+    gn_blocks: Mapping[Pair, Tensor] | None = None,
+    order: Sequence[str] | None = None,
+    distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None = None,
+) -> Columns:
+    """Columns v, w, distance, R, C, D, d_eff, sigma1, frob_gn, frob_tensor, gap, status; one row per unordered pair.
+
+    blocks: a BlockSplit, or blocks with gn_blocks (without them, frob_gn, frob_tensor and gap are NaN). order: nodes
+    from first to last (default: those of the split, or the blocks' own order); rows run over i <= j. distance: of a
+    pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair; see gap_by_distance for the tables' ratio.
+    status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of
+    the blocks, ratios without. Raises ValueError for nodes in `order` that have no blocks.
+    """
+    total, gauss_newton, tensor = _parts(blocks, gn_blocks)
+    nodes = _order(blocks, order)
+    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    singular = dict(zip(pairs, _singular_values([total[pair] for pair in pairs]), strict=True))
+    norms = {pair: _in_range(float(s.norm()), s) for pair, s in singular.items()}
+    columns: Columns = {name: [] for name in COLUMNS}
+    place = {v: i for i, v in enumerate(nodes)}
+    for v, w in pairs:
+        scale = math.sqrt(norms[v, v]) * math.sqrt(norms[w, w])
+        row: dict[str, Any] = {"v": v, "w": w, "distance": _distance(distance, place, v, w), "R": norms[v, w]}
+        row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
+        if gauss_newton is not None and tensor is not None:
+            row["frob_gn"], row["frob_tensor"] = resonance(gauss_newton[v, w]), resonance(tensor[v, w])
+            row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
+            if math.isnan(row["gap"]):
+                row["status"] = row["status"] or "Gauss-Newton block is zero"
+        for name, column in columns.items():
+            column.append(row.get(name, math.nan))
+    return columns
+
+
+COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "sigma1", "frob_gn", "frob_tensor", "gap", "status")
+
+
+def gap_by_distance(columns: Columns) -> dict[int, float]:
+    """The tables' GN-gap at each distance: ratio of the sums of frob_tensor and frob_gn over the pairs.
+
+    columns: as `block_metrics` gives them. NaN where the sum of frob_gn is 0. Raises KeyError for other columns.
+    """
+    rows: dict[int, list[int]] = {}
+    for i, d in enumerate(columns["distance"]):
+        rows.setdefault(d, []).append(i)
+    return {
+        d: gn_gap_of_sums([columns["frob_tensor"][i] for i in at], [columns["frob_gn"][i] for i in at])
+        for d, at in sorted(rows.items())
+    }
+
+
+def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
+    """C, D, d_eff, sigma1 and status from the singular values. Zero means below rounding of the blocks it is made
+    of."""
+    row: dict[str, Any] = dict.fromkeys(("C", "D", "d_eff", "sigma1"), math.nan)
+    if not math.isfinite(norm) or not math.isfinite(scale):
+        return row | {"status": "block is not finite"}
+    row["sigma1"] = float(s[0])
+    if scale == 0:
+        return row | {"status": "diagonal block is zero"}
+    row["C"] = norm / scale
+    if norm <= torch.finfo(dtype).eps * scale:
+        return row | {"status": "block is numerically zero"}
+    unit = s / s[0]
+    return row | {"D": float(unit.square().sum()), "d_eff": float(unit.sum()), "status": ""}
+
+
+def _singular_values(blocks: list[Tensor]) -> list[Tensor]:
+    """Singular values of each block in float64, blocks of equal shape together."""
+    shapes: dict[torch.Size, list[int]] = {}
+    for i, block in enumerate(blocks):
+        shapes.setdefault(block.shape, []).append(i)
+    found: dict[int, Tensor] = {}
+    for at in shapes.values():
+        stacked = torch.stack([blocks[i] for i in at]).double()
+        found |= dict(zip(at, _svdvals(stacked), strict=True))
+    return [found[i] for i in range(len(blocks))]
+
+
+def _svdvals(blocks: Tensor) -> Tensor:
+    """Singular values, NaN for a block that is not finite (LAPACK would fail on all of them)."""
+    finite = blocks.isfinite().flatten(-2).all(-1)
+    if bool(finite.all()):
+        return torch.linalg.svdvals(blocks)
+    values = torch.linalg.svdvals(torch.where(finite[..., None, None], blocks, 0))
+    return torch.where(finite[..., None], values, math.nan)
+
+
+def _parts(
+    blocks: BlockSplit | Mapping[Pair, Tensor], gn_blocks: Mapping[Pair, Tensor] | None
+) -> tuple[Mapping[Pair, Tensor], Mapping[Pair, Tensor] | None, Mapping[Pair, Tensor] | None]:
+    if isinstance(blocks, BlockSplit):
+        return blocks.total, blocks.gauss_newton, blocks.tensor
+    if gn_blocks is None:
+        return blocks, None, None
+    return blocks, gn_blocks, {pair: blocks[pair] - gn for pair, gn in gn_blocks.items()}
+
+
+def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
+    known = list(blocks.nodes) if isinstance(blocks, BlockSplit) else list(dict.fromkeys(v for v, _ in blocks))
+    unknown = [v for v in order or () if v not in known]
+    if unknown:
+        raise ValueError(f"order names {unknown}, which have no blocks: there are {known}")
+    return list(order) if order is not None else known
+
+
+def _distance(
+    distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None, place: dict[str, int], v: str, w: str
+) -> int:
+    if distance is None:
+        return abs(place[v] - place[w])
+    return distance(v, w) if callable(distance) else distance[v, w]
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """left diag(values) right^T: left (d_v, r), values (r,), right (d_w, r) (DAG paper, Eq. K.1)."""
+
+    left: Tensor
+    values: Tensor
+    right: Tensor
+
+    def dense(self) -> Tensor:
+        return (self.left * self.values) @ self.right.mT
+
+    @property
+    def rank(self) -> int:
+        return len(self.values)
+
+    @property
+    def numbers(self) -> int:
+        """Stored numbers, (d_v + d_w + 1) r."""
+        return self.left.numel() + self.right.numel() + self.rank
+
+
+def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
+    """The best rank-r approximation of a block by its SVD, and its Frobenius error sqrt(sum_{i>r} sigma_i^2) (Theorem
+    93).
+
+    Raises ValueError for a negative rank.
+    """
+    if rank < 0:
+        raise ValueError(f"rank must be at least 0, got {rank}")
+    left, values, right = torch.linalg.svd(block, full_matrices=False)
+    error = float(values[rank:].double().norm())
+    return LowRank(left[:, :rank], values[:rank], right[:rank].mT), error
+
+
+def truncation_bound(values: Tensor, rank: int) -> float:
+    """sqrt(d_min - r) sigma_{r+1}, the bound of the DAG paper's Theorem 93 on the error of `truncate`.
+
+    values: all singular values (d_min,), descending; 0 for a rank that drops none. Raises ValueError for a negative
+    rank.
+    """
+    if rank < 0:
+        raise ValueError(f"rank must be at least 0, got {rank}")
+    return math.sqrt(len(values) - rank) * float(values[rank]) if rank < len(values) else 0.0
+
+
+def rank_for_accuracy(values: Tensor, epsilon: float) -> int:
+    """The smallest rank k with sqrt(d_min - k) sigma_{k+1} <= epsilon sigma_1 (DAG paper, Corollary 94): then the error
+    of `truncate` is at most epsilon sigma_1.
+
+    values: all singular values (d_min,), descending; epsilon relative. Raises ValueError for epsilon < 0 and when there
+    are no values.
+    """
+    if epsilon < 0 or not len(values):
+        raise ValueError(f"expected singular values and epsilon >= 0, got {len(values)} values and {epsilon=}")
+    first = float(values[0])
+    return next(k for k in range(len(values) + 1) if truncation_bound(values, k) <= epsilon * first)
+
+
+def pull_back(
+    factors: Mapping[tuple[str, str], LowRank], left: Mapping[str, Tensor], right: Mapping[str, Tensor], rank: int
+) -> LowRank:
+    """Factors of sum_{u1,u2} D_{u1,v}^T H[u1,u2] D_{u2,w} from those of H[u1,u2], cut to `rank` (Proposition 92).
+
+    left[u1] = D_{u1,v}, right[u2] = D_{u2,w} of one example. The SVD is of the small core of stacked factors: cost
+    O((d_v + d_w) (k r)^2) for k stacked factors, never O(d_v d_w min(d_v, d_w)). Raises ValueError for a negative rank
+    and KeyError for a factor without its Jacobians.
+    """
+    lefts = torch.cat([left[a].mT @ f.left for (a, _), f in factors.items()], 1)
+    rights = torch.cat([right[b].mT @ f.right for (_, b), f in factors.items()], 1)
+    values = torch.cat([f.values for f in factors.values()])
+    q_left, r_left = torch.linalg.qr(lefts)
+    q_right, r_right = torch.linalg.qr(rights)
+    core, _ = truncate((r_left * values) @ r_right.mT, rank)
+    return LowRank(q_left @ core.left, core.values, q_right @ core.right)
+
+
+@dataclass(frozen=True)
+class GaussNewtonFactors:
+    """F_v, (r, d_v), with GN[v,w] = F_v^T F_w; error: Frobenius norm of what truncation dropped from the matrix
+    [GN[v,w]], in its units. `block` raises KeyError for a node without a factor."""
+
+    factors: dict[str, Tensor]
+    error: float
+
+    def block(self, v: str, w: str) -> Tensor:
+        return self.factors[v].mT @ self.factors[w]
+
+    def blocks(self) -> Blocks:
+        return {(v, w): self.block(v, w) for v in self.factors for w in self.factors}
+
+
+@undisturbed
+def gauss_newton_factors(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    rank: int | None = None,
+    *,
+    check: bool = True,
+) -> GaussNewtonFactors:
+    """Factors of the batch-mean Gauss-Newton blocks of all pairs at once, without the blocks.
+
+    With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact factors of rank B K;
+    rank cuts the matrix over all `nodes` to its leading eigenvectors, which keeps it positive semi-definite. Storage
+    r sum d_v instead of (sum d_v)^2. Raises ValueError when the loss is not convex at an output, and as the guards of
+    checks.py do.
+    """
+    names = dag.select(nodes)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    with torch.no_grad():
+        router = Router(dag, evaluation, y, Reach(dag, names), second=False)
+        router.derive_all()
+        jacobians = router.gauss_newton_factors()
+        hessian = router.loss_hessian
+        wide = torch.promote_types(hessian.dtype, torch.float32)  # linalg has no bfloat16
+        eigenvalues, vectors = torch.linalg.eigh(hessian.to(wide))
+        floor = -1e3 * torch.finfo(hessian.dtype).eps * float(eigenvalues.abs().max())
+        if float(eigenvalues.min()) < floor:
+            raise ValueError("the loss is not convex in the output: its Gauss-Newton matrix has no real factors")
+        root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
+        stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
+        error = 0.0
+        if rank is not None and rank < min(stacked.shape):
+            low, _ = truncate(stacked, rank)
+            # The matrix is F^T F: its dropped eigenvalues are the squares of the dropped singular values of F.
+            dropped = torch.linalg.svdvals(stacked.double())[rank:].square()
+            error, stacked = float(dropped.norm()), low.values[:, None] * low.right.mT
+    sizes = [jacobians[v].shape[2] for v in names]
+    pieces = stacked.to(hessian.dtype).split(sizes, 1)
+    return GaussNewtonFactors(dict(zip(names, pieces, strict=True)), error)
+
+
+@undisturbed
+def block_jacobians(
+    dag: Dag, x: Tensor, nodes: Iterable[str] | None = None, *, check: bool = True
+) -> dict[tuple[str, str], Tensor]:
+    """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B, d_u, d_p).
+
+    Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix, training modes and
+    values that are not finite (check=False skips them).
+    """
+    names = [u for u in dag.select(nodes) if u in dag.nodes]
+    found = {}
+    with torch.no_grad():
+        evaluation = check_network(dag, x) if check else evaluate(dag, x)
+        for u in names:
+            node = dag.nodes[u]
+            zero = evaluation.values[u].flatten(1) * 0
+            local = node_derivatives(node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False)
+            for p, jacobian in local.jacobians.items():
+                found[u, p] = jacobian
+    return found
+
+
+def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
+    """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
+
+    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
+    Raises torch.linalg.LinAlgError for an entry that is not finite.
+    """
+    return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
+
+
+def spectral_radius(jacobians: dict[tuple[str, str], Tensor]) -> float:
+    """rho of the DAG paper's Table 2: the batch mean of sigma_max(D_up), maximised over the edges given.
+
+    jacobians: (B, d_u, d_p) of each edge. As published, the edges are those into the blocks (projection and head left
+    out). Raises ValueError when there are none.
+    """
+    if not jacobians:
+        raise ValueError("rho needs at least one Jacobian")
+    return max(mean_spectral_norms(jacobians).values())
+
+
+def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
+    """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from the largest,
+    float64.
+
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l Q_{l-1}. A direction
+    that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
+    no Jacobians and for consecutive ones that do not fit.
+    """
+    steps = _chain(jacobians)
+    width = min(min(j.shape[1:]) for j in steps)
+    q = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device)[:, :width]
+    q = q.expand(steps[0].shape[0], -1, -1)
+    logs = torch.zeros(steps[0].shape[0], width, dtype=torch.float64, device=q.device)
+    for j in steps:
+        q, r = torch.linalg.qr(j @ q)
+        logs += r.diagonal(dim1=1, dim2=2).abs().log()
+    return (logs / len(steps)).mean(0).sort(descending=True).values
+
+
+def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
+    """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
+
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
+    does.
+    """
+    steps = _chain(jacobians)
+    logs = torch.zeros(steps[0].shape[0], dtype=torch.float64, device=steps[0].device)
+    product = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device).expand(
+        steps[0].shape[0], -1, -1
+    )
+    for j in steps:
+        # Rescaled at every step, or deep products leave the range of floating-point numbers.
+        product = j @ product
+        size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
+        logs, product = logs + size.log(), product / size[:, None, None]
+    return float(((logs + torch.linalg.svdvals(product)[:, 0].log()) / len(steps)).mean())
+
+
+def interaction_radius(constant: float, rate: float, diagonal_norms: Iterable[float], epsilon: float) -> float:
+    """Definition 79: the smallest integer k >= 0 with constant * rate^k < epsilon * min_v ||H[v,v]||_F; inf if there
+    is none.
+
+    rate: s rho (largest out-degree times largest Jacobian norm). Raises ValueError for negative arguments.
+    """
+    smallest = min(diagonal_norms)
+    if constant < 0 or rate < 0 or smallest < 0 or epsilon <= 0:
+        raise ValueError(f"expected non-negative sizes, got {constant=}, {rate=}, smallest norm {smallest}, {epsilon=}")
+    target = epsilon * smallest
+    if constant < target:
+        return 0
+    if rate >= 1 or target == 0:
+        return math.inf
+    k = 1 if rate == 0 else max(1, math.floor(math.log(target / constant) / math.log(rate)))
+    while constant * rate**k >= target:
+        k += 1
+    return k
+
+
+def _chain(jacobians: Sequence[Tensor]) -> list[Tensor]:
+    steps = [j.double() for j in jacobians]
+    if not steps:
+        raise ValueError("Lyapunov exponents need at least one Jacobian")
+    for before, after in pairwise(steps):
+        if before.shape[1] != after.shape[2]:
+            raise ValueError(f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}")
+    return steps

@@ -1,0 +1,322 @@
+"""R, C, D and the GN-gap of pairs of nodes at the least cost, exact where the structure allows.
+
+Operation count, F operations for one forward pass of the batch through the part behind the first measured node, n
+measured nodes, P = n (n+1)/2 pairs, K outputs:
+
+    usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
+    factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
+                   tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
+    products       where it is not: 3 F 8 n more for R, C and gap: 8 probes on each node, each of which serves all
+                   pairs of its row and column; for D again about 3 F 14 n: sweeps over the nodes, in which all pairs
+                   take half a step of a block Krylov iteration together (singular_values.py)
+    exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
+
+A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and the pass down.
+Convolutions are linear maps here (graph/modes.py): torch's own second derivative adds one F for the weights.
+Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
+
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 260 F. MLP with L = 6, width
+256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 400 F = 10 Gflop, exact
+blocks 36 Gflop in large ones, at the rate of a large matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runner.curvature.exact.blocks import split_blocks
+from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
+from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
+from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import MeasurementError, no_derivatives
+from runner.curvature.graph.state import differentiable_copy, require_dag, require_tensors, undisturbed
+from runner.curvature.matrix_free.base import own_stream, rademacher
+from runner.curvature.matrix_free.operators import CurvatureOperator
+from runner.curvature.metrics.by_factors import PROBES, FactorMetrics
+from runner.curvature.metrics.factors import OutputFactors, Perturbed, TensorPart
+from runner.curvature.metrics.ratios import (
+    MOST_PROBES,
+    Asked,
+    InterLayerMetrics,
+    Measured,
+    Pair,
+    Square,
+    pair_metrics,
+    relative_error,
+)
+from runner.curvature.metrics.singular_values import Requests, leading_singular_values
+
+
+def metrics_from_blocks(
+    dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], asked: Asked, memory_budget: int
+) -> InterLayerMetrics:
+    """Exact R, C, D, gap of the pairs `asked` by curvature routing."""
+    split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
+    scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
+    unit = scale if scale > 0 else 1.0
+    found = {}
+    for v, w in asked.with_diagonals:
+        total = split.total[v, w].double() / unit
+        gauss_newton, tensor = (
+            Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)
+        )
+        found[v, w] = Measured(
+            Square(float(total.square().sum())), gauss_newton, tensor, _spectral_norm(total, v == w), 0.0
+        )
+    eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
+    return pair_metrics(found, asked.pairs, scale, eps, "exact blocks")
+
+
+def _spectral_norm(block: Tensor, symmetric: bool) -> float:
+    """sigma_1 from the eigenvalues of the block, or of its smaller Gram matrix: the largest keeps its digits."""
+    if symmetric:
+        return float(torch.linalg.eigvalsh(block).abs().max())
+    gram = block @ block.mT if len(block) <= block.shape[1] else block.mT @ block
+    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(gram)[-1])))
+
+
+@dataclass
+class Squares:
+    """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with directions on a node."""
+
+    found: tuple[Square, Square, Square] = (Square(0.0), Square(0.0), Square(0.0))
+    sigma: float = math.nan
+    """sigma_1 of the whole block; NaN where it is not known."""
+    start: Tensor | None = None
+    """The leading one of the directions, on the other node, that the first probes were sent to."""
+
+    def add(self, node: str, total: Tensor, tensor: Tensor, exact: bool) -> None:
+        """Images (k, d) of k more probes, or of all unit vectors (exact)."""
+        parts = [part.square().sum(1) for part in (total, total - tensor, tensor)]
+        if exact:
+            first, second, third = (Square(float(part.sum())) for part in parts)
+            self.sigma = _spectral_norm(total, symmetric=False)
+        else:
+            if self.start is None:
+                self.start = _leading_row(total)
+            first, second, third = (
+                Square.of({node: torch.cat([before.samples[node], part]) if before.samples else part})
+                for before, part in zip(self.found, parts, strict=True)
+            )
+        self.found = first, second, third
+
+
+def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> InterLayerMetrics:
+    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors and networks without a graph.
+
+    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
+    with no more components than probes are multiplied with all unit vectors, which makes them exact; the others take
+    twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn.
+    """
+    pairs, count = asked.with_diagonals, WITHOUT_FACTORS
+    sides = {(v, w): v if operator.sizes[v] <= min(count, operator.sizes[w] - 1) else w for v, w in pairs}
+    squares = {pair: Squares() for pair in pairs}
+    drawn = dict.fromkeys(sides.values(), 0)
+    waiting = list(drawn)
+    while waiting:
+        for u in waiting:
+            exact = operator.sizes[u] <= count
+            z = _directions(operator, u, count, exact, asked.generator)
+            total, bent = operator.apply({u: z}), tensor.apply({u: z})
+            drawn[u] += len(z)
+            for pair in (pair for pair in pairs if sides[pair] == u):
+                other = pair[0] if pair[1] == u else pair[1]
+                squares[pair].add(u, total[other].double(), tensor.scale * bent[other].double(), exact)
+        waiting = [] if asked.error is None else _missing(squares, asked.pairs, sides, drawn, asked.error)
+        count *= 2
+
+    def products(requests: Requests) -> dict[Pair, Tensor]:
+        found: dict[Pair, Tensor] = {}
+        for w in dict.fromkeys(w for _, w, _, _ in requests):
+            here = [r for r in requests if r[1] == w]
+            images = operator.apply({w: torch.stack([z for _, _, z, _ in here])})
+            found |= {pair: images[v][k] for k, (pair, _, _, v) in enumerate(here)}
+        return found
+
+    # Transposed, each from where the probes of w went on v: a random start may take sigma_2 for sigma_1.
+    open_pairs = [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)]
+    starts = {(w, v): start for v, w in open_pairs if (start := squares[v, w].start) is not None}
+    leading = leading_singular_values(products, starts, asked.tolerance, 40)
+    found = {}
+    for p in pairs:
+        last = leading.get((p[1], p[0]))
+        known = squares[p].sigma if asked.ranks else math.nan
+        value, uncertain, steps = (known, 0.0, 0) if last is None else (last.value, last.error, last.steps)
+        found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
+    return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
+
+
+def _leading_row(images: Tensor) -> Tensor:
+    """The leading right singular vector of images (k, d), up to a factor; any vector of images that are zero or not
+    finite."""
+    if not images.isfinite().all() or not images.any():
+        return torch.ones_like(images[0])
+    _, vectors = torch.linalg.eigh(images @ images.mT)
+    return vectors[:, -1] @ images
+
+
+def _directions(
+    operator: CurvatureOperator, node: str, count: int, exact: bool, generator: torch.Generator | None
+) -> Tensor:
+    """Unit vectors, or probes, on a node: (k, d)."""
+    if exact:
+        return torch.eye(operator.sizes[node], dtype=operator.dtype, device=operator.device)
+    return rademacher((count, operator.sizes[node]), operator.dtype, generator).to(operator.device)
+
+
+def _missing(
+    squares: Mapping[Pair, Squares],
+    asked: Sequence[Pair],
+    sides: Mapping[Pair, str],
+    drawn: Mapping[str, int],
+    error: float,
+) -> list[str]:
+    """Nodes whose probes leave R, C or gap of a pair with a larger error than asked, while more are allowed."""
+    nodes: dict[str, None] = {}
+    for pair in asked:
+        ends = [pair, *((u, u) for u in pair)]
+        total, a, b = (squares[p].found[0] for p in ends)
+        _, smooth, bent = squares[pair].found
+        terms = ([(0.5, total)], [(0.5, total), (-0.25, a), (-0.25, b)], [(0.5, bent), (-0.5, smooth)])
+        if max(map(relative_error, terms)) > error:
+            nodes |= {sides[p]: None for p in ends if squares[p].found[0].samples}
+    return [u for u in nodes if drawn[u] < MOST_PROBES]
+
+
+SWEPT = 14
+"""Products on each node for sigma_1 of all its pairs: three to four sweeps."""
+WITHOUT_FACTORS = 30
+"""Probes on each node where the Gauss-Newton part is estimated, too."""
+
+
+def inter_layer_metrics(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Iterable[str] | None = None,
+    pairs: Iterable[Pair] | None = None,
+    relative_error: float | None = None,
+    generator: torch.Generator | None = None,
+    *,
+    ranks: bool = True,
+    memory_budget: int = MEMORY_BUDGET,
+    check: bool = True,
+) -> InterLayerMetrics:
+    """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
+
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
+    ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
+
+    nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
+    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
+    generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
+    than half of the cost of smooth networks.
+    memory_budget: bytes for the factors or the exact blocks.
+
+    method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
+    (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
+    factors are worth, or a traced module without a graph: TracedDag.no_graph, on the whole batch at once). An exact
+    value has error 0, up to rounding; errors of the others are standard errors, widened so that +-1.96 of them cover
+    95 %. NaN with a reason where the block is numerically zero. Raises ValueError as the
+    guards of checks.py do (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
+
+    >>> dag = Dag.from_sequential([torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)])
+    >>> found = inter_layer_metrics(dag, torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0]), ["0"])
+    >>> found["0", "0"].method, found["0", "0"].gap.value
+    ('factors', 0.0)
+    """
+    if relative_error is not None and not relative_error > 0:
+        raise ValueError(f"relative_error must be positive, got {relative_error}")
+    require_dag(dag)
+    names, asked = _asked(dag, nodes, pairs)
+    require_tensors(x=x, y=y)
+    request = Asked(asked, relative_error, own_stream(generator), ranks)
+    return _measured(dag, x, y, names, request, memory_budget, check)
+
+
+@undisturbed
+def _measured(
+    dag: Dag, x: Tensor, y: Tensor, names: tuple[str, ...], asked: Asked, memory_budget: int, check: bool
+) -> InterLayerMetrics:
+    """By the way that the operation counts choose; see `inter_layer_metrics`."""
+    x, y = differentiable_copy(x), differentiable_copy(y)
+    if dag.no_graph:
+        operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget)
+        if operator.reason:
+            raise no_derivatives(operator.reason)
+        network = Perturbed.of_whole(dag, x, names)
+        tensor = TensorPart(dag, x, operator.y, network, math.inf, memory_budget)
+        return metrics_from_products(operator, tensor, asked)
+    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    price = exact_price(dag, evaluation, names, memory_budget)
+    outputs = evaluation.size(dag.output)
+    probes = PROBES if asked.error is None else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
+    network = Perturbed.of(dag, x, names, evaluation.in_place)
+    operations = network.moving
+    by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
+    tensor = TensorPart(dag, x, y, network, operations, memory_budget)
+    try:
+        curved = tensor.curved_nodes(asked.generator)
+    except MeasurementError:
+        name_missing_second_derivative(dag, evaluation.values, evaluation.structures)
+        raise
+    bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
+    by_factors = 2 * outputs * operations + (by_probes if curved else 0)
+    if curved and price <= by_factors:
+        return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+    if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
+        if price < math.inf:
+            return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+        operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
+        return metrics_from_products(operator, tensor, asked)
+    factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
+    if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
+        raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
+    return FactorMetrics(factors, tensor, curved, asked).measure()
+
+
+def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
+    """Whether a backward pass for each output costs more than ten times what probes cost."""
+    return 2 * outputs * operations > 10 * by_probes
+
+
+def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) -> tuple[tuple[str, ...], list[Pair]]:
+    """The measured nodes in order, and the pairs."""
+    if pairs is None:
+        names = dag.select(nodes)
+        return names, [(v, w) for i, v in enumerate(names) for w in names[i:]]
+    asked = [tuple(pair) for pair in pairs]
+    if bad := [pair for pair in asked if len(pair) != 2]:
+        raise ValueError(f"pairs must name two nodes each, got {bad}")
+    used = dag.select({u for pair in asked for u in pair})
+    if nodes is not None and (extra := set(used) - set(dag.select(nodes))):
+        raise ValueError(f"pairs name nodes {sorted(extra)} that are not among nodes={sorted(dag.select(nodes))}")
+    return used, [(v, w) for v, w in asked]
+
+
+def exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int) -> float:
+    """Operations of curvature routing; infinite where it does not fit the memory."""
+    sizes = {v: evaluation.size(v) for v in evaluation.values}
+    examples = len(evaluation.values[INPUT])
+    itemsize = evaluation.values[dag.output].element_size()
+    try:
+        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget, kept=2)
+    except ValueError:
+        return math.inf
+    order = [name for name in (INPUT, *dag.order)]
+    place = {name: i for i, name in enumerate(order)}
+    first = min(place[v] for v in names)
+    total = 0.0
+    for u in dag.order:
+        for p in set(dag.nodes[u].parents):
+            if place[p] < first:
+                continue
+            later = sum(sizes[w] for w in names if place[w] >= place[p])
+            derivatives = sizes[p] ** 2 if u in evaluation.structures else 4 * (sizes[u] + sizes[p]) * sizes[p]
+            total += 2.0 * examples * (sizes[u] * sizes[p] * later + sizes[u] * derivatives)
+    return total

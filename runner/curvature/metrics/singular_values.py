@@ -1,0 +1,259 @@
+"""Largest singular values of many blocks at once, from products alone.
+
+`leading_singular_values`: Golub-Kahan bidiagonalisation, block by block. `SharedSubspaces`: of the blocks of one
+symmetric matrix, from subspaces that the blocks share. A product with a direction on node w gives a column of every
+block H[v,w] at once. Each node w therefore keeps one orthonormal basis D_w with the images H[v,w] D_w for all v, to
+which every pair with w contributes: sigma_1 of H[v,w] is at least the largest singular value of H[v,w] D_w, whose left
+vector u is the next direction on v (half a step of a block power iteration that forgets nothing). The bases begin with
+random directions, so that no singular vector is orthogonal to them, and with the Gauss-Newton singular vectors, where
+the tensor part is small near the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from runner.curvature.metrics.factors import FEW
+
+Pair = tuple[str, str]
+Requests = list[tuple[Pair, str, Tensor, str]]
+"""(pair, node of the direction, direction, node of the image)."""
+Images = Mapping[Pair, Tensor]
+
+
+class Leading(NamedTuple):
+    """sigma_1 of a block from below, with the estimated error, sigma_2, the right singular vector and the steps."""
+
+    value: float
+    error: float
+    second: float
+    right: Tensor
+    steps: int
+
+
+@dataclass
+class _Bidiagonal:
+    """A V = U B, A^T U = V B^T + beta v e^T, B upper bidiagonal; V and U kept orthonormal in float64."""
+
+    start: Tensor
+    second: float
+    right: list[Tensor] = field(default_factory=list)
+    left: list[Tensor] = field(default_factory=list)
+    alphas: list[float] = field(default_factory=list)
+    betas: list[float] = field(default_factory=list)
+    done: bool = False
+
+    def forward(self, image: Tensor) -> None:
+        """Takes A v of the newest right vector."""
+        rest = _orthogonal(image.double(), self.left)
+        self.alphas.append(float(rest.norm()))
+        self.done = self.alphas[-1] <= 4 * torch.finfo(torch.float64).eps * max(self.alphas)
+        self.left.append(rest / self.alphas[-1] if not self.done else torch.zeros_like(rest))
+
+    def backward(self, image: Tensor) -> None:
+        """Takes A^T u of the newest left vector."""
+        rest = _orthogonal(image.double(), self.right)
+        self.betas.append(float(rest.norm()))
+        if self.betas[-1] <= 4 * torch.finfo(torch.float64).eps * max(self.alphas):
+            self.done = True
+        else:
+            self.right.append(rest / self.betas[-1])
+
+    def leading(self) -> Leading:
+        """Ritz values of B, with the error that the residual leaves."""
+        k = len(self.alphas)
+        b = torch.diag(torch.tensor(self.alphas, dtype=torch.float64, device="cpu"))
+        if k > 1:
+            b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu"), 1)
+        u, s, vh = torch.linalg.svd(b)
+        residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
+        second = max(self.second, float(s[1]) if k > 1 else 0.0)
+        error = kato_temple(float(s[0]), second, residual)
+        right = torch.stack(self.right[:k], 1) @ vh[0]
+        return Leading(float(s[0]), error, second, right, k)
+
+
+def leading_singular_values(
+    products: Callable[[Requests], Images],
+    starts: Mapping[Pair, Tensor],
+    tolerance: float,
+    max_steps: int,
+    seconds: Mapping[Pair, float] | None = None,
+) -> dict[Pair, Leading]:
+    """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in the same calls.
+
+    products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair stops when its
+    error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each).
+    seconds: known approximations of sigma_2, used while the Krylov space is too small to show one. A zero block
+    gives 0.
+    """
+    states = {}
+    for pair, start in starts.items():
+        unit = start.double() / start.double().norm()
+        states[pair] = _Bidiagonal(unit, (seconds or {}).get(pair, 0.0), right=[unit])
+    active = dict(states)
+    found: dict[Pair, Leading] = {}
+    for _ in range(max_steps):
+        images = products([(p, p[1], s.right[-1], p[0]) for p, s in active.items()])
+        for pair, state in active.items():
+            state.forward(images[pair])
+        open_pairs = {p: s for p, s in active.items() if not s.done}
+        images = products([(p, p[0], s.left[-1], p[1]) for p, s in open_pairs.items()]) if open_pairs else {}
+        for pair, state in open_pairs.items():
+            state.backward(images[pair])
+        for pair, state in active.items():
+            found[pair] = state.leading()
+        active = {p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value}
+        if not active:
+            break
+    return found
+
+
+def _orthogonal(vector: Tensor, basis: list[Tensor]) -> Tensor:
+    if basis:
+        stacked = torch.stack(basis)
+        for _ in range(2):  # once is not enough in floating point
+            vector = vector - stacked.mT @ (stacked @ vector)
+    return vector
+
+
+def kato_temple(first: float, second: float, residual: float) -> float:
+    """Estimate of sigma_1 - first from A q = first u, |A^T u - first q| = residual, and second, close to sigma_2.
+
+    first residual^2 / (2 (first^2 - second^2)) by the inequality of Kato and Temple for A^T A, at most the residual;
+    0 where it is below the rounding of float64.
+    """
+    gap = first**2 - second**2
+    error = min(residual, first * residual**2 / (2 * gap)) if gap > 0 else residual
+    return error if error > 1e-15 * first else 0.0
+
+
+Apply = Callable[[str, Tensor], Mapping[str, Tensor]]
+"""(w, directions (k, d_w)) -> images H[v,w] r for every v, (k, d_v), float64."""
+
+STEPS = 1.25
+"""Last steps of a sequence of Ritz values that are taken for one standard error."""
+NEW = 0.05  # share of a unit vector that must lie outside a basis to be worth a product
+
+
+def _with_error(before: float, found: Leading) -> Leading:
+    """The leading value with its standard error, after a step from `before`."""
+    return found._replace(error=max(min(found.error / 2, STEPS * (found.value - before)), found.error / 8))
+
+
+class SharedSubspaces:
+    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as close as asked."""
+
+    def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
+        self._apply, self.sizes = apply, sizes
+        self.basis: dict[str, Tensor] = {}
+        self.images: dict[str, dict[str, Tensor]] = {}
+        self._spectra: dict[Pair, tuple[Tensor, Tensor]] = {}
+
+    def know(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> None:
+        """Takes directions whose images are known already; what depends on the others is dropped."""
+        u, s, vh = torch.linalg.svd(directions.double(), full_matrices=False)
+        kept = s > 1e-2 * s[0]
+        mixing = u[:, kept].mT / s[kept, None]
+        self._append(w, vh[kept], {v: mixing @ image.double() for v, image in images.items()})
+
+    def add(self, w: str, proposals: Sequence[Tensor], worth: float = NEW) -> int:
+        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took.
+
+        worth: the share of a proposal outside of the basis below which it is left out.
+        """
+        found = list(self.basis[w]) if w in self.basis else []
+        new: list[Tensor] = []
+        for proposal in proposals:
+            rest = proposal.double() / proposal.double().norm()
+            for _ in range(2):
+                if found:
+                    stacked = torch.stack(found)
+                    rest = rest - stacked.mT @ (stacked @ rest)
+            if float(rest.norm()) > worth and len(found) < self.sizes[w]:
+                new.append(rest / rest.norm())
+                found.append(new[-1])
+        if new:
+            self._append(w, torch.stack(new), self._apply(w, torch.stack(new)))
+        return len(new)
+
+    def complete(self, w: str) -> bool:
+        """Whether the basis spans the whole space of w, so that all its blocks are known."""
+        return w in self.basis and len(self.basis[w]) == self.sizes[w]
+
+    def sweeps(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
+        """sigma_1 of each pair with a standard error, in at most `most` sweeps over the nodes.
+
+        At each node, all pairs with it that are not yet as close as asked take a half step together, in products of
+        FEW directions or more at once: first their leading vectors there, then their second ones. sigma_1 is
+        approached from below. Its standard error is half the bound of Kato and Temple, or STEPS times the last step
+        where that is less (the bound says too much of close singular values), but never below an eighth of the bound
+        (a sequence that stands still need not be near).
+        """
+        found = {pair: self.leading(pair) for pair in pairs}
+        worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
+        for _ in range(most):
+            waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
+            nodes = dict.fromkeys(node for pair in waiting for node in pair)
+            if sum(self.add(node, self._proposals(node, waiting), worth) for node in nodes) == 0:
+                break
+            found |= {pair: _with_error(found[pair].value, self.leading(pair)) for pair in waiting}
+        return found
+
+    def _proposals(self, node: str, pairs: Sequence[Pair]) -> list[Tensor]:
+        """Left singular vectors on `node` of what is known of the pairs with it: the first of each, then the second."""
+        vectors = []
+        for v, w in pairs:
+            if node in (v, w):
+                other = w if v == node else v
+                _, mixing = self._spectrum(node, other)
+                vectors.append(mixing[:, -2:].mT.flip(0) @ self.images[other][node])
+        firsts, seconds = ([found[k] for found in vectors if k < len(found)] for k in (0, 1))
+        return [u for u in (*firsts, *seconds[: max(0, FEW - len(firsts))]) if float(u.norm()) > 0]
+
+    def _spectrum(self, v: str, w: str) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of (H[v,w] D_w)^T H[v,w] D_w, kept until D_w grows."""
+        if (v, w) not in self._spectra:
+            images = self.images[w][v]
+            self._spectra[v, w] = torch.linalg.eigh(images @ images.mT)
+        return self._spectra[v, w]
+
+    def _append(self, w: str, basis: Tensor, images: Mapping[str, Tensor]) -> None:
+        for v in images:
+            self._spectra.pop((v, w), None)
+        if w not in self.basis:
+            self.basis[w], self.images[w] = basis, dict(images)
+            return
+        self.basis[w] = torch.cat([self.basis[w], basis])
+        self.images[w] = {v: torch.cat([self.images[w][v], image]) for v, image in images.items()}
+
+    def leading(self, pair: Pair) -> Leading:
+        """sigma_1 as far as the bases know it, from the better of both sides."""
+        v, w = pair
+        sides = [self._side(v, w)] if v == w else [self._side(v, w), self._side(w, v)]
+        return max(sides, key=lambda side: side.value)
+
+    def _side(self, v: str, w: str) -> Leading:
+        """From H[v,w] D_w: sigma, and the residual H[w,v] u - sigma q of its left vector u as far as D_v knows it.
+
+        With u = D_v c + u', H[w,v] u is known except H[w,v] u', which is at most sigma_1 |u'|.
+        """
+        images = self.images[w][v]
+        values, vectors = self._spectrum(v, w)
+        sigma = float(values[-1].clamp_min(0).sqrt())
+        second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
+        right = vectors[:, -1] @ self.basis[w]
+        if sigma == 0:
+            return Leading(0.0, 0.0, 0.0, right, len(values))
+        inside = self.basis[v] @ (vectors[:, -1] @ images / sigma)
+        outside = float((1 - inside.square().sum()).clamp_min(0).sqrt())
+        outside = 0.0 if outside < 1e-7 else outside
+        residual = float((inside @ self.images[v][w] - sigma * right).norm())
+        residual = residual if outside == 0 else max(outside * sigma, residual)
+        return Leading(sigma, kato_temple(sigma, second, residual), second, right, len(values))

@@ -1,0 +1,74 @@
+"""Tables and figures of results. Imports pandas and matplotlib late: measuring needs neither."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+
+def frame(rows: Iterable[Mapping[str, Any]], index: list[str] | None = None) -> DataFrame:
+    """One row for each mapping, indexed by the columns `index`."""
+    import pandas
+
+    found = pandas.DataFrame(list(rows))
+    return found.set_index(index) if index else found
+
+
+def axes_for(ax: Axes | None, width: float = 5.0) -> Axes:
+    """`ax`, or the axes of a new figure that a notebook shows without pyplot."""
+    if ax is not None:
+        return ax
+    from matplotlib.figure import Figure
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            target = io.BytesIO()
+            self.savefig(target, format="png", dpi=150)
+            return target.getvalue()
+
+    return Shown(figsize=(width, 3.6), layout="constrained").subplots()
+
+
+def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | None) -> Figure:
+    """A symmetric map of one number for each pair of nodes; pairs that were not measured stay blank."""
+    names = list(dict.fromkeys(node for pair in values for node in pair))
+    shown = torch.full((len(names), len(names)), torch.nan, dtype=torch.float64)
+    for (v, w), value in values.items():
+        i, j = names.index(v), names.index(w)
+        shown[i, j] = shown[j, i] = value
+    ax = axes_for(ax)
+    image = ax.imshow(shown.numpy())
+    ax.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0)
+    ax.set_yticks(range(len(names)), names)
+    figure: Any = ax.figure
+    figure.colorbar(image, ax=ax, label=label)
+    return figure
+
+
+def plot_band(x: Tensor, y: Tensor, low: Tensor, high: Tensor, labels: tuple[str, str], ax: Axes | None) -> Figure:
+    """A curve with its 95 % band."""
+    ax = axes_for(ax)
+    ax.fill_between(x.cpu(), low.cpu(), high.cpu(), alpha=0.3, linewidth=0)
+    ax.plot(x.cpu(), y.cpu())
+    ax.set(xlabel=labels[0], ylabel=labels[1])
+    figure: Any = ax.figure
+    return figure
+
+
+def plot_values(values: Tensor, errors: Tensor, label: str, ax: Axes | None) -> Figure:
+    """Numbers in order, each with its error."""
+    ax = axes_for(ax)
+    ax.errorbar(range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3)
+    ax.set(xlabel="index", ylabel=label)
+    ax.locator_params("x", integer=True)
+    figure: Any = ax.figure
+    return figure

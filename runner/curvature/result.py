@@ -1,0 +1,94 @@
+"""What all results of the engine share: value, error, low, high, a dictionary, and a short form for notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from torch import Tensor
+
+NORMAL = 1.96
+"""Half width of a 95 % interval in standard errors."""
+MOST = 6
+"""Entries of a tensor or mapping that the short form shows."""
+
+
+class Result:
+    """A measured quantity, or several, with their uncertainty.
+
+    Attributes
+    ----------
+    value, error, low, high
+        The quantity, its standard error (or bound of its error), and the ends of its 95 % interval: numbers, or tensors
+        of one shape. A subclass defines value and error (`Estimated`), or value and the ends (`Interval`).
+    """
+
+    __slots__ = ()
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        """value, error, low and high, then the other fields by name. Tensors stay tensors."""
+        named = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else self._fields
+        return {name: getattr(self, name) for name in dict.fromkeys(["value", "error", "low", "high", *named])}
+
+    def summary(self: Any) -> str:
+        """The result in one line."""
+        if reason := getattr(self, "reason", ""):
+            return f"nan: {reason}"
+        products = getattr(self, "products", 0)
+        return f"{self.value:.4g} ± {self.error:.2g}" + (f", {products} products" if products else "")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary()})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th style="text-align: left">{escape(str(name))}</th><td>{escape(short(value))}</td></tr>'
+            for name, value in self.to_dict().items()
+            if not (isinstance(value, str | tuple) and not value)
+        )
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
+
+
+class Estimated(Result):
+    """A result whose 95 % interval is value ± 1.96 error, both ends included."""
+
+    __slots__ = ()
+    _width = NORMAL
+
+    @property
+    def low(self: Any) -> Any:
+        return self.value - self._width * self.error
+
+    @property
+    def high(self: Any) -> Any:
+        return self.value + self._width * self.error
+
+
+class Interval(Result):
+    """A result with the fields low and high; the error is the standard error of a normal interval of that width."""
+
+    __slots__ = ()
+
+    @property
+    def error(self: Any) -> float:
+        return (self.high - self.low) / (2 * NORMAL)
+
+
+def short(value: object) -> str:
+    """One line for any value: four digits of a number, the first entries of a tensor or mapping."""
+    if isinstance(value, Result):
+        return value.summary()
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Tensor):
+        if value.dim() > 1 or value.numel() > MOST:
+            return f"tensor of shape {tuple(value.shape)}"
+        return short(tuple(value.tolist()))
+    if isinstance(value, Mapping):
+        value = tuple(f"{key}: {short(entry)}" for key, entry in value.items())
+    if isinstance(value, tuple | list):
+        rest = f" and {len(value) - MOST} more" if len(value) > MOST else ""
+        return ", ".join(map(short, value[:MOST])) + rest
+    return str(value)

@@ -1,0 +1,251 @@
+"""Lanczos iterations on products alone: the quadrature of a spectrum, its ends, and restarts in little memory.
+
+Vectors are kept in host memory, in float64 or in the precision of the operator, as memory_budget allows; sums over
+their components are float64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy.linalg import eigh_tridiagonal
+from torch import Tensor
+
+from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.matrix_free.base import (
+    NOT_FINITE,
+    Estimate,
+    SymmetricOperator,
+    exponent_of,
+    gaussian,
+    not_measurable,
+    unknown,
+)
+from runner.curvature.spectra.symmetric import Symmetric
+
+ROUNDINGS = 8
+"""Rounding of a product H z, in units of the last place of ||H||: what the residual cannot see."""
+COLUMNS = 1 << 16
+"""Components of all vectors of a basis that are converted to float64 together."""
+
+
+class Basis:
+    """Orthonormal vectors of one length, at most `most`, in host memory.
+
+    They are float64 where `most` of them fit `budget` bytes, else of the operator's dtype. fits: whether they fit then.
+    """
+
+    def __init__(self, symmetric: Symmetric, most: int, budget: int) -> None:
+        self.size, self.vectors = symmetric.size, list[Tensor]()
+        wide = 8 * most * symmetric.size <= budget
+        self.dtype = torch.float64 if wide else symmetric.dtype
+        self.fits = self.dtype.itemsize * most * symmetric.size <= budget
+
+    def append(self, vector: Tensor) -> None:
+        """Takes in a vector of length 1."""
+        self.vectors.append(vector.to("cpu", self.dtype))
+
+    def _pieces(self) -> list[slice]:
+        return [slice(i, min(i + COLUMNS, self.size)) for i in range(0, self.size, COLUMNS)]
+
+    def remove(self, w: Tensor) -> None:
+        """Makes w, float64 and on the host, orthogonal to all vectors, in place."""
+        found = torch.zeros(len(self.vectors), dtype=torch.float64, device="cpu")
+        for part in self._pieces():
+            found += torch.stack([v[part] for v in self.vectors]).double() @ w[part]
+        for part in self._pieces():
+            w[part] -= found @ torch.stack([v[part] for v in self.vectors]).double()
+
+    def combine(self, factors: Tensor) -> None:
+        """Replaces the vectors by their combinations, one for each column of `factors`."""
+        kept = factors.shape[1]
+        for part in self._pieces():
+            mixed = factors.mT @ torch.stack([v[part] for v in self.vectors]).double()
+            for vector, row in zip(self.vectors, mixed, strict=False):
+                vector[part] = row.to(self.dtype)
+        del self.vectors[kept:]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Nodes ascending, weights that add up to 1, and the residual of each node as an eigenvalue; steps taken."""
+
+    nodes: Tensor
+    weights: Tensor
+    residuals: Tensor
+    steps: int
+
+    @classmethod
+    def of(cls, alphas: list[float], betas: list[float], scale: float) -> Run:
+        values, vectors = eigh_tridiagonal(alphas, betas[:-1])
+        last = torch.from_numpy(abs(vectors[-1])) * betas[-1]
+        return cls(scale * torch.from_numpy(values), torch.from_numpy(vectors[0] ** 2), scale * last, len(alphas))
+
+    def without_ghosts(self, apart: float) -> Run:
+        """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have converged come back as
+        copies, among which their weight is divided (Greenbaum). The residual is the smallest of a group."""
+        group = torch.cat([torch.zeros(1), (self.nodes.diff() > apart).double().cumsum(0)]).long()
+        count = int(group[-1]) + 1
+        weights = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(0, group, self.weights)
+        first = torch.cat([torch.ones(1, dtype=torch.bool), group.diff() > 0]).nonzero().flatten()
+        ends = [*first.tolist(), len(self.nodes)]
+        spans = list(itertools.pairwise(ends))
+        best = [i + int(self.weights[i:j].argmax()) for i, j in spans]
+        residuals = torch.stack([self.residuals[i:j].min() for i, j in spans])
+        return Run(self.nodes[best], weights, residuals, self.steps)
+
+
+def lanczos(symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> Run:
+    """Gauss quadrature of the spectrum seen from `start`.
+
+    With full reorthogonalisation where the vectors fit `budget` bytes. Otherwise three vectors are held, and copies of
+    converged eigenvalues are taken together.
+    """
+    steps = min(steps, symmetric.size)
+    basis = Basis(symmetric, steps, budget)
+    current, before = (start / start.norm()).cpu(), torch.zeros(0)
+    alphas: list[float] = []
+    betas: list[float] = []
+    exponent: int | None = None
+    while len(alphas) < steps:
+        if basis.fits:
+            basis.append(current)
+        w = symmetric.matvec(current.to(symmetric.device)).cpu()
+        exponent = exponent_of(w) if exponent is None else exponent
+        w = w * 2.0**-exponent  # a power of two: no digit changes, and no square leaves the range
+        alphas.append(float(w @ current))
+        if not math.isfinite(alphas[-1]):
+            nothing = torch.full((1,), torch.nan, dtype=torch.float64, device="cpu")
+            return Run(nothing, nothing, nothing, len(alphas))
+        w -= alphas[-1] * current
+        if betas:
+            w -= betas[-1] * before
+        if basis.fits:
+            basis.remove(w)
+        betas.append(float(w.norm()))
+        if not betas[-1] > 10 * torch.finfo(torch.float64).eps * (max(map(abs, alphas)) + max(betas)):
+            break
+        before, current = current, w.div_(betas[-1])
+    run = Run.of(alphas, betas, 2.0 ** (exponent or 0))
+    return (
+        run if basis.fits else run.without_ghosts(100 * torch.finfo(symmetric.dtype).eps * float(run.nodes.abs().max()))
+    )
+
+
+def restarted(
+    symmetric: Symmetric,
+    start: Tensor,
+    k: int,
+    order: Callable[[Tensor], Tensor],
+    tolerance: float,
+    limit: int,
+    most: int,
+    budget: int,
+    random: Callable[[], Tensor],
+) -> tuple[Tensor, Basis]:
+    """The k eigenpairs that come first in `order`, by Lanczos with thick restarts (Wu and Simon).
+
+    Whenever the basis has `most` vectors, it is replaced by the best Ritz vectors, more than k, and the iteration goes
+    on from there. Stops when all k residuals are below the tolerance times the largest eigenvalue found, or
+    after `limit` products.
+    """
+    basis = Basis(symmetric, most + 1, budget)
+    matrix = torch.zeros(most, most, dtype=torch.float64, device="cpu")
+    basis.append(start / start.norm())
+    arrow = torch.zeros(0, dtype=torch.float64, device="cpu")  # couplings of the newest vector to all restarted ones
+    while True:
+        j = len(basis.vectors) - 1
+        v = basis.vectors[j].double()
+        w = symmetric.matvec(v.to(symmetric.device)).cpu()
+        matrix[j, j] = float(w @ v)
+        w = torch.sub(w, v, alpha=float(matrix[j, j]))
+        if j == len(arrow):
+            matrix[j, :j] = matrix[:j, j] = arrow
+            basis.remove(w)  # once is not enough in floating point
+        else:
+            w.sub_(basis.vectors[j - 1], alpha=float(matrix[j, j - 1]))
+        basis.remove(w)
+        beta = float(w.norm())
+        if not beta > 10 * torch.finfo(basis.dtype).eps * (float(matrix.abs().max()) + beta):
+            beta, w = 0.0, random().cpu()  # an invariant subspace: go on in another direction
+            basis.remove(w)
+            basis.remove(w)
+        full, last = j + 1 == most, symmetric.products >= limit and j + 1 >= k
+        if full or last or (j % 4 == 0 and j >= k and beta > 0):
+            values, vectors = torch.linalg.eigh(matrix[: j + 1, : j + 1])
+            best = order(values)
+            values, vectors = values[best], vectors[:, best]
+            residuals = beta * vectors[-1].abs()
+            if last or bool((residuals[:k] <= tolerance * values.abs().max()).all()):
+                basis.combine(vectors[:, :k])
+                return values[:k], basis
+        if full:
+            kept = min(k + max(1, (most - k) // 2), most - 1)
+            basis.combine(vectors[:, :kept])
+            arrow = beta * vectors[-1, :kept]
+            matrix = torch.zeros_like(matrix)
+            matrix[:kept, :kept] = values[:kept].diag()
+        else:
+            matrix[j + 1, j] = matrix[j, j + 1] = beta
+        basis.append(w / w.norm())
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Largest and smallest eigenvalue found by Lanczos, each with the bound on its distance to an eigenvalue."""
+
+    largest: Estimate
+    smallest: Estimate
+
+
+def lanczos_extremes(
+    operator: SymmetricOperator,
+    nodes: Sequence[str] | None = None,
+    steps: int = 30,
+    generator: torch.Generator | None = None,
+    *,
+    memory_budget: int = MEMORY_BUDGET,
+) -> Extremes:
+    """Extreme eigenvalues of the symmetric matrix [H[v,w]] over `nodes` by Lanczos.
+
+    With full reorthogonalisation where `steps` vectors fit memory_budget bytes.
+
+    error = beta_k |last component of the Ritz vector|, plus ROUNDINGS of the products: some eigenvalue lies within it.
+    Ritz values never leave the spectrum's interval but by rounding, so that the largest is a lower bound of
+    lambda_1 and the smallest an upper bound of lambda_n. Raises ValueError for unknown nodes and fewer than one step.
+
+    >>> from runner.curvature import CurvatureOperator, Dag
+    >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
+    >>> operator = CurvatureOperator(dag, torch.ones(2, 3), torch.zeros(2, 3))
+    >>> round(lanczos_extremes(operator, ["out"]).largest.value, 4)
+    0.6667
+    """
+    names = [nodes] if isinstance(nodes, str) else list(nodes) if nodes is not None else list(operator.nodes)
+    if not names or any(v not in operator.sizes for v in names):
+        raise MeasurementError(f"expected nodes of the operator, {list(operator.nodes)}, found {names}")
+    if steps < 1:
+        raise ValueError(f"expected at least 1 Lanczos step, got {steps}")
+    if reason := not_measurable(operator):
+        return Extremes(unknown(0, reason), unknown(0, reason))
+    whole = Symmetric(_Restricted(operator, names))
+    run = lanczos(whole, gaussian(operator, whole.size, generator).double(), steps, memory_budget)
+    if not bool(run.nodes.isfinite().all()):
+        return Extremes(unknown(run.steps, NOT_FINITE), unknown(run.steps, NOT_FINITE))
+    rounding = ROUNDINGS * torch.finfo(operator.dtype).eps * float(run.nodes.abs().max())
+    return Extremes(*(Estimate(float(run.nodes[i]), float(run.residuals[i]) + rounding, run.steps) for i in (-1, 0)))
+
+
+class _Restricted:
+    """An operator over some of its nodes."""
+
+    def __init__(self, operator: SymmetricOperator, nodes: list[str]) -> None:
+        self.operator, self.sizes = operator, {v: operator.sizes[v] for v in nodes}
+        self.dtype, self.device = operator.dtype, operator.device
+
+    def apply(self, directions: dict[str, Tensor]) -> dict[str, Tensor]:
+        return self.operator.apply(directions)

@@ -1,0 +1,211 @@
+"""The user's model around a measurement: left as it was, guarded, the same in every gradient mode, and not changed."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    ParameterOperator,
+    block_jacobians,
+    exact_blocks,
+    gauss_newton_factors,
+    gn_gaps,
+    group_metrics,
+    inter_layer_metrics,
+    parameter_hessian,
+    parametric_blocks,
+    parametric_terms,
+    path_decomposition,
+    split_blocks,
+    trace_module,
+    verify,
+)
+from tests.curvature.cases import X, Y, between, mlp, seeded
+from tests.curvature.module_cases import classes
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer and in a number, and keeps its last input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+        self.layer, self.calls = nn.Linear(5, 5).double(), 0
+
+    def forward(self, h):
+        self.seen += 1
+        self.calls += 1
+        self.last = h
+        return torch.tanh(self.layer(h)) * h
+
+
+def norms(blocks):
+    return [float(block.norm()) for block in blocks.values()]
+
+
+MEASURED = {
+    "exact_blocks": lambda dag, x: norms(exact_blocks(dag, x, Y)),
+    "split_blocks": lambda dag, x: norms(split_blocks(dag, x, Y).tensor),
+    "gn_gaps": lambda dag, x: gn_gaps(dag, x, Y, None, [("h", "h")], 4, seeded())["h", "h"].gap.value,
+    "CurvatureOperator": lambda dag, x: float(CurvatureOperator(dag, x, Y).block("h", "out").dense().norm()),
+    "inter_layer_metrics": lambda dag, x: [
+        m.R.value for m in inter_layer_metrics(dag, x, Y, generator=seeded()).values()
+    ],
+    "block_jacobians": lambda dag, x: norms(block_jacobians(dag, x)),
+    "gauss_newton_factors": lambda dag, x: norms(gauss_newton_factors(dag, x, Y).factors),
+    "path_decomposition": lambda dag, x: [c.resonance for c in path_decomposition(dag, x, Y, "h", "out")],
+    "parametric_blocks": lambda dag, x: norms(parametric_blocks(dag, x, Y)),
+    "parametric_terms": lambda dag, x: bool(parametric_terms(dag, x, Y)),
+    "parameter_hessian": lambda dag, x: float(parameter_hessian(dag, x, Y).matrix.norm()),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_measurement_is_guarded_and_leaves_the_model_as_it_was(name):
+    measured = MEASURED[name]
+    module = Counting()
+    dag = between(module)
+    expected = measured(dag, X)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert measured(dag, X.clone()) == pytest.approx(expected, rel=1e-10)
+    assert float(module.seen) == 0 and module.calls == 0 and not hasattr(module, "last")
+    norm, mean = nn.BatchNorm1d(5).double(), torch.zeros(5, dtype=torch.float64)
+    norm.weight.requires_grad_(False)
+    for refused in (
+        norm,
+        lambda t: norm(t),
+        lambda t: t.cumsum(0).sin(),
+        lambda t: F.dropout(t, 0.5),
+        lambda t: F.batch_norm(t, mean, torch.ones_like(mean), training=True),
+    ):
+        dag, state = between(refused), torch.get_rng_state()
+        with pytest.raises(ValueError, match="'a'"):
+            measured(dag, X)
+        assert torch.equal(torch.get_rng_state(), state)
+    if name not in ("gn_gaps", "CurvatureOperator"):  # these give NaN with a reason
+        with pytest.raises(ValueError, match="not finite"):
+            measured(between(torch.tanh), X / 0)
+    with pytest.raises(ValueError, match="expected a tensor for x"):
+        measured(between(torch.tanh), X.tolist())
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="autocast"):
+        measured(between(torch.tanh), X)
+    assert not norm.running_mean.any() and int(norm.num_batches_tracked) == 0 and not mean.any()
+    assert norm.training and not norm.weight.requires_grad and norm.bias.requires_grad
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_parameters_are_measured_alike_in_every_gradient_mode(mode):
+    dag = Dag.from_sequential(mlp())
+    operator = ParameterOperator(mlp(), nn.CrossEntropyLoss(), [(X, Y)])
+    expected = [m.R.value for m in group_metrics(operator, generator=seeded()).values()]
+    with mode():
+        assert [m.R.value for m in group_metrics(operator, generator=seeded()).values()] == pytest.approx(expected)
+        assert verify(operator, generator=seeded()).ok
+        assert verify(dag, X, Y, generator=seeded()).ok
+
+
+class Restless(nn.Module):
+    """Keeps what it can keep, draws at random, rescales its own embeddings."""
+
+    def __init__(self, how="") -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.embed, self.head = nn.Embedding(7, 4, max_norm=0.5), nn.Linear(4, 2)
+        self.log, self.calls, self.last, self.how = [], 0, None, how
+
+    def forward(self, t):
+        self.calls += 1
+        self.head.bias.requires_grad_(True)
+        self.seen += len(t)
+        self.last = h = self.embed(t).mean(1)
+        self.log.append(h)
+        self.new = h
+        noise = torch.rand(()) if self.how == "random" else 0
+        return self.head(torch.tanh(h)) + noise + (self.head(h).mean(0) if self.how == "mixing" else 0)
+
+
+@pytest.mark.parametrize("how", ["", "random", "mixing", "name"])
+def test_tracing_and_measuring_leave_the_module_as_it_was(how):
+    module = Restless(how).double()
+    module.head.bias.requires_grad_(False)
+    weights, state = {k: v.clone() for k, v in module.state_dict().items()}, torch.get_rng_state()
+    given, target = classes(8, 7).view(4, 2), classes(4, 2)
+    if how:
+        with pytest.raises(ValueError, match=r"random|mixes|nearest"):
+            trace_module(module, "cross_entropy", (given, target), ["hed"] if how == "name" else None)
+    else:
+        dag = trace_module(module, "cross_entropy", (given, target))
+        exact_blocks(dag, dag.x, dag.y)
+        operator = CurvatureOperator(dag, dag.x, dag.y)
+        operator.block("embed", "head").dense()
+        assert verify(operator, generator=seeded()).ok
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(module.state_dict()[k], v) for k, v in weights.items())
+    assert module.calls == 0 and module.last is None and module.log == [] and not hasattr(module, "new")
+    assert not module.head.bias.requires_grad and module.head.weight.requires_grad and module.training
+
+
+# ------------------------------------------------------------------ weights changed under an operator
+
+
+def step(net):
+    optimiser = torch.optim.SGD(net.parameters(), 0.5)
+    F.cross_entropy(net(X), Y).backward()
+    optimiser.step()
+
+
+CHANGES = {
+    "load_state_dict": lambda net: net.load_state_dict({k: 0.8 * v for k, v in net.state_dict().items()}),
+    "step": step,
+    "data": lambda net: setattr(net[0].weight, "data", 0.8 * net[0].weight.data),
+    "in place on data": lambda net: net[0].weight.data.mul_(0.8),
+    "another parameter": lambda net: setattr(net[0], "weight", nn.Parameter(0.8 * net[0].weight.detach())),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("used", [False, True])
+def test_an_operator_refuses_other_weights(name, used):
+    net = mlp()
+    operator = CurvatureOperator(Dag.from_sequential(net), X, Y)
+    if used:
+        operator.block("0", "0").dense()
+    CHANGES[name](net)
+    with pytest.raises(ValueError, match=r"0\.weight has changed.*build a new CurvatureOperator"):
+        operator.block("0", "0").dense()
+
+
+def test_an_operator_refuses_other_weights_in_a_closure_and_other_data():
+    w, x = torch.randn(5, 5, dtype=torch.float64), X.clone()
+    operator = CurvatureOperator(between(lambda t: torch.tanh(t @ w)), x, Y)
+    operator.block("h", "h").dense()
+    w.mul_(2)
+    with pytest.raises(ValueError, match="has changed"):
+        operator.block("h", "h").dense()
+    operator = CurvatureOperator(between(torch.tanh), x, Y)
+    x += 1
+    with pytest.raises(ValueError, match="x has changed"):
+        operator.block("h", "h").dense()
+
+
+class Scaled(nn.Module):
+    """A number that tracing takes for a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(5, 5), 1.0
+
+    def forward(self, t):
+        return torch.tanh(self.linear(t) * self.scale)
+
+
+def test_an_operator_refuses_another_function():
+    module = Scaled().double()
+    operator = CurvatureOperator(between(module), X, Y)
+    module.scale = 2.0
+    with pytest.raises(ValueError, match="not what it was"):
+        operator.block("h", "h").dense()

@@ -1,0 +1,118 @@
+"""The parameter-space parts against torch's dense Hessian, exact and estimated."""
+
+import pandas as pd
+import pytest
+import torch
+from torch.func import functional_call
+
+from runner.diagnose.command import Options, parse
+from runner.diagnose.experiment import diagnose
+from runner.diagnose.problem import Problem
+from runner.diagnose.report import DiagnosisAnalysis
+from runner.diagnose.target import Snapshot
+from tests.diagnose import targets
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+
+
+@pytest.fixture(scope="module")
+def dense():
+    """(H in the parameters over all batches, slices of the modules' parameters)."""
+    module, loss, batches = targets.loader()
+    x, y = (torch.cat(t) for t in zip(*batches, strict=True))
+    named = dict(module.named_parameters())
+    sizes = [p.numel() for p in named.values()]
+
+    def total(flat):
+        pieces = zip(named, flat.split(sizes), strict=True)
+        return loss(functional_call(module, {k: t.view_as(named[k]) for k, t in pieces}, x), y)
+
+    flat = torch.cat([p.detach().flatten() for p in named.values()])
+    spans, start = {}, 0
+    for name, size in zip(named, sizes, strict=True):
+        group = name.rpartition(".")[0]
+        spans[group] = slice(spans[group].start if group in spans else start, start + size)
+        start += size
+    return torch.autograd.functional.hessian(total, flat), spans
+
+
+def run(folder, *words):
+    words = [f"target={targets.__file__}:loader", f"outputs={folder}", "parts=groups,eigenvalues,density,trace", *words]
+    assert diagnose(parse(words), lambda line: None) == 0
+    tables = folder / "targets-loader" / "tables"
+    read = {path.stem: pd.read_csv(path, dtype={"v": str, "w": str}) for path in tables.glob("*.csv")}
+    return read, read["scalars"].set_index("quantity")
+
+
+def truth(matrix, spans):
+    values = torch.linalg.eigvalsh(matrix)
+    n, trace, squares = len(matrix), matrix.trace(), matrix.square().sum()
+    inside = sum(matrix[s, s].square().sum() for s in spans.values())
+    return {
+        "lambda_1": values[-1],
+        "lambda_n": values[0],
+        "trace": trace,
+        "trace of the square": squares,
+        "lambda_sup": trace / n + (n - 1) ** 0.5 * (squares / n - (trace / n) ** 2).sqrt(),
+        "discarded share": 1 - inside / squares,
+    }
+
+
+def test_exact_where_the_matrix_is_small(tmp_path, dense):
+    tables, scalars = run(tmp_path)
+    for name, value in truth(*dense).items():
+        assert scalars["value"][name] == pytest.approx(float(value), rel=1e-9)
+        assert scalars["error"][name] == 0 and scalars["method"][name] == "whole matrix"
+    matrix, spans = dense
+    for row in tables["groups"].to_dict("records"):
+        block = matrix[spans[row["v"]], spans[row["w"]]]
+        assert row["R"] == pytest.approx(float(block.norm()), rel=1e-9)
+        assert row["D"] == pytest.approx(float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2), rel=1e-8)
+    values = torch.linalg.eigvalsh(matrix).flip(0)
+    assert tables["eigenvalues"]["value"].tolist() == pytest.approx(values[:10].tolist(), rel=1e-9)
+    density = tables["density"]
+    area = torch.trapezoid(torch.tensor(density["density"]), torch.tensor(density["eigenvalue"]))
+    assert float(area) == pytest.approx(1, abs=0.01)
+    assert tables["certificate"]["ok"].all(), tables["certificate"]["status"].tolist()
+    assert (tables["cost"]["method"].str.contains("exact")).all()
+
+
+def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
+    for where in ("parts", "costs"):
+        monkeypatch.setattr(f"runner.diagnose.{where}.is_exact", lambda problem: False)
+    tables, scalars = run(tmp_path)
+    for name, value in truth(*dense).items():
+        found, error = scalars["value"][name], scalars["error"][name]
+        assert abs(found - float(value)) <= 4 * error + 1e-9 * abs(float(value)), name
+    matrix, spans = dense
+    for row in tables["groups"].to_dict("records"):
+        block = float(matrix[spans[row["v"]], spans[row["w"]]].norm())
+        assert abs(row["R"] - block) <= 6 * row["R_error"] + 0.05 * block
+    assert tables["eigenvalues"]["converged"].all()
+    assert tables["certificate"]["ok"].all()
+    assert (tables["cost"]["method"].str.contains("estimated")).all()
+
+
+def test_the_certificate_sees_other_weights(tmp_path, monkeypatch):
+    from runner.curvature import verify
+
+    module, loss, batches = targets.loader()
+    operator = Problem(Snapshot(0, module, loss, batches, True), Options()).operator
+    assert verify(operator).ok
+    with torch.no_grad():
+        module[0].weight.mul_(1.01)
+    found = verify(operator)
+    assert not found.ok and "changed since this operator was built" in found.reasons[0]
+
+
+def test_positional_and_keyword_inputs_and_a_structured_output(tmp_path):
+    words = [f"target={targets.__file__}:masked", f"outputs={tmp_path}", "parts=certificate,eigenvalues,trace"]
+    assert diagnose(parse([*words, "name=masked", "nodes=blocks.*"]), lambda line: None) == 0
+    read = {p.stem: pd.read_csv(p) for p in (tmp_path / "masked" / "tables").glob("*.csv")}
+    assert read["certificate"]["ok"].tolist() == [True, True], read["certificate"]["status"].tolist()
+    assert (read["scalars"]["status"] == "ok").all()
+    found = read["scalars"].set_index("quantity")["value"]
+    assert found["lambda_sup"] > found["lambda_1"] > 0

@@ -1,0 +1,266 @@
+"""What a diagnosis prints and writes: lines, tables, figures, page; resuming; a training."""
+
+import re
+import struct
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from runner.curvature import ParameterOperator, verify
+from runner.diagnose import parts
+from runner.diagnose.command import parse
+from runner.diagnose.experiment import diagnose
+from runner.diagnose.parts import PARTS
+from runner.diagnose.report import DiagnosisAnalysis
+from runner.diagnose.target import Snapshot
+from runner.store.store import Store
+from tests.diagnose import targets
+
+TABLES = {
+    "certificate": {"what", "ok", "error", "where", "tolerance", "difference_step", "status"},
+    "layers": {"v", "w", "distance", "R", "C", "D", "gap", "R_error", "method", "status"},
+    "groups": {"v", "w", "R", "C", "share", "D", "gap", "method", "status"},
+    "eigenvalues": {"value"}, "density": {"eigenvalue", "density", "low", "high"},
+    "scalars": {"quantity", "value", "error", "method", "status"},
+    "cost": {"part", "predicted_gradients", "gradients", "seconds", "predicted_bytes", "bytes", "method"},
+    "nodes": {"node", "size", "parents"},
+}  # fmt: skip
+SCALARS = {
+    "loss", "gradient norm", "parameters", "examples", "discarded share", "lambda_1", "lambda_n", "trace",
+    "trace of the square", "lambda_sup", "gradient noise scale",
+}  # fmt: skip
+
+
+def run(function, folder, *words):
+    said = []
+    request = parse([f"target={targets.__file__}:{function}", f"outputs={folder}", "name=it", *words])
+    status = diagnose(request, said.append)
+    assert status == 0, said
+    return said, folder / "it"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(lines, folder) of all parts of a network with a loader."""
+    return run("loader", tmp_path_factory.mktemp("whole"))
+
+
+def table(folder, name):
+    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str})
+
+
+def test_the_cost_is_predicted_before_and_measured_after(whole):
+    said, folder = whole
+    first, last = said[0], next(line for line in said if "cost: predicted" in line)
+    number = re.search(r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s, about", first)
+    assert number, first
+    assert float(number[1]) == pytest.approx(float(re.search(r"predicted ([\d.e+]+)", last)[1]), rel=1e-3)
+    for name in PARTS:
+        before, after = (
+            next(i for i, line in enumerate(said) if f"{name}: {verb} " in line) for verb in ("about", "took")
+        )
+        assert 0 < before < after, name
+    cost = table(folder, "cost")
+    assert list(cost["part"]) == list(PARTS) and (cost["gradients"] > 0).all() and cost["method"].notna().all()
+    assert f"{cost['gradients'].sum():.4g}" in last
+
+
+def test_every_table_has_its_columns_and_no_row_is_without_a_status(whole):
+    _, folder = whole
+    assert {p.stem for p in (folder / "tables").glob("*.csv")} >= set(TABLES)
+    for name, columns in TABLES.items():
+        found = table(folder, name)
+        assert len(found) and columns <= set(found.columns) and (found["step"] == 0).all(), name
+        if "status" in columns:
+            assert found["status"].notna().all()
+    assert set(table(folder, "scalars")["quantity"]) >= SCALARS
+    assert table(folder, "certificate")["what"].tolist() == ["between layers", "parameters"]
+
+
+def test_the_console_ends_with_certificates_and_numbers(whole):
+    said, _ = whole
+    certified = [line for line in said if ": certified, products within" in line]
+    assert len(certified) == 2 and "NOT" not in "".join(said)
+    assert any(re.match(r"  lambda_sup: [\d.]+", line) for line in said)
+    assert re.search(r"tables, 3 figures, page .*index.html", said[-1])
+
+
+def test_a_wrong_certificate_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+    from runner.curvature.matrix_free.operators import CurvatureOperator
+
+    right = CurvatureOperator.whole
+    monkeypatch.setattr(
+        CurvatureOperator, "whole", lambda self, r: tuple({v: 1.1 * p for v, p in f.items()} for f in right(self, r))
+    )
+    said, folder = run("batch", tmp_path, "parts=certificate")
+    assert any("between layers: NOT certified: products are wrong" in line and "1.1 times" in line for line in said)
+    assert "products are wrong" in (folder / "index.html").read_text()
+
+
+def test_the_page_shows_figures_and_tables_of_the_report(whole):
+    _, folder = whole
+    names = {p.stem for p in (folder / "figures").glob("*.png")}
+    assert names == {"layers", "groups", "spectrum"}
+    for name in names:
+        data = (folder / "figures" / f"{name}.png").read_bytes()
+        width, height = struct.unpack(">II", data[16:24])
+        assert data[:4] == b"\x89PNG" and width > 400 and height > 300
+    page = (folder / "index.html").read_text()
+    assert all(f'src="figures/{name}.png"' in page for name in names)
+    headings = ("Numbers", "Numerical check", "Between layers", "Between groups of parameters", "Eigenvalues", "Cost")
+    assert all(f">{heading}<" in page for heading in headings)
+    assert "share of its squared norm that block-diagonal methods such as K-FAC discard" in page
+    assert "hess-run diagnose target=" in page and "hess-run -m experiment" not in page
+    assert "<script" not in page and not re.search(r'(src|href)="(https?:|//)', page)
+    for link in re.findall(r'(?:href|src)="([^"#]+)"', page):
+        assert link == "data:," or (folder / link).is_file(), link
+    assert ">nan<" not in page.lower()
+    assert not list(folder.glob("*.csv"))  # no statements, so no claims.csv
+
+
+def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+    right = parts.density
+
+    def interrupted(problem):
+        raise KeyboardInterrupt
+
+    words = [f"target={targets.__file__}:batch", f"outputs={tmp_path}", "name=it", "parts=network,layers,density"]
+    part = PARTS["density"]
+    monkeypatch.setitem(PARTS, "density", type(part)(part.cost, interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(parse(words), lambda line: None)
+    assert len(list(Store(tmp_path, "it").all())) == 2
+    monkeypatch.setitem(PARTS, "density", type(part)(part.cost, right))
+    said, folder = run("batch", tmp_path, "parts=network,layers,density")
+    assert "1 parts to measure, 2 stored" in said[0]
+    assert [line.split(":")[0].strip() for line in said if "took" in line] == ["density"]
+    assert {"layers", "density", "scalars"} <= {p.stem for p in (folder / "tables").glob("*.csv")}
+
+
+def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path):
+    said, folder = run("training", tmp_path, "parts=network,certificate,trace")
+    assert [line.split(":")[0] for line in said if "predicted" in line and line.startswith("step")] == [
+        "step 0",
+        "step 1",
+        "step 2",
+    ]
+    certificate = table(folder, "certificate")
+    assert certificate["step"].tolist() == [0, 1, 2] and certificate["ok"].all()
+    for quantity in ("loss", "trace", "lambda_sup"):
+        scalars = table(folder, "scalars")
+        rows = scalars[scalars["quantity"] == quantity]
+        assert rows["step"].tolist() == [0, 1, 2] and rows["value"].nunique() == 3
+    assert (folder / "figures" / "training.png").is_file() and "3 snapshots" in (folder / "index.html").read_text()
+    assert "| quantity | step 0 | step 1 | step 2 | method |" in (folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize("words", [["batch_dim=1"], ["batch_dim=1", "shared=mask"]])
+def test_batch_dim_and_shared_reach_the_engine(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+    function = "time_first_masked" if len(words) == 2 else "time_first"
+    _, folder = run(function, tmp_path, "parts=network,certificate,layers,trace", *words)
+    assert table(folder, "certificate")["ok"].all(), table(folder, "certificate")["status"].tolist()
+    assert table(folder, "scalars").set_index("quantity")["value"]["examples"] == 4
+    assert (table(folder, "layers")["status"] == "ok").all()
+
+
+class Watched(nn.Module):
+    """BatchNorm with statistics that a forward pass in training mode would move, and a frozen weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)
+        self.last.bias.requires_grad_(False)
+
+    def forward(self, t):
+        return self.last(torch.tanh(self.norm(self.first(t))))
+
+
+def state(module):
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return (
+        {k: t.detach().clone() for k, t in tensors.items()},
+        {k: p.requires_grad for k, p in module.named_parameters()},
+        {k: m.training for k, m in module.named_modules()},
+        {k: p.grad for k, p in module.named_parameters()},
+        torch.get_rng_state(),
+    )
+
+
+def assert_as_it_was(module, before):
+    now = state(module)
+    assert all(torch.equal(before[0][k], now[0][k]) for k in before[0]) and now[1:4] == before[1:4]
+    assert torch.equal(now[4], before[4])
+
+
+def bad(module, kind):
+    """(loss, data) that are refused."""
+    x, y = targets.data()
+    if kind == "training mode":
+        module.train()
+    if kind == "summed loss":
+        return nn.CrossEntropyLoss(reduction="sum"), (x, y)
+    if kind == "label":
+        return nn.CrossEntropyLoss(), (x, y + 7)
+    if kind == "width":
+        return nn.CrossEntropyLoss(), (x[:, :3], y)
+    if kind == "nan":
+        return nn.CrossEntropyLoss(), (x * torch.nan, y)
+    if kind == "random loss":
+        return lambda o, t: nn.functional.cross_entropy(o, t) * torch.rand(()), (x, y)
+    return nn.CrossEntropyLoss(), (x, y)
+
+
+SAID = {
+    "training mode": r"module 'norm'.*call .eval",
+    "summed loss": "a sum over the examples|reduction='mean'",
+    "label": "range of the labels",
+    "width": r"failed on input \(\d, 3\) float64 and target .*shapes",
+    "nan": "loss of the first batch is not finite",
+    "random loss": "random",
+}
+KINDS = list(SAID)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton", "empirical_fisher"])
+def test_a_refused_operator_leaves_the_module_as_it_was(kind, part):
+    module = Watched().double().eval()
+    loss, batch = bad(module, kind)
+    before = state(module)
+    with pytest.raises(ValueError, match=SAID[kind]) as refused:
+        ParameterOperator(module, loss, [batch], part=part)
+    assert "\n" not in str(refused.value)
+    if kind == "random loss":  # which draws itself
+        torch.set_rng_state(before[4])
+    assert_as_it_was(module, before)
+
+
+@pytest.mark.parametrize("kind", ["", *KINDS[:5]])
+def test_a_diagnosis_leaves_the_module_as_it_was(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+    module = Watched().double().eval()
+    loss, batch = bad(module, kind)
+    before = state(module)
+    monkeypatch.setattr(
+        "runner.diagnose.experiment.snapshots", lambda *_: iter([Snapshot(0, module, loss, [batch], False)])
+    )
+    words = [f"target={targets.__file__}:batch", f"outputs={tmp_path}", "parts=network,certificate,layers,trace"]
+    try:
+        assert diagnose(parse(words), lambda line: None) in ((0,) if not kind else (0, 1))
+    except ValueError:
+        assert kind
+    torch.set_rng_state(before[4])  # the command seeds it, as it says
+    assert_as_it_was(module, before)
+
+
+def test_a_certificate_leaves_the_module_as_it_was():
+    module = Watched().double().eval()
+    operator = ParameterOperator(module, nn.CrossEntropyLoss(), [targets.data()])
+    before = state(module)
+    assert verify(operator, generator=torch.Generator().manual_seed(0)).ok
+    assert_as_it_was(module, before)

@@ -1,0 +1,51 @@
+"""Pages of docs/: links lead somewhere, every page is in the site, and the API page names every public name."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+import runner.curvature
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
+TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_links_and_figures_lead_somewhere(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not link.startswith(("http:", "https:")):
+            assert (path.parent / link).exists(), link
+    assert "<<<<<<<" not in text and ">>>>>>>" not in text, "conflict markers"
+
+
+def test_every_page_is_in_the_table_of_contents_once():
+    entries = [
+        (path.parent / line.strip()).relative_to(DOCS).as_posix()
+        for path in PAGES
+        for block in TOCTREE.findall(path.read_text(encoding="utf-8"))
+        for line in block.splitlines()
+        if line.strip() and not line.startswith(":")
+    ]
+    notebooks = sorted(DOCS.glob("notebooks/*.ipynb"))
+    names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in (*PAGES, *notebooks)]
+    assert sorted(entries) == sorted(set(names) - {"index"})
+
+
+def test_the_api_page_names_every_public_name():
+    listed = re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.M)
+    assert set(runner.curvature.__all__) <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_the_examples_of_the_api_page_run(published):
+    text = "\n\n".join(re.findall(r"```python\n(>>> .*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.S))
+    test = doctest.DocTestParser().get_doctest(text, {}, "api.md", "api.md", 0)
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert runner.tries > 20 and not runner.failures

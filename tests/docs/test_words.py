@@ -1,0 +1,119 @@
+"""Texts use the words of the field: words that docs/concepts.md replaces occur nowhere, and pages keep their length."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner import results
+from runner.report.formatting import summary
+from runner.report.manifest import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+REPLACED = {
+    r"h[eo]ld against": "criterion:, or compared with",
+    r"heirs?": "also affects",
+    r"slips?": "minor error",
+    r"trifles?": "minor error",
+    r"mute": "inconclusive",
+    r"undecided": "inconclusive",
+    r"no power": "inconclusive",
+    r"foret(?:old|ells?|elling)": "predicted",
+    r"but for": "except",
+    r"beside": "next to, or compared with",
+    r"a hair": "tolerance, or uncertainty",
+    r"narrowly": "state the uncertainty",
+    r"votes?|voices?": "secondary result, or variant",
+    r"defence": "authors' view",
+    r"chang\w+ sides": "kink",
+    r"in short": "summary",
+    r"left (?:alone|open)": "limitations, or unchanged",
+    r"to the letter": "as published",
+    r"statements? of ours": "extension (not in the paper)",
+    r"somebody": "say who",
+    r"anew|afresh": "again",
+}
+"""Pattern -> what to write instead."""
+WORDS = re.compile(rf"(?<![.`])\b(?:{'|'.join(REPLACED)})\b(?!:)", re.I)
+"""Not as the name of an argument (`name:`) or attribute (`.name`)."""
+NAMES = ("slip", "undecided", "no power", "beside")
+"""Whole strings that are names: of verdicts in stored tables, of a key of manifests."""
+TEXTS = ("*.py", "*.md", "*.yaml", "*.toml", "*.html", "*.js", "Makefile")
+OUTSIDE = ("outputs/", "tests/", "experiments/reference/", "docs/errata", "docs/archive/", "docs/benchmarks")
+"""Results, tests, quotations from the papers, and pages that a program writes from checked text."""
+
+
+def files() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", *TEXTS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [file for file in listed.splitlines() if not file.startswith(OUTSIDE)]
+
+
+def texts(path: Path) -> list[tuple[int, str]]:
+    """(line, text) of what a person reads: of Python its strings and comments, of other files every line."""
+    content = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return list(enumerate(content.splitlines(), start=1))
+    strings = [
+        (node.lineno, " ".join(node.value.split()))
+        for node in ast.walk(ast.parse(content))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in NAMES
+    ]
+    tokens = tokenize.generate_tokens(io.StringIO(content).readline)
+    return strings + [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+
+@pytest.mark.parametrize("folder", ["runner", "experiments", "docs", "conf", ""])
+def test_replaced_words_occur_nowhere(folder):
+    found = []
+    for file in files():
+        top = file.partition("/")[0] if "/" in file else ""
+        if top == folder and (ROOT / file).exists():
+            found += [f"{file}:{line}: {m[0]}" for line, text in texts(ROOT / file) for m in WORDS.finditer(text)]
+    assert not found, "\n".join([f"{len(found)} places; see REPLACED for other words", *found])
+
+
+FOLDS = re.compile(r"<details>.*?</details>", re.S)
+NOTES = re.compile(r"^## Notes\n.*?(?=^## |\Z)", re.S | re.M)
+SUMMARIES = {p.stem: p for p in sorted((ROOT / "experiments").rglob("*.md")) if p.name != "README.md"}
+LENGTHS = {
+    "README.md": 900,
+    "docs/reproduction/*.md": 1000,
+    "docs/errata*.md": 1500,
+    "docs/errata/*.md": 1500,
+    "outputs/published/*/report.md": 600,
+}
+"""Pages -> most words; of errata without what is folded, of reports of experiments without their tables."""
+
+
+def words(path: Path) -> int:
+    text = FOLDS.sub("", path.read_text(encoding="utf-8"))
+    if path.name == "report.md":
+        text = NOTES.sub("", text) if path.parent.name in SUMMARIES else text  # made before its summary was written
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+    return len(re.findall(r"\S*\w\S*", text))  # the bars of tables are no words
+
+
+@pytest.mark.parametrize("pattern", LENGTHS)
+def test_pages_keep_their_length(pattern, published):
+    pages = sorted(ROOT.glob(pattern))
+    assert pages
+    long = {path.relative_to(ROOT).as_posix(): words(path) for path in pages if words(path) > LENGTHS[pattern]}
+    assert not long
+
+
+@pytest.mark.parametrize("path", SUMMARIES.values(), ids=lambda path: path.stem)
+def test_summaries_find_their_numbers_in_the_published_results(path, published):
+    folder = ROOT / "outputs" / "published" / path.stem
+    claims = pd.DataFrame(read_table(folder / "claims.csv"))
+    scores = pd.DataFrame(read_table(folder / "scorecard.csv"))
+    claims["statistic"] = pd.to_numeric(claims["statistic"], errors="coerce")
+    for column in ("paper_mean", "measured_mean") if len(scores) else ():
+        scores[column] = pd.to_numeric(scores[column], errors="coerce")
+    assert len(summary(path.read_text(encoding="utf-8"), claims, scores, results.load(path.stem)).split()) > 20

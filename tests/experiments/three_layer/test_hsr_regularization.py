@@ -1,0 +1,309 @@
+"""The comparison of methods: search and groups, both readings of the stop rule, claims decided as they should be."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from experiments.contours import contour_length
+from experiments.printed import statements
+from experiments.three_layer.flatness import training_direction
+from experiments.three_layer.hsr_regularization.analysis import Variant, wide
+from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
+from experiments.three_layer.hsr_regularization.problem import Problem, critical_points, draw, end_under, search, train
+from experiments.three_layer.hsr_regularization.settings import METHODS
+from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
+from runner.contract import Cell, Claim, Context, SettingError, analyse, measure
+from runner.curvature.closed_form import three_layer as tl
+from runner.run.config import build_job
+
+FITTED = Cell({"protocol": "fitted"})
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    torch.set_num_threads(1)
+    job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=80", "training.steps=1200"])
+    few = {"further_steps": 60, "rounding_steps": 60}
+    return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
+
+
+@pytest.fixture(scope="module")
+def tables(experiment):
+    """Both protocols of two data sets, as the report sees them."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for seed in (1, 2):
+        for cell in experiment.cells():
+            for name, columns in measure(experiment, cell, Context(seed)).items():
+                found.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+
+
+def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
+    problem = draw(experiment, Context(1))
+    ends = search(experiment, problem, experiment.rate)
+    points, group = critical_points(experiment, problem, ends)
+    assert set(points["start"].tolist()) <= set(ends.converged.nonzero()[:, 0].tolist())
+    bound = np.array(points["lambda_sup"])
+    sharp, flat = (bound[[g == name for g in group]] for name in ("sharp", "flat"))
+    share = experiment.group_share
+    assert len(sharp) == (bound >= np.quantile(bound, 1 - share)).sum() > 0
+    assert len(flat) == (bound <= np.quantile(bound, share)).sum() > 0
+    assert sharp.min() >= np.delete(bound, [i for i, g in enumerate(group) if g == "sharp"]).max()
+    assert flat.max() <= np.delete(bound, [i for i, g in enumerate(group) if g == "flat"]).min()
+
+
+def test_plain_descent_as_a_method_is_the_search(experiment, tables):
+    """gd under every_step ends exactly where the search found the point."""
+    ends = tables["endpoints"]
+    ends = ends[(ends["method"] == "gd") & (ends["reading"] == "every_step") & (ends["protocol"] == "fitted")]
+    points = tables["critical_points"]
+    points = points[points["protocol"] == "fitted"].set_index(["seed", "start"])
+    assert len(ends)
+    for row in ends.itertuples():
+        point = points.loc[(row.seed, row.start)]
+        assert row.lambda_max == pytest.approx(point["lambda_max"], rel=1e-12)
+        assert row.lambda_sup == pytest.approx(point["lambda_sup"], rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["gd", "hsr"])
+def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
+    problem = draw(experiment, Context(1))
+    chosen = torch.arange(12)
+    direction = training_direction(method, problem.x, problem.q, until=experiment.switch)
+    result = train(experiment, problem, chosen, direction)
+    found = end_under("second_half", experiment, problem, chosen, direction, result)
+    expected = train(experiment, problem, chosen, direction, stop_from=experiment.switch).final
+    assert torch.equal(found.theta, expected.theta) and torch.equal(found.steps, expected.steps)
+    assert int(found.steps.min()) >= experiment.switch
+    assert end_under("every_step", experiment, problem, chosen, direction, result) is result.final
+
+
+def test_saddle_depth_is_half_the_negative_curvature(experiment):
+    """A network whose loss is nearly quadratic over the reach: ½ |λ_D| t²."""
+    problem = draw(experiment, Context(1))
+    theta = problem.starts[:8] / 20
+    small = replace(experiment, line_half_range=1e-3)
+    least = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))[:, 0]
+    expected = (-least / 2 * 1e-6).clamp(min=0)
+    torch.testing.assert_close(saddle_depth(small, problem, theta), expected, rtol=1e-2, atol=1e-12)
+    assert bool((least < 0).any())
+
+
+def test_no_direction_of_a_boundary_is_longer():
+    """Circles and turned lines have their Euclidean lengths, to the square of the grid's step."""
+    axis = torch.linspace(-5, 5, 41, dtype=torch.float64)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    assert float(contour_length(9 - x**2 - y**2)) * 0.25 == pytest.approx(6 * np.pi, rel=2e-3)
+    for angle in np.linspace(0, np.pi / 2, 8):
+        line = np.cos(angle) * x + np.sin(angle) * y - 1e-3
+        length = float(contour_length(line)) * 0.25
+        assert length == pytest.approx(10 / max(np.cos(angle), np.sin(angle)), rel=1e-3), angle
+    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(20, rel=0.02)  # two lines through one cell
+
+
+def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
+    ends = tables["endpoints"]
+    keys = ["seed", "method", "start", "group"]
+    stopped = ends[ends["reading"] == "every_step"]
+    both = stopped.merge(ends[ends["reading"] == "polished"], on=keys, suffixes=("", "_after"))
+    assert len(both) == len(stopped) == len(tables["nearest"]) > 0
+    assert (both["loss_after"] <= both["loss"] * (1 + 1e-4)).all()
+    still = tables["nearest"]["kind"].isin(["minimum", "saddle", "degenerate"])
+    assert still.any() == (both["gradient_after"] <= 1e-9).any()
+    met = both[both["status"] == "ok"]
+    assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
+    points = tables["critical_points"]
+    assert (points["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all() and points["led_kind"].notna().all()
+
+
+def test_saddles_are_judged_before_and_after(experiment, tables):
+    near = tables["nearest"].assign(nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity"))
+    marks = {c.name: c.variants for c in analyse(experiment, {**tables, "nearest": near}).claims()}
+    for name in ("A-SAM ends at more saddles than HSR", "saddle at the whisker of A-SAM"):
+        assert "fitted polished" in marks[name]
+    seeds = [near.assign(seed=s) for s in range(3)]
+    ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
+    many = {
+        **tables,
+        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
+        "endpoints": pd.concat(ends),
+    }
+    found = {c.name: c.variants for c in analyse(experiment, many).claims()}
+    assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
+
+
+def under_this_search(claim: Claim) -> str:
+    """The verdict that a statement would have if the search were as published."""
+    told = re.search("under which it is ([a-z]+)", claim.detail)
+    return told.group(1) if claim.verdict == "not comparable" and told else claim.verdict
+
+
+def test_draws_decide_the_statements_on_f1(experiment, tables):
+    first = tables["draws"].iloc[:1]
+    grid = [(a, b, g) for a, b, g in tables["draws"][["a", "b", "group"]].drop_duplicates().itertuples(index=False)]
+    rows = [
+        first.assign(draw=d, a=a, b=b, group=g, f1=(0.03 if a == "hsr" else -0.03) + 1e-3 * (d % 3))
+        for d in range(12)
+        for a, b, g in grid
+    ]
+    found = {c.name: c for c in analyse(experiment, {**tables, "draws": pd.concat(rows)}).claims()}
+    assert found["HSR raises F1 from sharp seeds"].verdict == "not comparable"  # the search is calibrated
+    assert under_this_search(found["HSR raises F1 from sharp seeds"]) == "confirmed"
+    assert under_this_search(found["A-SAM raises F1 from sharp seeds"]) == "refuted"
+    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "refuted"
+    assert under_this_search(found["HSR not worse than A-SAM on F1"]) == "confirmed"
+    assert "seed by seed" in found["HSR raises F1 from sharp seeds"].variants
+
+
+def test_boundary_length_of_a_vertical_line(experiment):
+    """p = s(20 (r − ½)) with r = s(x₁ − ¼) crosses 0.5 at x₁ = ¼, between two columns of the grid."""
+    problem = Problem(*(torch.zeros(0),) * 5, activation="sigmoid", ratio=1.0)
+    W = torch.tensor([[[-0.25, 1.0, 0.0]]], dtype=torch.float64)
+    theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))
+    side = experiment.plane_points
+    distance = 2 * experiment.plane_half_range / (side - 1)
+    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx((side - 1) * distance, rel=1e-6)
+
+
+def test_methods_are_paired_by_start_and_gaps_stay_gaps():
+    rows = pd.DataFrame(
+        {
+            "start": [1, 1, 2, 2],
+            "method": ["gd", "hsr", "gd", "hsr"],
+            "lambda_max": [2.0, 1.0, 4.0, -1.0],
+            "status": ["ok", "ok", "not converged", "ok"],
+        }
+    )
+    table = wide(rows, "lambda_max")
+    assert list(table.columns) == list(METHODS)
+    assert table.loc[1, "gd"] == 2 and np.isnan(table.loc[2, "gd"])
+    assert wide(rows, "log_lambda_max").loc[1, "gd"] == pytest.approx(np.log(2))
+    assert np.isnan(wide(rows, "log_lambda_max").loc[2, "hsr"])
+
+
+def test_whisker_tip():
+    values = pd.Series([-100.0, -2.0, -1.0, -1.0, 0.0, 0.0, 0.0, 1.0])
+    assert whisker_tip(values) == -2.0
+
+
+def constructed(effect):
+    """Endpoints of five data sets in which HSR has λ₁ times `effect` of every other method."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for seed in range(5):
+        for group in ("sharp", "flat"):
+            base = generator.uniform(5, 10, 30)
+            for method in METHODS:
+                factor = effect if method == "hsr" else 1.0
+                noise = generator.uniform(0.99, 1.01, 30)
+                rows.append(
+                    pd.DataFrame(
+                        {
+                            "seed": seed,
+                            "protocol": "fitted",
+                            "reading": "every_step",
+                            "method": method,
+                            "group": group,
+                            "start": range(30),
+                            "status": "ok",
+                            "lambda_max": base * factor * noise,
+                            "mean": base * factor,
+                            "std": base * factor * noise,
+                            "lambda_min": -1e-4 * noise,
+                            "lambda_sup": base,
+                            "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30),
+                            "boundary_length": base,
+                            "saddle_depth": 0.0,
+                        }
+                    )
+                )
+    return pd.concat(rows, ignore_index=True)
+
+
+@pytest.mark.parametrize(("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")])
+def test_claims_follow_the_effect(experiment, tables, effect, verdict):
+    known = {**tables, "endpoints": constructed(effect)}
+    del known["draws"]  # one value a data set: see below
+    found = {c.name: c for c in analyse(experiment, known).claims()}
+    assert len(found) == len(analyse(experiment, known).claims())
+    assert sorted(found) == sorted(statements("hsr_regularization"))
+    assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
+    assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
+    assert found["HSR not worse than A-SAM on λ₁"].verdict == ("refuted" if effect == 2 else "confirmed")
+    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "confirmed"
+    assert found["smallest eigenvalue close to 0"].verdict == "confirmed"
+
+
+def test_one_data_set_decides_nothing_about_data(experiment, tables):
+    one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
+    for claim in analyse(experiment, one).claims():
+        open_search = claim.name in ("published counts", "search as printed", "critical points")
+        assert under_this_search(claim) == ("not comparable" if open_search else "inconclusive"), claim.name
+
+
+def test_report_parts_can_be_made_from_the_tables(experiment, tables):
+    drawn = analyse(experiment, tables).figures()
+    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(drawn)
+    for make in drawn.values():
+        make()
+    names = [(s.name, s.group) for s in analyse(experiment, tables).statistics()]
+    assert len(names) == len(set(names))
+    assert set(analyse(experiment, tables).measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
+    assert any("A" in line for line in analyse(experiment, tables).notes())
+
+
+def test_variant_rows():
+    table = pd.DataFrame({"protocol": ["fitted", "fitted", "printed"], "reading": ["a", "b", "a"], "v": [1, 2, 3]})
+    assert Variant("fitted", "b").rows(table)["v"].tolist() == [2]
+    assert Variant("fitted", "b").rows(table.drop(columns="reading"))["v"].tolist() == [1, 2]
+
+
+def test_what_cannot_be_used_is_refused(experiment):
+    with pytest.raises(SettingError, match="decision boundaries"):
+        replace(experiment, dataset=replace(experiment.dataset, inputs=3))
+    with pytest.raises(SettingError, match="at least one value"):
+        replace(experiment, reading=[])
+    with pytest.raises(SettingError, match="between 0 and 1"):
+        replace(experiment, group_share=1.5)
+
+
+def test_tables_repeat(experiment):
+    first, second = (measure(experiment, FITTED, Context(3)) for _ in range(2))
+    for name, columns in first.items():
+        pd.testing.assert_frame_equal(pd.DataFrame(columns), pd.DataFrame(second[name]))
+
+
+def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
+    def made(changed: str) -> dict[str, object]:
+        d = tables["dynamics"]
+        table = {**tables, "dynamics": d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))}
+        found = analyse(experiment, table).claims()
+        return {c.name: c.statistic for c in found if c.name.startswith("dynamics from flat seeds")}
+
+    before = made("")
+    assert made("asam_wide") == before and len(before) == 2
+    assert all(made("hsr")[name] > 100 * before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "variants", "becomes"),
+    [
+        ("confirmed", "confirmed: fitted; inconclusive: fitted with wide radius", "not comparable"),
+        ("confirmed", "confirmed: fitted, fitted with wide radius", "confirmed"),
+        ("refuted", "refuted: fitted; confirmed: fitted with wide radius", "not comparable"),
+        ("refuted", "refuted: fitted, fitted with wide radius", "refuted"),
+        # over draws: the wide radius seed by seed decides nothing beside the wide radius over draws
+        (
+            "confirmed",
+            "refuted: fitted with wide radius; confirmed: fitted, fitted draws with wide radius",
+            "confirmed",
+        ),
+    ],
+)
+def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):
+    claim = Claim("a", "HSR is flatter than A-SAM", "Fig. 11", verdict, variants=variants)
+    assert open_protocol(claim).verdict == becomes

@@ -1,0 +1,87 @@
+"""The bound from probes against the closed form: unbiased moments, converging at the Monte-Carlo rate."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from experiments.three_layer.stochastic_bound import ParameterHessian, combine, hessian_vector_product, signs
+from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.spectra.lanczos import lanczos_extremes
+
+
+def network(seed=0, units=3, samples=20):
+    """theta of a three-layer network and its data."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
+    theta = torch.randn(4 * units + 1, generator=generator, dtype=torch.float64)
+    return theta, x, (torch.arange(samples) % 2).double()
+
+
+def forms_and_squares(probes, *args):
+    """zᵀHz and |Hz|² of every probe (K, D)."""
+    image = probes @ tl.hessian(*args)
+    return (probes * image).sum(1), image.square().sum(1)
+
+
+def test_estimates_of_the_moments_are_unbiased():
+    """The mean over every pair of sign vectors, which is the expectation itself."""
+    args = network(units=1, samples=5)
+    probes = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=5)), dtype=torch.float64)
+    trace, square = tl.trace(*args), tl.trace_of_square(*args)
+    forms, squares = forms_and_squares(probes, *args)
+    pairs = torch.cartesian_prod(torch.arange(len(probes)), torch.arange(len(probes)))
+    found = combine(forms[pairs], squares[pairs], 5)
+    torch.testing.assert_close(found.trace.mean(), trace, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(found.variance.mean(), square / 5 - (trace / 5) ** 2, rtol=1e-11, atol=1e-12)
+    assert found.bound.mean() < tl.upper_bound(*args), "the root biases the bound downward"
+
+
+def test_error_falls_at_the_monte_carlo_rate_and_bias_faster():
+    args = network()
+    probes = torch.randint(0, 2, (256 * 1000, 13), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
+    forms, squares = forms_and_squares(probes, *args)
+    exact, sizes, errors, biases = float(tl.upper_bound(*args)), [4, 16, 64, 256], [], []
+    for size in sizes:
+        bounds = combine(forms.view(-1, size), squares.view(-1, size), 13).bound
+        errors.append(float((bounds - exact).square().mean().sqrt()))
+        biases.append(float(bounds.mean() - exact))
+    slopes = [math.log(b / a) / math.log(4) for a, b in itertools.pairwise(errors)]
+    assert all(-0.6 < slope < -0.4 for slope in slopes[1:]), slopes
+    assert biases[0] < 0 and abs(biases[2]) < abs(biases[0]) / 4
+    assert errors[-1] < 0.05 * exact
+
+
+def test_the_hessian_of_a_multi_class_module_in_single_precision():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    named = dict(module.named_parameters())
+    sizes = [p.numel() for p in named.values()]
+
+    def whole(vector):
+        pieces = {n: v.view_as(p) for (n, p), v in zip(named.items(), vector.split(sizes), strict=True)}
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(module, pieces, (x,)), y)
+
+    hessian = torch.func.hessian(whole)(torch.cat([p.detach().reshape(-1) for p in named.values()]))
+    operator = ParameterHessian(torch.nn.functional.cross_entropy(module(x), y), list(named.values()))
+    rows = torch.randn(2, sum(sizes))
+    torch.testing.assert_close(operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5)
+    ends = lanczos_extremes(operator, steps=60, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.eigvalsh(hessian)
+    assert ends.largest.value == pytest.approx(float(values[-1]), rel=1e-3)
+    assert ends.smallest.value == pytest.approx(float(values[0]), rel=1e-2)
+
+
+def test_a_linear_loss_has_no_curvature():
+    weight = torch.ones(3, requires_grad=True)
+    gradients = torch.autograd.grad((2 * weight).sum(), [weight], create_graph=True)
+    assert not hessian_vector_product(gradients, [weight], signs([weight]), graph=True)[0].any()
+
+
+def test_probes_repeat_with_their_generator():
+    parameters = [torch.zeros(3, 4), torch.zeros(50)]
+    first, second = (signs(parameters, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert set(first[1].tolist()) == {-1.0, 1.0}

@@ -1,0 +1,168 @@
+"""Mutation testing of runner/{store,stats,run,report}: random changes of the code, and whether a test notices each.
+
+    python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
+
+Each mutation changes one comparison, operator, constant, condition or call in a copy of the project, and runs the test
+files that belong to the changed module: those named after it, then those of its folder that name it. A mutation is
+caught when a test fails or runs into the time limit. FILE restricts the draw to some files or lines. Exit status 1 if a
+mutation survives. A survivor is either equivalent (no input tells the two programs apart) or a missing test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("store", "stats", "run", "report")
+NOT_COPIED = ("outputs/", "docs/")
+OPERATORS: dict[type, type] = {
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
+    **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And},
+}
+FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Every (node, changed node) of a module."""
+    for node in ast.walk(tree):
+        changed: ast.AST = copy.copy(node)
+        match node:
+            case ast.Compare(ops=[op]) if type(op) in OPERATORS:
+                changed.ops = [OPERATORS[type(op)]()]
+            case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS and not _text(node):
+                changed.op = OPERATORS[type(op)]()
+            case ast.UnaryOp(op=ast.Not()):
+                changed = node.operand
+            case ast.Constant(value=bool()):
+                changed.value = not node.value
+            case ast.Constant(value=int() | float()):
+                changed.value = 0 if node.value else 1
+            case ast.Name(id=name, ctx=ast.Load()) if name in FUNCTIONS:
+                changed.id = FUNCTIONS[name]
+            case ast.If() | ast.IfExp():
+                changed.test = ast.UnaryOp(ast.Not(), node.test)
+            case ast.Expr(value=ast.Call()):
+                changed = ast.Pass()
+            case ast.Return(value=ast.expr()):
+                changed.value = ast.Constant(None)
+            case _:
+                continue
+        yield node, changed
+
+
+def _text(node: ast.AST) -> bool:
+    """Whether an operator joins texts or unites types, where another operator is an error and no mutation."""
+    return any(isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str) for n in ast.walk(node))
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
+
+
+def tests_of(file: str, most: int) -> list[str]:
+    """Test files of a module: that of its name, then those of its folder that import it or use most of its names."""
+    room, name = file.split("/")[1], Path(file).stem
+    module = file.removesuffix(".py").replace("/", ".")
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(module.rpartition('.')[0])} import .*\b{name}\b")
+    ranked = []
+    for path in [*(ROOT / "tests" / room).rglob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]:
+        text, relative = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        used = sum(bool(re.search(rf"\b{word}\b", text)) for word in names)
+        own = relative == f"tests/{room}/test_{name}.py"
+        ranked.append((-(1000 * own + 100 * bool(imports.search(text)) + used), relative))
+    return [relative for _, relative in sorted(ranked)][:most]
+
+
+def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, int]]:
+    """(file, index of a mutant) of a random sample."""
+    pool = []
+    for room in ROOMS:
+        for path in sorted((ROOT / "runner" / room).rglob("*.py")):
+            file = path.relative_to(ROOT).as_posix()
+            nodes = [node for node, _ in mutants(ast.parse(path.read_text(encoding="utf-8")))]
+            for i, node in enumerate(nodes):
+                if not places or file in places or f"{file}:{node.lineno}" in places:  # type: ignore[attr-defined]
+                    pool.append((file, i))
+    return random.Random(seed).sample(pool, min(count, len(pool)))
+
+
+def project(folder: Path) -> None:
+    """A copy of the tracked files that tests need; published results are linked."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    for file in listed:
+        if file and not file.startswith(NOT_COPIED) and (ROOT / file).is_file():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / file, folder / file)
+    for name in ("outputs", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+
+
+def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tuple[str, str]:
+    """("caught", "survived" or "time limit", what was changed)."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    old, new = list(mutants(tree))[index]
+    change = f"{file}:{old.lineno}: {_line(old)} -> {_line(new)}"  # type: ignore[attr-defined]
+    changed = ast.unparse(ast.fix_missing_locations(_Replace(old, new).visit(tree)))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests_of(file, most)]
+    (folder / file).write_text(changed, encoding="utf-8")
+    env = os.environ | {"PYTHONPATH": str(folder)}
+    limited = ["bash", "-c", f'ulimit -t {limit:.0f}; exec "$@"', "bash", *command]  # processor time: others share it
+    try:
+        ended = subprocess.run(limited, cwd=folder, env=env, capture_output=True, timeout=20 * limit)
+    except subprocess.TimeoutExpired:
+        return "time limit", change
+    finally:
+        (folder / file).write_text(source, encoding="utf-8")
+    outcomes = {0: "survived", -signal.SIGXCPU: "time limit", -signal.SIGKILL: "time limit"}
+    return outcomes.get(ended.returncode, "caught"), change
+
+
+def _line(node: ast.AST) -> str:
+    """A node in one short line; of a block its condition alone."""
+    shown = node.test if isinstance(node, ast.If) else node
+    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(shown))).split("\n")[0][:80]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=120.0, help="processor seconds for the tests of one mutation")
+    parser.add_argument("--tests", type=int, default=4, help="test files for one mutation")
+    parser.add_argument("places", nargs="*", metavar="FILE[:LINE]")
+    options = parser.parse_args()
+    counts: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as name:
+        project(Path(name))
+        for file, index in draw(options.count, options.seed, options.places):
+            outcome, change = tested(Path(name), file, index, options.limit, options.tests)
+            counts[outcome] = counts.get(outcome, 0) + 1
+            print(f"{outcome}: {change}", flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts.get("survived") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

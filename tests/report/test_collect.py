@@ -1,0 +1,148 @@
+"""Departures from the paper's protocol follow from the YAML file alone; companions are read but not reported."""
+
+import re
+import shutil
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pytest
+
+from runner.contract import Analysis, Companion, Experiment, grid
+from runner.report.collect import collect, departures, not_comparable
+from runner.report.update import report
+from runner.run import reports
+from runner.run.config import arguments, build_job, experiment_names, preview
+from runner.run.execute import run
+from runner.store.job import Job
+
+NAMES = experiment_names()
+
+
+def against_the_paper(name: str, *words: str) -> list[str]:
+    experiment = build_job(arguments([f"experiment={name}", *words]).overrides).experiment
+    return departures(experiment, preview(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_papers_own_settings_depart_in_nothing(name):
+    assert against_the_paper(name) == [] and not_comparable(preview(name), preview(name)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [
+        ("ws_bound", ["training.starts=20"], ["training.starts=20 instead of 500"]),
+        ("ws_bound", ["hidden=[3]", "tight=2.0", "line_points=11"], []),  # grid, report only, free
+        ("exp1_resonance", ["activation=tanh"], ["activation=tanh instead of relu"]),
+        ("exp1_resonance", ["metric.subsamples=3", "metric.double=true", "metric.memory_gib=1.0"], []),
+        ("exp1_resonance", ["metric.subsample=random"], ["metric.subsample=random instead of first"]),
+        ("exp3_gn_gap", ["model.norm=true"], ["model.norm=True instead of False"]),
+        ("hsr_gradient", ["hidden=4", "draws=5"], ["hidden=4 instead of 3"]),
+        ("hsr_regularization", ["wide_radius=2.0", "radius=0.2"], ["radius=0.2 instead of 0.1"]),
+        ("attention_hessian", ["instances=80"], []),
+    ],
+)
+def test_settings_that_matter_are_named(name, words, expected):
+    assert against_the_paper(name, *words) == expected
+
+
+def test_other_data_are_one_departure_whatever_else_differs_with_them():
+    assert against_the_paper("exp1_resonance", "dataset=surrogate") == ["dataset=surrogate instead of cifar10"]
+    assert against_the_paper("exp1_resonance", "dataset=cifar100") == ["dataset=cifar100 instead of cifar10"]
+
+
+def test_an_entry_beside_the_papers_departs_in_nothing_and_a_changed_one_does():
+    more = "+experiment.protocols.mine={training.rate: 0.5}"
+    assert against_the_paper("exp5_attention", more) == []
+    (found,) = against_the_paper("exp5_attention", "+experiment.protocols.recovered={training.rate: 0.5}")
+    assert found.startswith("protocols.recovered=") and found.endswith("instead of {}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_quick_profile_that_changes_numbers_departs_unless_free(name):
+    quick, paper = build_job([f"experiment={name}", "profile=quick"]).experiment, preview(name)
+    changed = [f for f in fields(paper) if getattr(quick, f.name) != getattr(paper, f.name)]
+    plain = [f for f in changed if not {"grid", "report", "free"} & set(f.metadata)]
+    found = departures(quick, paper)
+    assert bool(found) == bool(plain)
+    assert all(re.match(r"[\w.-]+=.* instead of .*", phrase) for phrase in found)
+
+
+SEEN: list[Analysis] = []
+
+
+class Seen(Analysis):
+    def notes(self):
+        SEEN.append(self)
+        return [f"{name}: {sorted(t['t']['x'])}" for name, t in self.beside.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifted(Experiment):
+    analysis = Seen
+
+    k: list[int] = grid([1, 2])
+    shift: float = 0.0
+
+    def measure(self, cell, ctx):
+        return {"t": {"x": [self.shift + ctx.seed + cell.params["k"] / 10]}}
+
+    def companions(self):
+        if self.shift:
+            return {}
+        return {"shifted": Companion(replace(self, shift=100.0), range(1, 3)), "later": Companion(self, range(5, 8))}
+
+
+def job(outputs: Path, seed: int, shift: float = 0.0) -> Job:
+    return Job("shifted", Shifted(shift=shift), seed, outputs)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("stored")
+    for seed, shift in ((1, 0.0), (2, 0.0), (5, 0.0), (6, 0.0), (1, 100.0), (9, 100.0)):
+        run(job(root, seed, shift))
+    return root
+
+
+@pytest.fixture
+def outputs(stored: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stored, tmp_path, dirs_exist_ok=True))
+
+
+def protocol(name: str, profile: str) -> Experiment:
+    return Shifted()
+
+
+def test_companions_stand_beside_and_their_seeds_are_no_part_of_the_report(outputs):
+    found = collect([job(outputs, seed) for seed in (1, 2, 5)], protocol)
+    assert {c.meta["seed"] for c in found.cells} == {1, 2} and found.seeds == (1, 2) and not found.missing
+    assert {name: sorted(c.meta["seed"] for c in cells) for name, cells in found.beside.items()} == {
+        "shifted": [1, 1],
+        "later": [5, 5, 6, 6],
+    }
+
+
+def test_seeds_of_a_companion_alone_are_reported_as_asked(outputs, tmp_path):
+    run(job(tmp_path / "other", 6))
+    found = collect([job(tmp_path / "other", 6)], protocol)
+    assert found.seeds == (6,) and len(found.cells) == 2
+
+
+def test_a_report_reads_them_and_is_made_anew_when_one_appears(outputs):
+    SEEN.clear()
+    report([job(outputs, 1), job(outputs, 2)], protocol)
+    assert SEEN[-1].tables["t"]["x"].max() < 3
+    text = (outputs / "shifted" / "report.md").read_text()
+    assert "shifted: [101.1, 101.2]" in text and "later: [5.1, 5.2, 6.1, 6.2]" in text
+    assert "unchanged" in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
+    run(job(outputs, 2, 100.0))
+    assert "unchanged" not in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
+    assert "102.2" in (outputs / "shifted" / "report.md").read_text()
+
+
+def test_a_run_of_a_companions_seeds_is_complete_once_they_are_stored(outputs, monkeypatch):
+    monkeypatch.setattr(reports.config, "protocol", protocol)
+    assert reports.report_jobs([job(outputs, 1), job(outputs, 5)])
+    assert reports.report_jobs([job(outputs, 6)])
+    assert not reports.report_jobs([job(outputs, 1), job(outputs, 7)])

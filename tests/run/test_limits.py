@@ -1,0 +1,131 @@
+"""Limits of the system (files, memory, disk, processes) and ASCII locales: one line, status 1, exact resume."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import command_environment, forked
+
+RUN = ("experiment=toy", "samples=100")
+NOBODY = (
+    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
+    *("--inh-caps=+dac_override", "--ambient-caps=+dac_override"),
+)
+"""A user without processes who may read and write everything: the limit of processes does not bind root."""
+
+
+def files(more: int) -> Callable[[], None]:
+    """Let this process open so many files more."""
+
+    def prepare() -> None:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, lowest + more))
+
+    return prepare
+
+
+def memory(mib: int) -> Callable[[], None]:
+    """Let this process take so much more memory."""
+
+    def prepare() -> None:
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + mib * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+    return prepare
+
+
+def size(limit: int) -> Callable[[], None]:
+    """Let no file of this process grow beyond so many bytes: what a full disk does, without one."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+CASES = {
+    "too many open files": [files(more) for more in (0, 1, 2)],
+    "no space left": [size(limit) for limit in (450, 2000, 8000)],  # at the first cell, within one, in the report
+}
+
+
+def content(work: Path) -> dict[str, bytes]:
+    """Every table and figure, of cells and of the report, by path."""
+    found = [path for ending in ("*.csv.gz", "*.csv", "*.png", "*.md") for path in work.rglob(ending)]
+    return {str(path.relative_to(work)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def undisturbed(toy_conf, tmp_path) -> dict[str, bytes]:
+    """What an undisturbed run writes."""
+    work = tmp_path / "undisturbed"
+    work.mkdir()
+    assert forked(RUN, work, command_environment()).returncode == 0
+    return content(work)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_limit_is_one_line_and_the_next_run_is_whole(name, undisturbed, toy_conf, tmp_path):
+    reached = 0
+    for number, prepare in enumerate(CASES[name]):
+        work = tmp_path / str(number)
+        work.mkdir()
+        assert forked((*RUN, "width=1"), work, command_environment()).returncode == 0
+        ended = forked(RUN, work, command_environment(), prepare)
+        said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
+        assert "Traceback" not in ended.stderr + ended.stdout
+        if ended.returncode != 0:
+            assert ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} ("), said
+            assert not list(work.rglob("*.tmp")) and not list(work.rglob("quarantine"))
+            reached += 1
+        assert forked(RUN, work, command_environment()).returncode == 0
+        assert content(work) == undisturbed
+    assert reached >= 2
+
+
+def test_a_cell_without_enough_memory_fails_alone_and_is_measured_next_time(toy_conf, tmp_path):
+    words = ("experiment=toy", "width=1", "shape=round", "samples=250000")
+    ended = forked(words, tmp_path, command_environment(), memory(6))
+    assert ended.returncode == 1 and "MemoryError" in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr and "a fault" not in ended.stderr
+    assert "1 measured" in forked(words, tmp_path, command_environment()).stdout
+
+
+@pytest.mark.slow
+def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, toy_conf, tmp_path):
+    cases = [("no space left", ["prlimit", "--fsize=2000"])]
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        cases += [("too many processes", [*NOBODY, "prlimit", f"--nproc={count}"]) for count in (1, 3, 5)]
+    command = [sys.executable, "-m", "runner.cli", *RUN, "jobs=2"]
+    environment = command_environment(OPENBLAS_NUM_THREADS="1")
+    for number, (name, limited) in enumerate(cases):
+        work = tmp_path / str(number)
+        work.mkdir()
+        for folder in (work, *work.parents):
+            if folder.is_relative_to(tmp_path.parents[1]):
+                folder.chmod(0o777)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        ended = subprocess.run([*limited, *command], cwd=work, env=environment, text=True, timeout=120, **pipes)
+        said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
+        assert ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} ("), ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert forked(RUN, work, command_environment()).returncode == 0
+        assert content(work) == undisturbed
+
+
+def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_path):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    environment = command_environment(**ascii_only)
+    work = tmp_path / "ascii"
+    work.mkdir()
+    command = [sys.executable, "-m", "runner.cli", *RUN]
+    ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, timeout=120)
+    assert ended.returncode == 0 and content(work) == undisturbed
+    code = "from runner.run.console import protect; protect(); print('a \\xb1 b'); print('c')"
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True)
+    assert shown.stdout == b"a \\xb1 b\nc\n"
