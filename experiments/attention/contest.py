@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,12 +41,10 @@ from experiments.attention.problem import (
     invariances,
     symmetric_error,
 )
+from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.bounds import certificate
-
-if TYPE_CHECKING:
-    from experiments.attention.settings import AttentionNewton
 
 Row = dict[str, Any]
 BLIND = "blind"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from experiments.attention.settings import AttentionHessian
 from experiments.printed import unchecked
 from runner.contract import Analysis, Claim, Statement, decide
 from runner.curvature.closed_form.attention.bounds import BOUNDS
@@ -23,14 +26,7 @@ from runner.report.figures import (
     note,
     shared_legend,
 )
-from runner.stats import judge, linear
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.attention.settings import AttentionHessian
-    from runner.stats import Statistic
+from runner.stats import Statistic, judge, linear
 
 Tables = Mapping[str, pd.DataFrame]
 SEARCH_NAMES = {"gaussian": "random directions", "rank one": "aligned rank one", "ascent": "gradient ascent"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +15,10 @@ from experiments.attention import contest, theorem
 from experiments.attention.contest import Round, followed, in_rounds
 from experiments.attention.levenberg_marquardt import LeastSquares, levenberg_marquardt
 from experiments.attention.problem import distinct, ended, equations, invariances
+from experiments.attention.settings import AttentionNewton
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention import Heads
-
-if TYPE_CHECKING:
-    from experiments.attention.settings import AttentionNewton
 
 Row = dict[str, Any]
 ESTIMATORS = ("least squares", "with prior")

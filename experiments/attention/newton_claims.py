@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from experiments.attention.contest import ALONE, TOGETHER
+from experiments.attention.settings import AttentionNewton
 from runner.contract import Claim, Statement
-from runner.stats import judge, spearman
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from experiments.attention.settings import AttentionNewton
-    from runner.stats import Statistic
+from runner.stats import Statistic, judge, spearman
 
 Tables = Mapping[str, pd.DataFrame]
 OURS = "levenberg-marquardt"

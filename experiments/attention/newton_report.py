@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.attention import newton_claims
 from experiments.attention.contest import ALONE, CONTINUED
-from runner.contract import Analysis
+from experiments.attention.settings import AttentionNewton
+from runner.contract import Analysis, Claim
 from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, note, shared_legend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from experiments.attention.settings import AttentionNewton
-    from runner.contract import Claim
-    from runner.stats import Statistic
+from runner.stats import Statistic
 
 OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
 

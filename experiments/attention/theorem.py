@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +14,10 @@ from torch import Tensor
 from experiments.attention.levenberg_marquardt import LeastSquares
 from experiments.attention.newton_method import minimise, observed_order
 from experiments.attention.problem import Problem, draw, equations, follow
+from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 from runner.curvature.closed_form.attention.bounds import BOUNDS, certificate, certified_radius
-
-if TYPE_CHECKING:
-    from experiments.attention.settings import AttentionNewton
 
 Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.measure import Row
@@ -12,10 +15,6 @@ from experiments.paper_audit.pages import as_json, entries, overview, paper_page
 from experiments.paper_audit.papers import CLASSES, ZEROS, Paper, keys, paper, titles
 from experiments.paper_audit.settings import PaperAudit
 from runner.contract import Analysis, Claim
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 CLAIMS: dict[str, Any] = {
     "holds": "confirmed",
@@ -91,8 +90,6 @@ def documents(rows: list[Row]) -> dict[str, str]:
 
 def consequences(rows: list[Row]) -> Figure:
     """Root causes by class and paper; E counts places."""
-    import numpy as np
-
     from runner.report.figures import new_figure
 
     found = by_paper(rows)

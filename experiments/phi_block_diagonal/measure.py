@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from experiments.phi_block_diagonal.dense import dense_curvature
+from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
 from runner.curvature import verify
 from runner.curvature.parameters.model import Layout, layout
 from runner.models.network import default_init
-
-if TYPE_CHECKING:
-    from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
 from runner.report.figures import PlotStyles
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 
 STYLES = PlotStyles(
     ("mlp plain", "convnet plain", "transformer plain", "mlp residual", "convnet residual", "transformer residual")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from experiments.printed import statements
+from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Claim, Statement
 from runner.stats import judge
-
-if TYPE_CHECKING:
-    from experiments.scalar_spectrum.settings import ScalarSpectrum
 
 TAIL = 20
 """Last steps of an edge run that tell whether it has settled."""

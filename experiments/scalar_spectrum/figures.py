@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, note, panels, shared_legend
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
@@ -252,8 +251,6 @@ def _ratio(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _ratio_axis(ax: Axes, low: float, high: float) -> None:
     """Logarithmic axis of sharpness over 2/rate with plain numbers."""
-    from matplotlib.ticker import NullLocator
-
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     ax.set_yticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, wedge_scale
 from experiments.scalar_spectrum import figures as draw
-from runner.contract import Analysis, Tables
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.scalar_spectrum.settings import ScalarSpectrum
-    from runner.contract import Claim
+from experiments.scalar_spectrum.settings import ScalarSpectrum
+from runner.contract import Analysis, Claim, Tables
 
 
 class ScalarSpectrumAnalysis(Analysis):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.certificates import of_hessian
+from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
-
-if TYPE_CHECKING:
-    from experiments.scalar_spectrum.settings import ScalarSpectrum
 
 
 def linear_output(x: Tensor, v: Tensor, w: Tensor) -> Tensor:

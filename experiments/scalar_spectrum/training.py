@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.spectra import (
     certified,
     dense_eigenvalues,
@@ -20,10 +21,6 @@ from experiments.scalar_spectrum.spectra import (
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
-
-if TYPE_CHECKING:
-    from experiments.scalar_spectrum.settings import ScalarSpectrum
-
 
 EXACT = 1e-6
 """Largest residual of an eigenpair in float64 that counts as rounding."""

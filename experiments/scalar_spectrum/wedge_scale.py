@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.training import Network, descend
-from runner.contract import Cell, Context, Table
+from runner.contract import Cell, Claim, Context, Table
 from runner.data.synthetic import wedge
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.scalar_spectrum.settings import ScalarSpectrum
-    from runner.contract import Claim
 
 STEPS, STILL = 5000, 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
@@ -73,8 +70,6 @@ def _run(setup: ScalarSpectrum, cell: Cell, ctx: Context, sigma: float, start: i
 
 def shape(second: Sequence[float]) -> dict[str, float]:
     """first, lowest, highest and last (that is not zero on the run's scale), and the changes of sign."""
-    import numpy as np
-
     if not second:
         return dict.fromkeys(("first", "lowest", "highest", "last", "changes"), float("nan"))
     s = np.asarray(second)

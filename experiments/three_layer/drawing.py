@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from runner.report import figures as draw
 from runner.report.figures import PlotStyles
 from runner.stats.intervals import Sample
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STYLES = PlotStyles(
     ("sigmoid", "tanh", "softplus", "gelu", "linear"),
@@ -85,8 +86,6 @@ def boxes(
 
 def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) -> None:
     """A legend of boxes, label -> name, in the order in which they stand side by side."""
-    from matplotlib.patches import Patch
-
     handles = [
         Patch(facecolor=STYLES.colour(label), alpha=0.6, hatch=HATCHES[slot % len(HATCHES)], label=name)
         for slot, (label, name) in enumerate(names.items())
@@ -97,8 +96,6 @@ def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) ->
 
 def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
     """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places between them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     draw.log_axis(ax, which)
     for name, axis, (low, high) in (("x", ax.xaxis, ax.get_xlim()), ("y", ax.yaxis, ax.get_ylim())):
         if axis.get_scale() != "log" or which not in (name, "both"):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner.contract import Analysis, Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
 from runner.stats.judge import Evidence
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Tests = Mapping[tuple[str, str], Statistic]
 """(name, group) -> the test, with Holm's correction within its figure."""

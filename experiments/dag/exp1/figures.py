@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import DISTANCE, STYLES, decay, hollow, mark, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.report import figures
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ENDS = ("init", "final")
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}

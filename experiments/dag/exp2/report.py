@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.claims import ENDS, NAME
+from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
@@ -16,12 +19,6 @@ from runner.contract import Analysis, Claim, Figures
 from runner.report.figures import panels
 from runner.report.formatting import label
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.dag.exp2.settings import Exp2Bottleneck
 
 WIDTH = "width $d_u$ of the narrow layer"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.exp3 import claims
 from experiments.dag.protocol.figures import BARS, DISTANCE, LABELS, STYLES, error_line, hollow
@@ -16,10 +18,6 @@ from runner import stats
 from runner.report import figures
 from runner.report.formatting import label
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.figures import image_sets as one_set
@@ -13,10 +15,6 @@ from experiments.dag.protocol.summary import first, groups, over_seeds, variance
 from runner.report import figures
 from runner.report.formatting import label
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ZERO = 1e-12
 """Where an exact zero is drawn on a logarithmic axis; the tick there says 0."""

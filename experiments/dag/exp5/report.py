@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
 from experiments.dag.exp5 import claims
+from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.figures import STYLES, band, hollow, titles
 from experiments.dag.protocol.figures import image_sets as one_set
@@ -19,12 +23,6 @@ from runner.report import figures
 from runner.report.formatting import label
 from runner.stats import Statistic
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.dag.exp5.settings import Exp5Attention
 
 PARTS = {"full": r"$\|H\|_F$", "gn": r"$\|H^{GN}\|_F$", "tensor": r"$\|H^T\|_F$"}
 GAP = r"GN gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
@@ -137,8 +135,6 @@ def losses(history: pd.DataFrame) -> Figure:
 
 def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
     """‖H^GN‖ and the gap against ‖W_Vᵀ w‖, one point per seed, targets and checkpoint, with the slopes of theory."""
-    from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
-
     keys = ["protocol", "seed", "checkpoint"]
     paths = networks[networks["network"] == "attention"][[*keys, "value_path"]]
     table = first(blocks)

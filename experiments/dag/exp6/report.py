@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.exp6 import claims as exp6_claims
 from experiments.dag.exp6.claims import gaps, selected
+from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
 from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
@@ -18,12 +21,6 @@ from runner.contract import Analysis, Claim, Figures
 from runner.report.figures import groups as boxes
 from runner.report.figures import new_figure, note, panels
 from runner.report.formatting import label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.dag.exp6.settings import Exp6ResNet18
 
 NAME = "exp6_resnet18"
 DISTANCE = "distance $d$ between outputs"

@@ -7,20 +7,18 @@ hollow marks: the values that the paper publishes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
 from runner.report.formatting import label
 from runner.training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STYLES = figures.PlotStyles(
     ("plain", "residual", "plain_sn", "diamond", "attention", "relu_mlp", "bottleneck", "baseline"),

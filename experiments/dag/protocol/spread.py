@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dag.protocol import spread_statistics
 from experiments.dag.protocol.inter_layer import FURTHER, ORDERS, PUBLISHED_SEEDS, ROUNDING
@@ -21,10 +23,6 @@ from runner.report.figures import COLOURS
 from runner.report.formatting import row_label
 from runner.report.score import read_reference
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 NIL = 1e-6
 """A mean that is no more than the rounding of a zero."""

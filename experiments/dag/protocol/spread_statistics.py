@@ -14,19 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import t
 
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS, order_of
 from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS, published, text_of
 from runner.stats import Statistic
 from runner.stats.intervals import Component, components
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ABOUT = (
     *("value", "image_variance", "image_df", "paired", "rounding_std", "rounding_df"),

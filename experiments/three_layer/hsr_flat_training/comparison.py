@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from experiments.three_layer.hsr_flat_training.settings import ENTRIES
 from runner.stats.intervals import Sample
 from runner.stats.judge import LEVEL
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Entry = tuple[str, str]
 MAIN: Entry = ("cost", "accurate")
@@ -76,8 +75,6 @@ class Comparison:
 
     def values(self, entry: Entry, method: str, quantity: str) -> pd.Series:
         """The quantity by seed, as a logarithm where it is compared by ratios."""
-        import numpy as np
-
         found = self.ends(entry, method)[quantity].astype(float)
         return np.log(found.where(found > 0)) if quantity in LOGARITHMIC else found
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import EIGENVALUE, STYLES, plain_log
 from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, HSR, NAMES
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ALIKE = {"sgd": "gd", "asam_all": "asam_wide"}
 """Methods that look as one of the regularisation study does."""
@@ -145,8 +145,6 @@ def trainings(compared: Comparison) -> Figure:
 
 def _means(curves: pd.DataFrame) -> pd.DataFrame:
     """Geometric means over seeds by epoch, of errors arithmetic ones; epochs that a seed lacks are left out."""
-    import numpy as np
-
     seeds = curves["seed"].nunique()
     whole = curves.groupby("epoch")["seed"].transform("count") == seeds
     by_epoch = curves[whole].groupby("epoch")

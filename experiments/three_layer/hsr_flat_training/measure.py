@@ -7,13 +7,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from experiments.three_layer.hsr_flat_training.methods import Settings, Stepper, columns, trial
+from experiments.three_layer.hsr_flat_training.settings import FlatContest
 from experiments.three_layer.stochastic_bound import ParameterHessian
 from runner.contract import Cell, Context, Table
 from runner.curvature.spectra.eigenpairs import top_eigenpairs
@@ -22,9 +23,6 @@ from runner.curvature.spectra.traces import upper_bound_estimate
 from runner.data.images import load as load_kind
 from runner.data.images import load_images
 from runner.kinds.dataset import DigitsData
-
-if TYPE_CHECKING:
-    from experiments.three_layer.hsr_flat_training.settings import FlatContest
 
 Part = tuple[Tensor, Tensor]
 

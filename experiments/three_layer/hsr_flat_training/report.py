@@ -6,21 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
 from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
-from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, WIDE
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, WIDE, FlatContest
 from runner import stats
 from runner.contract import Analysis, Claim
 from runner.stats import Statistic, judge
 from runner.stats.intervals import Sample
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_flat_training.settings import FlatContest
 
 WHERE = "extension of Section VII"
 MATCHED = "matched training loss"

@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.printed import statements
-from experiments.three_layer.hsr_gradient.settings import SIZES
+from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Case, Tests
 from runner.contract import Claim, Tables
 from runner.stats import Statistic, judge
 from runner.stats.judge import by_seed, median
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.hsr_gradient.settings import HsrGradient
 
 STRENGTHS = ("trace", "pair", "bound")
 LINEAR, QUADRATIC = 1.0, 2.0

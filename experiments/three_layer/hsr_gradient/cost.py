@@ -21,19 +21,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from runner.contract import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import forward
 from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_upper
 from runner.data.synthetic import sample
-
-if TYPE_CHECKING:
-    from experiments.three_layer.hsr_gradient.settings import HsrGradient
 
 
 def value_and_gradient(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import STYLES, band, dots, line, plain_log
-from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
+from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
 from experiments.three_layer.study import Tests, first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_gradient.settings import HsrGradient
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 

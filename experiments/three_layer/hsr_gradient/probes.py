@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.certificates import of_hessian
 from experiments.printed import statements
 from experiments.three_layer.ends import columns
+from experiments.three_layer.hsr_gradient.settings import HsrStochastic
 from experiments.three_layer.stochastic_bound import combine
 from runner import stats
 from runner.contract import Analysis, Cell, Claim, Context, Table, Tables
@@ -21,14 +26,6 @@ from runner.kinds.dataset import GaussianData
 from runner.report import figures as draw
 from runner.report.figures import COLOURS, DASHES, MARKERS
 from runner.stats import Statistic, judge
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_gradient.settings import HsrStochastic
-
 
 NAMES = ("probes", "exact", "mean", "rms_error", "standard_error")
 
@@ -63,8 +60,6 @@ WHERE = "extension of Section VII"
 
 def rate(rows: pd.DataFrame, seed: int) -> Statistic:
     """Exponent of the root mean square error in the number of probes."""
-    import numpy as np
-
     name = "exponent of the error in probes"
     x, y = np.log(rows["probes"]), np.log(rows["rms_error"])
     return stats.linear(x, y, name=name, group=f"seed={seed}", where=WHERE)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
-from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
+from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
 from experiments.three_layer.study import Study, Tests, data_sets
 from runner import stats
-from runner.contract import Tables
+from runner.contract import Claim, Tables
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_gradient.settings import HsrGradient
-    from runner.contract import Claim
 
 
 def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
@@ -31,8 +28,6 @@ def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
     """Slope of log seconds against log size over the last doublings, where calls no longer cost: the exponent."""
-    import numpy as np
-
     known = table[table["status"] == "ok"]
     for seed, rows in data_sets(known):
         for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
@@ -102,8 +97,6 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
 
 def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     if "difference_norms" in tables:
         keys = ["seed", "of", "block"]
@@ -138,8 +131,6 @@ def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
 
 def break_even(cost: pd.DataFrame, varied: str, symbol: str) -> Iterator[str]:
     """Where this project's form becomes the faster or the slower one of two, from the medians over data sets."""
-    import numpy as np
-
     rows = cost[(cost["varied"] == varied) & (cost["status"] == "ok")]
     times = rows.pivot_table(index=varied, columns="form", values="seconds", aggfunc="median")
     for other in ("double sum", "matrix", "autodiff", "numerical"):

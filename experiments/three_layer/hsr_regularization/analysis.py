@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from experiments.three_layer import study
-from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
+from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS, HsrRegularization
 from experiments.three_layer.study import data_sets
 from runner import stats
 from runner.contract import Tables
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 
 POLISHED = "polished"
 """In the column `reading` of endpoints: the ends of the first reading, led on downhill."""
@@ -77,8 +75,6 @@ def variants(experiment: HsrRegularization, tables: Tables) -> list[Variant]:
 
 def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """One row per start, one column per method; NaN where a method did not reach a critical point from it."""
-    import numpy as np
-
     column = "lambda_max" if quantity == "log_lambda_max" else quantity
     values = rows[column].where(rows["status"] == "ok")
     if quantity == "log_lambda_max":

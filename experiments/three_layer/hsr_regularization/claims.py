@@ -11,22 +11,18 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_regularization.analysis import POLISHED, WIDE, Case, variants
-from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.hsr_regularization.text_claims import claims_over_draws, spectra, views
 from experiments.three_layer.study import Made, Tests, decided_by_draws, listed_kinds
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.claims import variants_of
 from runner.stats.judge import by_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 
 REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.printed import printed_number
 from experiments.three_layer.drawing import (
@@ -19,16 +22,10 @@ from experiments.three_layer.drawing import (
     values_with_mean,
 )
 from experiments.three_layer.hsr_regularization.analysis import Variant
-from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
+from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS, HsrRegularization
 from experiments.three_layer.study import Tests, data_sets, first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 
 SPECTRUM = {
     "lambda_max": EIGENVALUE,

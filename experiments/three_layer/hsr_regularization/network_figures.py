@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import EIGENVALUE, band, line
 from experiments.three_layer.hsr_regularization.settings import NAMES
 from experiments.three_layer.study import first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FLAT = 1e-4
 """A fall along u_D below this share of the rise along u_1 is called flat."""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.three_layer.hsr_regularization import analysis, figures, network_figures
 from experiments.three_layer.hsr_regularization.analysis import variants
 from experiments.three_layer.hsr_regularization.claims import claims
-from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.study import Study, Tests, listed_kinds
-from runner.contract import Tables
+from runner.contract import Claim, Tables
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
-    from runner.contract import Claim
 
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 COMPARED = (
@@ -41,8 +37,6 @@ COMPARED = (
 
 def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
-    import pandas as pd
-
     columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
     if "search" not in tables:
         return pd.DataFrame(columns=columns)

@@ -6,19 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.three_layer.hsr_regularization.analysis import Case
-from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.study import Made, over_draws
 from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.judge import by_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 
 PAPERS = ("gd", "trace", "asam", "hsr")
 """The methods of the paper: A-SAM at the wide radius is ours."""

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from experiments.three_layer import study
 from experiments.three_layer.study import data_sets
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner import stats
 from runner.contract import Tables
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 PAPER_ACTIVATION = "sigmoid"
 KEYS = ["protocol", "activation", "hidden", "rate", "seed", "start"]
@@ -240,8 +239,6 @@ def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     """(median ||RᵀR||², smallest bound) of bins of equal counts, by rising ||RᵀR||²: what is tested and drawn."""
-    import numpy as np
-
     ordered = rows.sort_values("RtR_norm_sq", kind="stable")
     parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
     centre = [float(ordered["RtR_norm_sq"].iloc[p].median()) for p in parts]

@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from experiments.contours import contour_length
 from experiments.printed import statements
@@ -24,14 +26,10 @@ from experiments.three_layer.ws_bound.analysis import (
     where_led,
 )
 from experiments.three_layer.ws_bound.exact_claims import exact_claims, inequalities
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.judge import by_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 
 def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
@@ -179,9 +177,6 @@ def _paths(c: Case) -> Made:
 
 def _following(rows: pd.DataFrame) -> float:
     """Median over the paths of the correlation of log λ_sup and log λ₁ along a path."""
-    import numpy as np
-    import pandas as pd
-
     kept = rows[(rows["lambda_sup"] > 0) & (rows["lambda_max"] > 0)]
     found = [
         float(np.corrcoef(np.log(part["lambda_sup"]), np.log(part["lambda_max"]))[0, 1])

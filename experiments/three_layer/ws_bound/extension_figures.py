@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import BOUND, STYLES, box_legend, boxes, line
 from experiments.three_layer.study import data_sets, first_seed
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION, split_low_high, unique_points, variants
 from experiments.three_layer.ws_bound.exact_claims import INFINITE
 from experiments.three_layer.ws_bound.figures import WHAT_BOXES_ARE
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 PUBLISHED = {3: (460 / 500, 353 / 500), 10: (453 / 500, 420 / 500)}
 """Shares of starts that converge and that are unique (Appendix C)."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.printed import printed_number
 from experiments.three_layer.drawing import BOUND, EIGENVALUE, STYLES, box_legend, boxes, dots, plain_log
 from experiments.three_layer.study import Tests, data_sets
 from experiments.three_layer.ws_bound.analysis import KEYS, Variant, lower_edge, split_low_high, unique_points
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.report.figures import COLOURS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 WHAT_BOXES_ARE = "boxes: quartiles and median, whiskers from the 10th to the 90th percentile"
 SMALLEST = ("lambda_sup_smallest", "lambda_sup_second_smallest")

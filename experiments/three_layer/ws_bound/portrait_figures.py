@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments.printed import printed_number
 from experiments.three_layer.drawing import BOUND, STYLES, dots, line, values_with_mean
 from experiments.three_layer.study import first_seed
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION, Variant, where_led
 from experiments.three_layer.ws_bound.figures import SMALLEST
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 KINDS = ("minimum", "saddle", "infinity", "degenerate", "unfinished")
 """In the order of the bars; named by `experiments.three_layer.polish`."""
@@ -73,10 +75,6 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
 
 
 def _direction_colours(count: int) -> Any:
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     return ScalarMappable(Normalize(1, count), colormaps["cividis"])
 
 
@@ -116,8 +114,6 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
 def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
     """Fig. 8: analytic and numerical Hessian of the sharpest point, their difference (lines bound the blocks of w and
     v), and the size of the difference of every entry."""
-    from matplotlib.ticker import MaxNLocator
-
     every = variant.rows(tables["hessian_entries"])
     rows = first_seed(every)
     rows = rows[rows["point"] == "sharpest_1"]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.three_layer.ends import columns
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION
+from experiments.three_layer.ws_bound.search import Search
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import descend
-
-if TYPE_CHECKING:
-    from experiments.three_layer.ws_bound.search import Search
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
 """What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the size on disk."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.three_layer.study import Study, data_sets, listed_kinds
 from experiments.three_layer.ws_bound import analysis, extension_figures, figures, portrait_figures
 from experiments.three_layer.ws_bound.analysis import KEYS, Variant, split_low_high, unique_points, variants
 from experiments.three_layer.ws_bound.claims import claims
-from runner.contract import Tables
+from experiments.three_layer.ws_bound.settings import WsBound
+from runner.contract import Claim, Tables
 from runner.stats import Statistic
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from experiments.three_layer.ws_bound.settings import WsBound
-    from runner.contract import Claim
 
 FITTED = "rate and stop ratio were chosen by these numbers"
 STEP = "the step of the differences was chosen by this number"
@@ -28,8 +25,6 @@ UNPRINTED = "the learning rate of the search is not printed"
 
 def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
     """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for variant in variants(experiment, tables, paper_only=True):
         about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}

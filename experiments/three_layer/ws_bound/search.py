@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from experiments.three_layer.ends import uniform
+from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Cell, Context
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import load_gaussian
 from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
-
-if TYPE_CHECKING:
-    from experiments.three_layer.ws_bound.settings import WsBound
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.three_layer.ends import columns
+from experiments.three_layer.ws_bound.search import Search
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
-
-if TYPE_CHECKING:
-    from experiments.three_layer.ws_bound.search import Search
 
 ROUNDING = 1e-12
 """Relative size below which a violated inequality is the rounding of float64 sums."""
