@@ -9,23 +9,21 @@ one product of two (B K)-row matrices for Gauss-Newton, 2 B K d^2 L^2 / 2: at L 
 column: one backward pass per ordered pair and column, d L^2 = 10,000 passes of up to 20 L operations each, which
 overhead dominates.
 
-Run: python -m tests.bench.bench_blocks [--quick] [--growth]
+Run: python -m tests.bench blocks [--quick]
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from statistics import median
 
-import numpy as np
 import torch
 from torch import nn
 
 from runner.curvature import Dag, split_blocks
 from tests.bench.machine import in_turns, matmul_peak, operations, seconds
 from tests.bench.published import published_blocks
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 WIDTH, BATCH, CLASSES = 64, 32, 10
 GOALS = {8: 82, 12: 156}
@@ -77,28 +75,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
             note=f"largest relative difference {error:.1e}; each pair once, weights without gradients: "
             f"{once / median(ours):.3g}",
         )
-
-
-def growth(depths: tuple[int, ...] = (4, 8, 16, 32, 64)) -> None:
-    """Prints how the time of all pairs grows with depth."""
-    x, y = torch.randn(BATCH, WIDTH), torch.randint(0, CLASSES, (BATCH,))
-    times = []
-    for depth in depths:
-        dag, names = network(depth)
-        (found,) = in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5 if depth < 32 else 2)
-        times.append(median(found))
-        print(f"growth, L = {depth}: ours {1e3 * times[-1]:.1f} ms")
-    exponent = np.polyfit(np.log(depths), np.log(times), 1)[0]
-    print(f"growth: time ~ L^{exponent:.2f} over L = {depths[0]} to {depths[-1]}")
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    found = list(rows("--quick" in sys.argv))
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-    if "--growth" in sys.argv:
-        growth()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ growth of the resident set in a process of its own, against the budget; it can b
 
 Operations: 2 B d^3 L^2 / 2 for the tensor part, 1.3 Tflop, beside the Gauss-Newton part 2 B K d^2 L^2 / 2.
 
-Run: python -m tests.bench.bench_deep_blocks [--quick] (L = 12)
+Run: python -m tests.bench deep_blocks [--quick]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 BUDGET = 1024
 ALONE = """
@@ -53,12 +53,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     name = f"exact blocks, MLP L={depth} width 256, B = 32: peak, against the default memory_budget"
     note = f"{said} in {float(seconds):.0f} s of processor time"
     yield Row("deep_blocks", name, (float(peak),), (BUDGET,), 1.2, at_least=False, unit="MiB", note=note)
-
-
-def main() -> None:
-    found = list(rows("--quick" in sys.argv))
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,12 +12,11 @@ gathering, augmentation, normalisation, loss, clipping, SGD. The MLP takes an ep
 one. The epoch that is measured is not one of the two after which the state is kept (mid, final): a copy of 45 MB is
 nothing to 391 steps, and a tenth of 4.
 
-CPU time, one thread. Run: python -m tests.bench.bench_epoch [--quick]
+CPU time, one thread. Run: python -m tests.bench epoch [--quick]
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,7 +30,7 @@ from runner.models.network import Network
 from runner.models.resnet import resnet18
 from runner.training.minibatch import train
 from tests.bench.machine import matmul_peak
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 BATCH = 128
 GOALS = {"MLP width 512": 1.15, "ResNet-18": 1.3}
@@ -141,13 +140,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
             flat = network is wide
             steps, rounds = (391, 3) if flat else (16, 5)
             yield compared(name, network, *((steps // 8, 2) if quick else (steps, rounds)), flat)
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    found = list(rows("--quick" in sys.argv))
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

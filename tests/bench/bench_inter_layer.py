@@ -7,12 +7,11 @@ The errors of both ways stand beside the ratio (ResNet-18: not with --quick): ro
 seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of a minute (SiLU: 0.8 %
 asked for). The published way's are those of the engine's estimators with the same 30 probes and 20 steps.
 
-Run: python -m tests.bench.bench_inter_layer [--quick] [NAME ...]
+Run: python -m tests.bench inter_layer [--quick]
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -25,7 +24,7 @@ from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, matmul_peak, operations
 from tests.bench.published import PROBES, STEPS, Pair, published_operations, published_seconds
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 GOALS = {"MLP L=6 width 256": (6, 6, 6), "ResNet-18 ReLU": (25, 80, 0), "ResNet-18 SiLU": (0, 8, 5)}
 """Ratios asked for: of R, of R and D, of the gap; 0 where none is."""
@@ -135,14 +134,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     for name in GOALS:
         if word.lower() in name.lower():
             yield from compared(name, quick)
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    words = [a for a in sys.argv[1:] if not a.startswith("--")] or [""]
-    found = [row for word in words for row in rows("--quick" in sys.argv, word)]
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ Each row is measured in processes of their own: the growth of the resident set o
 built, with everything loaded that the first use of a part loads. Goal: at most 1.2 times the budget; a budget that one
 example does not fit is said to be exceeded (RuntimeWarning), and the peak is held against what the warning says.
 
-Run: python -m tests.bench.bench_memory [--quick]
+Run: python -m tests.bench memory [--quick]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 GOAL = 1.2
 PARTS = ("hessian", "gauss_newton", "fisher", "fisher_sampled")
@@ -125,12 +125,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         peaks = tuple(one.peak for one in found)
         held = max(needed, case.budget)
         yield Row("memory", name, peaks, (held,), GOAL, at_least=False, unit="MiB", note=note)
-
-
-def main() -> None:
-    found = list(rows("--quick" in sys.argv))
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

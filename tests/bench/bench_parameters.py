@@ -6,12 +6,11 @@ backward pass from the kept graph 2 F), 1.7 gradients. Goals: Hessian at most 2.
 at most 1.8, and neither more than curvlinops, nor the ten largest eigenpairs of a small convolutional network more than
 curvlinops with scipy's eigsh.
 
-CPU time, one thread. Run: python -m tests.bench.bench_parameters [--quick] (B = 32 instead of 128).
+CPU time, one thread. Run: python -m tests.bench parameters [--quick]
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -23,7 +22,7 @@ from runner.curvature import ParameterOperator, top_eigenpairs
 from runner.curvature.matrix_free.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, matmul_peak, operations
-from tests.bench.table import Row, aligned
+from tests.bench.table import Row
 
 AMPLE, DEFAULT = 1 << 34, 1 << 30
 """memory_budget: all graphs are kept; what a user gets who says nothing."""
@@ -129,13 +128,3 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         yield from products(32 if quick else 128, 1 if quick else 2)
     if word in "eigenpairs":
         yield from eigenpairs(2 if quick else 3)
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    found = list(rows("--quick" in sys.argv))
-    print(aligned(found), *(f"{row.what}: {row.note}" for row in found), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

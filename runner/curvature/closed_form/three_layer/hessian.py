@@ -52,7 +52,7 @@ from runner.curvature.closed_form.three_layer.model import (
 from runner.curvature.spectra.bounds import SpectrumMoments, spectrum_moments
 
 # An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix product; read off
-# tests/bench/bench_three_layer.py, where both forms are timed over a grid of sizes.
+# timings of both forms over a grid of sizes.
 _ELEMENTWISE_COST = 120
 
 
