@@ -38,36 +38,36 @@ def root(tmp_path):
 
 def test_fine_labels_pixels_and_order(root):
     raw = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
-    data = read(SPEC, root)
+    data = read(SPEC, root / "bin")
     assert data.classes == 6 and data.source == "cifar100"
     assert data.train.targets.dtype == torch.int64 and data.train.targets.tolist() == raw[:, 1].tolist()
     assert data.train.inputs.dtype == torch.uint8
     assert (data.train.inputs.numpy()[2, 1, 31] == raw[2, 2 + 1024 + 31 * 32 :][:32]).all()  # green, last row
-    assert len(read(SPEC, root, train=4, test=1).train) == 4
+    assert len(read(SPEC, root / "bin", train=4, test=1).train) == 4
 
 
 def test_fingerprint_follows_the_content(root):
-    before = read(SPEC, root).fingerprint
-    assert before == read(SPEC, root, train=2).fingerprint
+    before = read(SPEC, root / "bin").fingerprint
+    assert before == read(SPEC, root / "bin", train=2).fingerprint
     rows = np.fromfile(root / "bin" / "test.bin", np.uint8)
     rows[-1] ^= 1
     rows.tofile(root / "bin" / "test.bin")
-    assert read(SPEC, root).fingerprint != before
+    assert read(SPEC, root / "bin").fingerprint != before
 
 
 def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
     with pytest.raises(DataError, match="1 to 5 examples, found 9"):
-        read(SPEC, root, train=9)
+        read(SPEC, root / "bin", train=9)
     with (root / "bin" / "test.bin").open("ab") as stream:
         stream.write(b"x")
     with pytest.raises(DataError, match=r"expected 9222 bytes in .*test.bin, found 9223"):
-        read(SPEC, root)
+        read(SPEC, root / "bin")
     rows = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
     rows[3, 1] = 6
     rows.tofile(root / "bin" / "train.bin")
     (root / "bin" / "test.bin").write_bytes(bytes(9222))
     with pytest.raises(DataError, match=r"expected labels 0 to 5 in .*train.bin, found 6 in record 3"):
-        read(SPEC, root)
+        read(SPEC, root / "bin")
     monkeypatch.setenv("HESS_DATA", str(root / "nowhere"))
     assert data_root() == root / "nowhere"
     for name, classes in (("cifar10", 10), ("cifar100", 100)):

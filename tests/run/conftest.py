@@ -85,10 +85,11 @@ def forked(
         if child == 0:
             status = 70
             try:
-                for number, stream, name in ((1, out, "stdout"), (2, err, "stderr")):
+                for number, stream in ((1, out), (2, err)):
                     os.dup2(stream.fileno(), number)
-                    setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
                 prepare()
+                for number, name in ((1, "stdout"), (2, "stderr")):
+                    setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
                 os.chdir(folder)
                 os.environ.update(environment)
                 sys.path[:0] = [place for place in environment["PYTHONPATH"].split(os.pathsep) if place != str(ROOT)]

@@ -89,8 +89,8 @@ def test_a_limit_is_one_line_and_the_next_run_is_whole(name, undisturbed, toy_co
 
 
 def test_a_cell_without_enough_memory_fails_alone_and_is_measured_next_time(toy_conf, tmp_path):
-    words = ("experiment=toy", "width=1", "shape=round", "samples=250000")
-    ended = forked(words, tmp_path, command_environment(), memory(6))
+    words = ("experiment=toy", "width=1", "shape=round")
+    ended = forked(words, tmp_path, command_environment(TOY_MEMORY=str(2**30)), memory(256))
     assert ended.returncode == 1 and "MemoryError" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr and "a fault" not in ended.stderr
     assert "1 measured" in forked(words, tmp_path, command_environment()).stdout

@@ -34,6 +34,7 @@ class Toy(Experiment):
         if cell.params["width"] < 0 and not os.environ.get("TOY_MENDED"):
             raise RuntimeError("widths have no sign")
         ctx.log(f"measuring {cell.label}")
+        bytearray(int(os.environ.get("TOY_MEMORY", "0")))
         for _ in range(10):
             time.sleep(self.pause / 10)
         values = ctx.torch_generator(f"values/{cell.label}").initial_seed()

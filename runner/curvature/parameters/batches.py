@@ -232,7 +232,6 @@ def first_look(model: Model, parameters: Named, batch: Batch) -> float:
     finally:
         for p in frozen:
             p.requires_grad_(False)
-    refuse_broadcast(model.loss, output, batch[1])
     if not any(g is not None for g in grads[: len(parameters)]):
         raise MeasurementError(
             "the loss does not depend on the parameters by operations that autograd records: expected a loss without "
@@ -260,11 +259,13 @@ def check_loss(
     rowwise: bool,
     known: float | None = None,
 ) -> None:
-    """Raises MeasurementError for a loss that is not finite, random, a sum, or, where the reason `needs_mean` is given,
-    not the mean of the losses of the batch's halves, and of the pieces of `chunk` examples that it will be cut into.
-    rowwise: the output must have its examples' rows in their order. known: the loss of an earlier evaluation."""
+    """Raises MeasurementError for a loss that is not finite, random, a sum, of every output with every target, or,
+    where the reason `needs_mean` is given, not the mean of the losses of the batch's halves, and of the pieces of
+    `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
+    known: the loss of an earlier evaluation."""
     with model.differentiable(), torch.no_grad():
-        whole = float(model.value(parameters, batch))
+        output = model.call(parameters, batch[0])
+        whole = float(model.within(parameters, lambda: model.loss_of(output, batch[1])))
         again = float(model.value(parameters, batch)) if known is None else known
         if not math.isfinite(whole):
             raise MeasurementError(
@@ -272,6 +273,7 @@ def check_loss(
             )
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
+        refuse_broadcast(model.loss, output, batch[1])
         count = rows.count(batch)
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:
