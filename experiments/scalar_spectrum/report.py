@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
-from experiments.scalar_spectrum import claims, wedge_scale
-from experiments.scalar_spectrum import figures as draw
+from experiments.scalar_spectrum import claims, figures as draw, wedge_scale
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Analysis, Claim, Tables
 

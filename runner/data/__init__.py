@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runner.data.cifar import data_root as data_root
-    from runner.data.images import DataError, ImageData, Split, load, load_images  # noqa: F401
-    from runner.data.synthetic import (  # noqa: F401
+    from runner.data.cifar import data_root
+    from runner.data.images import DataError, ImageData, Split, load, load_images
+    from runner.data.synthetic import (
         RegressionData,
         gaussian_classes,
         surrogate_images,

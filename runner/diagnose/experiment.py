@@ -18,8 +18,7 @@ from runner.curvature import MeasurementError
 from runner.curvature.graph.tracing.calls import check_evaluation, chosen, unwrapped
 from runner.curvature.parameters.batches import Rows, check_loss
 from runner.curvature.parameters.model import Model, scalar_loss
-from runner.diagnose.command import PARTS as NAMES
-from runner.diagnose.command import Request
+from runner.diagnose.command import PARTS as NAMES, Request
 from runner.diagnose.costs import Cost
 from runner.diagnose.parts import PARTS
 from runner.diagnose.problem import Problem, content

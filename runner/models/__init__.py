@@ -10,9 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runner.models.activations import ACTIVATIONS as ACTIVATIONS
-    from runner.models.activations import activation as activation
-    from runner.models.architectures import (  # noqa: F401
+    from runner.models.activations import ACTIVATIONS, activation
+    from runner.models.architectures import (
         attention_regressor,
         bottleneck_mlp,
         diamond,
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
         mlp,
         positionwise_mlp,
     )
-    from runner.models.network import Block, Network, SpectralLinear, Stage, SumMerge, default_init  # noqa: F401
-    from runner.models.resnet import resnet18 as resnet18
+    from runner.models.network import Block, Network, SpectralLinear, Stage, SumMerge, default_init
+    from runner.models.resnet import resnet18
 
 _NAMES = {
     "activations": ("ACTIVATIONS", "activation"),

@@ -15,8 +15,7 @@ from runner.models.activations import PIECEWISE_LINEAR, activation
 
 if TYPE_CHECKING:
     from runner.curvature import Dag, Node
-    from runner.curvature.exact.structure import Stage as StructureStage
-    from runner.curvature.exact.structure import Structure
+    from runner.curvature.exact.structure import Stage as StructureStage, Structure
     from runner.curvature.graph.losses import LossSpec
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from runner.contract import Experiment
 from runner.contract.records import CERTIFICATE
-from runner.store.identity import Identity, digest
-from runner.store.identity import settings as settings_of
+from runner.store.identity import Identity, digest, settings as settings_of
 from runner.store.job import Job
 from runner.store.store import Stored
 

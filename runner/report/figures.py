@@ -265,32 +265,28 @@ def histogram(
     looks: PlotStyles = DEFAULT_STYLES,
     percentile: float | None = 90,
     bins: int | str | Sequence[float] = "auto",
-    log: bool = False,
     name: str | None = None,
 ) -> None:
-    """Histogram of the finite values with a line at a percentile.
-
-    log: logarithmic bins and axis; values at or below zero are then left out, and the legend counts them.
-    """
+    """Histogram of the finite values with a line at a percentile."""
     import numpy as np
 
     everything = np.asarray(values, dtype=float).ravel()
-    x = everything[np.isfinite(everything) & ((everything > 0) | (not log))]
+    x = everything[np.isfinite(everything)]
     if x.size == 0:
         ax.text(0.5, 0.5, "no finite values", transform=ax.transAxes, ha="center", va="center")
         return
-    edges = np.histogram_bin_edges(np.log10(x) if log else x, bins=bins)  # type: ignore[arg-type]
-    edges = 10**edges if log else edges
+    edges = np.histogram_bin_edges(x, bins=bins)  # type: ignore[arg-type]
     lost = everything.size - x.size
     text = (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
     ax.hist(x, bins=list(edges), color=looks.colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
     if percentile is not None:
         at = float(np.percentile(x, percentile))
         ax.axvline(at, color="black", linestyle="--", linewidth=1.3, label=f"{percentile:g} % below {at:.3g}")
-    if log:
-        log_axis(ax, "x")
     ax.set_ylim(top=1.35 * max(patch.get_height() for patch in cast(Any, ax.patches)))  # room for the legend
     legend(ax)
+
+
+POINTS = 300
 
 
 def groups(
@@ -298,14 +294,12 @@ def groups(
     samples: Mapping[str, ArrayLike],
     *,
     looks: PlotStyles = DEFAULT_STYLES,
-    paired: bool = False,
     names: Mapping[str, str] | None = None,
-    points: int = 300,
 ) -> None:
     """Boxes of several samples side by side, every value as a point, n below the label.
 
-    paired: connect the i-th values. Above `points` values a sample shows evenly spaced order statistics only, and its
-    label says so. The points' sideways spread is fixed, not random.
+    Above `POINTS` values a sample shows evenly spaced order statistics only, and its label says so. The points'
+    sideways spread is fixed, not random.
     """
     import numpy as np
 
@@ -314,7 +308,7 @@ def groups(
     ticks = []
     for position, (label, raw) in enumerate(data.items()):
         x = np.sort(raw[np.isfinite(raw)])
-        shown = x if x.size <= points else x[np.linspace(0, x.size - 1, points).round().astype(int)]
+        shown = x if x.size <= POINTS else x[np.linspace(0, x.size - 1, POINTS).round().astype(int)]
         look = looks.point_style(label)
         if x.size:
             ax.boxplot(
@@ -326,13 +320,9 @@ def groups(
                 manage_ticks=False,
             )
         spread = 0.22 * (np.mod(np.arange(shown.size) * 0.618034, 1) - 0.5)
-        if not paired:
-            ax.scatter(position + spread, shown, s=9, alpha=0.45, linewidths=0, zorder=3, **look)
+        ax.scatter(position + spread, shown, s=9, alpha=0.45, linewidths=0, zorder=3, **look)
         part = f"\n{shown.size} shown" if shown.size < x.size else ""
         ticks.append(f"{(names or {}).get(label, label)}\nn = {x.size}{part}")
-    if paired and data:
-        for row in zip(*data.values(), strict=True):
-            ax.plot(range(len(row)), row, color="0.4", linewidth=0.9, marker="o", markersize=4, zorder=3)
     ax.set_xticks(range(position + 1), ticks)
     ax.set_xlim(-0.6, position + 0.6)
 
@@ -373,12 +363,12 @@ def _p(p: float) -> str:
     return f"< {LEAST_P:.0e}".replace("e-0", "e-") if p < LEAST_P else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
-def identity_line(ax: Axes, *, label: str = "equality") -> None:
+def identity_line(ax: Axes) -> None:
     """The line y = x over the part of the plane in view."""
     low = max(ax.get_xlim()[0], ax.get_ylim()[0])
     high = min(ax.get_xlim()[1], ax.get_ylim()[1])
     if low < high:
-        ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label=label, zorder=1)
+        ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label="equality", zorder=1)
 
 
 def heatmap(

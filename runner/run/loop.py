@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.contract import Cell, Context
-from runner.contract import measure as measure_cell
+from runner.contract import Cell, Context, measure as measure_cell
 from runner.run.console import LimitReached, Progress, limit
 from runner.store import tables as csv
 from runner.store.identity import software

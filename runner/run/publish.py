@@ -15,8 +15,7 @@ from filelock import FileLock, Timeout
 
 from runner.contract import SettingError
 from runner.report.collect import scope
-from runner.report.manifest import NAME as MANIFEST
-from runner.report.manifest import is_merged, read_manifest, read_table
+from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
 from runner.report.page import SCORE_COLUMNS
 from runner.run import config
 from runner.run.command_line import Call

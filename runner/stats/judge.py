@@ -21,74 +21,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.contract import Claim, Statement, Verdict, decide
 from runner.contract.records import Statistic
 from runner.stats.claims import (
-    DataSetRule,
-    data_sets_needed,
+    DataSetRule as DataSetRule,
+    data_sets_needed as data_sets_needed,
     finding_of,
-    gathered,
-    incomplete,
-    minor_error,
-    one_draw,
-    overall,
-    together,
-    variants_text,
-    verdict_of_data_sets,
+    gathered as gathered,
+    incomplete as incomplete,
+    minor_error as minor_error,
+    one_draw as one_draw,
+    overall as overall,
+    together as together,
+    variants_text as variants_text,
+    verdict_of_data_sets as verdict_of_data_sets,
 )
 from runner.stats.intervals import (
-    EQUIVALENCE,
-    FEWEST_SEEDS,
-    LEVEL,
+    EQUIVALENCE as EQUIVALENCE,
+    FEWEST_SEEDS as FEWEST_SEEDS,
+    LEVEL as LEVEL,
     NAN,
-    Comparison,
     Sample,
-    below,
-    digits_agree,
-    equal,
-    margin_of,
-    none_above,
-    paired,
+    below as below,
+    digits_agree as digits_agree,
+    equal as equal,
+    margin_of as margin_of,
+    none_above as none_above,
+    paired as paired,
     seeds_for_limit,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "EQUIVALENCE",
-    "FEWEST_SEEDS",
-    "LEVEL",
-    "Comparison",
-    "DataSetRule",
-    "Evidence",
-    "below",
-    "bound",
-    "by_seed",
-    "claim",
-    "constructed",
-    "data_sets_needed",
-    "digits_agree",
-    "equal",
-    "exact",
-    "finding_of",
-    "gathered",
-    "incomplete",
-    "margin_of",
-    "median",
-    "minor_error",
-    "none_above",
-    "number",
-    "one_draw",
-    "overall",
-    "paired",
-    "stated",
-    "together",
-    "variants_text",
-    "verdict_of_data_sets",
-]
 
 
 def claim(
@@ -120,21 +86,12 @@ Parts = Mapping[str, Iterable[float]] | Iterable[float]
 """Name of a part of a statement (a depth, a checkpoint) -> values over seeds; or the values of a single part."""
 
 
-def stated(what: Statement | str, **about: Any) -> Statement:
-    """The statement, or a new one of this name with `text`, `where` and limits or a number."""
-    return what if isinstance(what, Statement) else Statement(name=what, **about)
-
-
 def bound(
-    what: Statement | str,
+    says: Statement,
     parts: Parts,
-    low: float = -math.inf,
-    high: float = math.inf,
     *,
     known: int = FEWEST_SEEDS,
     over: str = "seeds",
-    where: str = "",
-    statement: str = "",
     same: Mapping[str, float] | None = None,
 ) -> Claim:
     """Claim that the mean over seeds is within the statement's limits in every part.
@@ -144,8 +101,6 @@ def bound(
 
     Parameters
     ----------
-    what
-        A statement, or the name of one that the other arguments describe.
     known
         Fewest seeds that decide.
     over
@@ -154,7 +109,6 @@ def bound(
         Part -> the paper's statistic on its own networks and images, if it is deterministic. This value alone decides
         the part if the limits are the paper's, too.
     """
-    says = stated(what, text=statement, where=where, low=low, high=high)
     if not says.decidable:
         return _without_limits(says)
     samples = _samples(parts)
@@ -167,28 +121,15 @@ def bound(
     return _as_facts(_joined(says, samples, found | own, over=over), facts, found | own, found)
 
 
-def number(
-    what: Statement | str,
-    parts: Parts,
-    printed: float = NAN,
-    rounding: float = 0.0,
-    *,
-    known: int = FEWEST_SEEDS,
-    where: str = "",
-    statement: str = "",
-    same: Mapping[str, float] | None = None,
-) -> Claim:
+def number(says: Statement, parts: Parts, *, same: Mapping[str, float] | None = None) -> Claim:
     """Claim that the mean over seeds is the printed number in every part: the equivalence test of the scorecard.
 
     Parameters
     ----------
-    what
-        A statement, or the name of one that the other arguments describe (one number from five seeds).
     same
         Part -> the paper's statistic on its own networks and images, if it is deterministic. The part is confirmed
         where it has every printed digit, and refuted where it is outside the margin, whatever the spread over seeds.
     """
-    says = stated(what, text=statement, where=where, number=printed, rounding=rounding, n=5)
     if math.isnan(says.number):
         return _without_limits(says)
     theirs = Sample.printed(says.number, says.std, says.n)
@@ -198,8 +139,8 @@ def number(
     found: dict[str, tuple[Verdict, float]] = {}
     for name, sample in samples.items():
         compared = equal(sample, theirs, margin)
-        few = sample.n < known
-        found[name] = ("inconclusive", float(known)) if few else (words[compared.outcome], compared.seeds_needed)
+        few = sample.n < FEWEST_SEEDS
+        found[name] = ("inconclusive", float(FEWEST_SEEDS)) if few else (words[compared.outcome], compared.seeds_needed)
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
     identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
     own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}

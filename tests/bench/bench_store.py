@@ -26,8 +26,7 @@ from runner.kinds.dataset import GaussianData
 from runner.run import listing
 from runner.run.execute import run
 from runner.store import tables
-from runner.store.archive import CELLS as CELLS_FILE
-from runner.store.archive import archive_bytes
+from runner.store.archive import CELLS as CELLS_FILE, archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
 from tests.run.toy import Toy

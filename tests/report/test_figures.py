@@ -12,8 +12,7 @@ from PIL import Image
 from experiments.dag.protocol import figures as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
-from runner.report import draw as saving
-from runner.report import figures
+from runner.report import draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
 
 
@@ -108,24 +107,23 @@ def test_helpers_draw_something_and_survive_thin_data():
     blank = ink(figure)
     axes[0, 0].plot(np.arange(5), np.exp(-np.arange(5)), label="plain")
     figures.log_axis(axes[0, 0])
-    figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), -1, np.nan], log=True)
+    figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), np.nan])
     figures.histogram(axes[0, 2], [])
     figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]})
-    figures.groups(axes[1, 1], {"init": [1.0, 2.0], "final": [2.0, 3.0]}, paired=True)
     figures.heatmap(axes[1, 2], [[1.0, np.nan], [0.0, 3.0]], "norm", log=True)
     for ax in axes.flat:
         figures.legend(ax)
     figures.shared_legend(figure)
     assert ink(figure) > blank + 0.02
     assert "100 of" not in axes[0, 1].get_legend().get_texts()[0].get_text()
-    assert "n = 100, 2 not shown" in axes[0, 1].get_legend().get_texts()[0].get_text()
+    assert "n = 100, 1 not shown" in axes[0, 1].get_legend().get_texts()[0].get_text()
     assert axes[1, 0].get_xticklabels()[1].get_text() == "high\nn = 0"
 
 
 def test_points_left_out_of_a_box_are_counted():
     _, axes = figures.new_figure()
-    figures.groups(axes[0, 0], {"low": np.arange(1000.0)}, points=50)
-    assert axes[0, 0].get_xticklabels()[0].get_text() == "low\nn = 1000\n50 shown"
+    figures.groups(axes[0, 0], {"low": np.arange(1000.0)})
+    assert axes[0, 0].get_xticklabels()[0].get_text() == "low\nn = 1000\n300 shown"
 
 
 def test_a_percentile_line_stands_where_numpy_puts_it():

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from runner.contract import Claim
+from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import report_text, row_label, statement_row, summary
 from runner.stats import judge
@@ -52,8 +52,8 @@ def test_a_report_lists_what_is_not_reproduced_with_its_reason():
 
 @pytest.mark.parametrize(("same", "word"), [({"": 0.908}, True), (None, False)])
 def test_a_statement_says_of_which_networks(same, word):
-    about = {"low": 0.9, "statement": "R² > 0.9", "where": "Section 1", "same": same}
-    (row,) = claims_table([judge.bound("s", {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, **about)]).to_dict("records")
+    says = Statement(name="s", text="R² > 0.9", where="Section 1", low=0.9)
+    (row,) = claims_table([judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)]).to_dict("records")
     assert ("published networks" in statement_row(row)[-1]) == word
     assert (statement_row(row)[2] == "0.908") == word
 

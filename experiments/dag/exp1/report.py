@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from experiments.dag.exp1 import claims, deep_claims
-from experiments.dag.exp1 import figures as draw
+from experiments.dag.exp1 import claims, deep_claims, figures as draw
 from experiments.dag.exp1.claims import ENDS, decades, logs, values_at
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
 from experiments.dag.protocol import figures, summary

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.exp3 import claims
-from experiments.dag.protocol.figures import BARS, DISTANCE, LABELS, STYLES, error_line, hollow
-from experiments.dag.protocol.figures import image_sets as one_set
+from experiments.dag.protocol.figures import BARS, DISTANCE, LABELS, STYLES, error_line, hollow, image_sets as one_set
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from experiments.dag.exp3 import claims
-from experiments.dag.exp3 import figures as draw
+from experiments.dag.exp3 import claims, figures as draw
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.scores import paired, printed, scored

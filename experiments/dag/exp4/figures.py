@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.figures import image_sets as one_set
+from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, image_sets as one_set, titles
 from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from experiments.dag.exp4 import claims
-from experiments.dag.exp4 import figures as draw
+from experiments.dag.exp4 import claims, figures as draw
 from experiments.dag.exp4.claims import ENDS, VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol import figures, summary

@@ -13,8 +13,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
-from experiments.dag.protocol.figures import STYLES, band, hollow, titles
-from experiments.dag.protocol.figures import image_sets as one_set
+from experiments.dag.protocol.figures import STYLES, band, hollow, image_sets as one_set, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds

@@ -18,8 +18,7 @@ from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, h
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import groups, over_seeds
 from runner.contract import Analysis, Claim, Figures
-from runner.report.figures import groups as boxes
-from runner.report.figures import new_figure, note, panels
+from runner.report.figures import groups as boxes, new_figure, note, panels
 from runner.report.formatting import label
 
 NAME = "exp6_resnet18"

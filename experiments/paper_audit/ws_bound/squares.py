@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit import three_layer as t
-from experiments.paper_audit.checks import Entry, Outcome, relative_error
-from experiments.paper_audit.checks import equality as equal
+from experiments.paper_audit.checks import Entry, Outcome, equality as equal, relative_error
 from experiments.paper_audit.three_layer import Instance, Sample, derivative, equality, inequality, instances, kron
 from experiments.paper_audit.ws_bound.traces import PAIRED, block_vv, block_vw, block_wv, block_ww, stacked
 

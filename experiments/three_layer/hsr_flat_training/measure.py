@@ -20,8 +20,7 @@ from runner.contract import Cell, Context, Table
 from runner.curvature.spectra.eigenpairs import top_eigenpairs
 from runner.curvature.spectra.lanczos import lanczos_extremes
 from runner.curvature.spectra.traces import upper_bound_estimate
-from runner.data.images import load as load_kind
-from runner.data.images import load_images
+from runner.data.images import load as load_kind, load_images
 from runner.kinds.dataset import DigitsData
 
 Part = tuple[Tensor, Tensor]

@@ -16,19 +16,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.training.descent.directions import Direction, LossGradient, RowDirection, RowFunction, Switch
-
-__all__ = [
-    "DescentResult",
-    "Direction",
-    "Endpoints",
-    "LossGradient",
-    "RowDirection",
-    "Switch",
-    "Trajectory",
-    "descend",
-    "duplicates",
-]
+from runner.training.descent.directions import (
+    Direction,
+    LossGradient as LossGradient,
+    RowDirection as RowDirection,
+    RowFunction,
+    Switch as Switch,
+)
 
 LANES = 48  # a common multiple of the widths of vector registers and of matrix-product tiles
 BLOCK = 1008  # starts advanced together; more would leave the cache

@@ -9,8 +9,13 @@ from experiments.paper_audit import three_layer
 from experiments.paper_audit.attention.terms import all_same, compare, derivative, points, same1
 from experiments.paper_audit.checks import attack, equality, relative_error
 from experiments.paper_audit.dag import oracle as dag
-from experiments.paper_audit.dag.instances import by_hand, chain, piecewise_linear, smooth
-from experiments.paper_audit.dag.instances import relative_error as block_error
+from experiments.paper_audit.dag.instances import (
+    by_hand,
+    chain,
+    piecewise_linear,
+    relative_error as block_error,
+    smooth,
+)
 from experiments.paper_audit.scalar import cases as scalar
 from runner.curvature import exact_blocks, parametric_blocks, split_blocks
 from runner.curvature.closed_form import three_layer as tl

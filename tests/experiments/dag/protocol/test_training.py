@@ -29,8 +29,7 @@ from runner.kinds.model import MlpModel
 from runner.kinds.training import MinibatchTraining
 from runner.models import diamond, mlp
 from runner.run.config import build_job
-from runner.store.identity import digest
-from runner.store.identity import settings as identity
+from runner.store.identity import digest, settings as identity
 from runner.training.order import LoaderOrder
 from tests.experiments.dag.protocol.conftest import DATA, TRAINING, settings
 
