@@ -17,6 +17,7 @@ import importlib.abc
 import importlib.util
 import random
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,41 +33,9 @@ COUNT, SEED, LIMIT = 45, 20261124, 30
 """Errors for each paper and the seed of the sample; most clauses that are checked for one error."""
 KEPT = ("dag.oracle", "dag.instances", "scalar.cases")
 """Modules of instances and references, which are not imported again."""
-TARGETS = {
-    "attention": {
-        "terms": "_chain _second <lambda>",
-        "cases": "<lambda> df01 ds _d3 _d6 _d7 _d8 _dc",
-        "matrix": "<lambda>",
-    },
-    "dag": {
-        "recursion": "equation_2 compute one_sided routed algorithm_1 equation_11 path_jacobian sources "
-        "unrelated_with_exact diagonal_with_exact boundary example_6 figure_1",
-        "parameters": "routed pure third mixed right_5 equation_5 product i_1",
-        "blocks_of_attention": "softmax_second softmax_first products batch_norm",
-        "skips": "total_of_paths rates footnote_2",
-        "ranks": "stable effective proposition_92 theorem_93 relative_rank allowed",
-        "kinks": "hutchinson algorithm_4 power_rate",
-    },
-    "hsr": {
-        "three_layer": "a_phi b_phi c_phi d_phi a_psi b_psi c_psi d_psi e_phi f_phi g_phi e_psi f_psi w_phi w_psi "
-        "w_omega v_phi v_psi v_omega",
-        "derivatives": "<lambda>",
-        "gradients": "_by_w _by_v _trace _square theorem_one",
-    },
-    "scalar": {
-        "linear": "trace outliers spectrum outlier_vector sharpness_form right_matrix right_schur woodbury eq17_19 "
-        "eq24_25 nu eq26 eq27 eq31 eq32",
-        "relu": "cell_matrix cell_values gradient single_hessian average_hessian output",
-        "bias": "gradient sample_hessian block_hessian low_rank eq83 eq84 form eq85 eq86_96 simplified factored pair "
-        "depressed triple",
-    },
-    "ws_bound": {
-        "three_layer": "phi_matrix psi_matrix",
-        "traces": "block_ww block_vv block_vw block_wv _sigmoid _tanh _softplus _gelu _trace_ww _trace_vv _gradient",
-        "squares": "_square _lemma_four _lemma_five grams _summed_square _block_square",
-    },
-}
-"""Functions that hold printed formulas, by paper and module; <lambda>: the functions without a name of a table."""
+DATA = tomllib.loads((ROOM / "sharpness.toml").read_text(encoding="utf-8"))
+TARGETS: dict[str, dict[str, str]] = DATA["targets"]
+"""Functions that hold printed formulas, by paper and module."""
 
 
 @dataclass(frozen=True)
@@ -80,44 +49,7 @@ class Wrong:
     wrong: str
 
 
-def _wrong(key: str, module: str, clause: str, *pairs: tuple[str, str]) -> list[Wrong]:
-    return [Wrong(key, clause, module, text, wrong) for text, wrong in pairs]
-
-
-WRONG = [
-    *_wrong("ws_bound", "traces", "ws.theorem1", ("len(eigenvalues) - 1) * eig", "len(eigenvalues) - 1.1) * eig")),
-    *_wrong("ws_bound", "traces", "ws.theorem3", ("(instance.units + 1) / 4", "(instance.units + 0.9) / 4")),
-    *_wrong(
-        *("ws_bound", "traces", "ws.theorem4"),
-        ("BEND[instance.name] * size", "BEND[instance.name] * size / 2"),
-        ("SLOPE[instance.name] / 4", "0.95 * SLOPE[instance.name] / 4"),
-    ),
-    *_wrong("ws_bound", "traces", "ws.theorem4.gelu", ("SLOPE[instance.name] / 4", "0.99 * SLOPE[instance.name] / 4")),
-    *_wrong(
-        *("ws_bound", "squares", "ws.theorem6"),
-        ("psi.square().sum() + (1 + phi", "(1 + phi"),
-        ("hidden.square().sum() / 16)", "hidden.square().sum() / 64)"),
-        ("(1 + phi.max())", "(1 + 0.9 * phi.max())"),
-    ),
-    *_wrong(
-        *("ws_bound", "squares", "ws.eq92"),
-        ("hidden.square().sum() / 16\n", "hidden.square().sum() / 17\n"),
-        ("- psi.square().sum() - scale", "- psi.square().sum() - 0.9 * scale"),
-    ),
-    *_wrong("ws_bound", "three_layer", "ws.omega", ("omega - 1 / 16", "omega - 1 / 17")),
-    *_wrong("hsr", "three_layer", "hsr.omega", ("omega - 1 / 16", "omega - 1 / 17")),
-    *_wrong("hsr", "gradients", "hsr.eq1", ("- mean - math.sqrt(", "- mean - 0.95 * math.sqrt(")),
-    *_wrong("hsr", "gradients", "hsr.eq61", ("(mean - math.sqrt(", "(mean - 0.95 * math.sqrt(")),
-    *_wrong("dag", "skips", "dag.thm34a", ("0.8**depth, False", "0.95 * 0.8**depth, False")),
-    *_wrong("dag", "skips", "dag.thm34b", ("(1 + 0.8**k) ** (depth // k)", "0.95 * (1 + 0.8**k) ** (depth // k)")),
-    *_wrong("dag", "skips", "dag.thm34b.lower", ("-1, (1 - rho**k)", "-1, 1.05 * (1 - rho**k)")),
-    *_wrong("dag", "decay", "dag.thm77", (".decay_excess()", ".decay_excess() + 0.05")),
-    *_wrong("dag", "decay", "dag.psd", ("(v - 1 for v", "(v - 0.99 for v")),
-    *_wrong("dag", "ranks", "dag.thm93", ("excess(error, bound)", "excess(error, 0.95 * bound)")),
-    *_wrong("dag", "ranks", "dag.prop62", ("math.sqrt(r * d) - 1", "math.sqrt(0.98 * r * d) - 1")),
-    *_wrong("attention", "bounds", "attention.i.1.proof", ("(4 * radius**6)", "(3.9 * radius**6)")),
-    *_wrong("scalar", "linear", "scalar.lambda_min_bound", ("bound(c.loss, c.a)", "bound(c.loss, 0.95 * c.a)")),
-]
+WRONG = [Wrong(**entry) for entry in DATA["wrong"]]
 """Wrong constants in bounds that are nearly attained; each has to be noticed by the clause that states the bound."""
 
 
