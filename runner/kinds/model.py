@@ -151,6 +151,11 @@ class AttentionModel:
         shape = {"width": self.width, "depth": depth, "activation": "relu"}
         return {**initial_setting(self.initial), "builder": "positionwise_mlp", **shape}
 
+    def flat_control(self, tokens: int, width: int, depth: int) -> dict[str, Any]:
+        """The builder `flat_mlp` of the ReLU control that reads all tokens at once, and its keyword arguments."""
+        shape = {"inputs": tokens * self.width, "width": width, "depth": depth}
+        return {**initial_setting(self.initial), "builder": "flat_mlp", **shape}
+
 
 @dataclass(frozen=True)
 class ThreeLayerModel:

@@ -1,7 +1,8 @@
 """The fully connected, two-branch and attention networks of the DAG paper (Exps. 1 to 5 and Appendix N.7).
 
 `mlp` and `bottleneck_mlp` (Exps. 1, 1b, 2, 3, 3b): plain, residual, spectral norm, bottleneck. `diamond` (Example 6 and
-Exp. 4): two branches with a merge. `attention_regressor` and its position-wise ReLU control (Exp. 5).
+Exp. 4): two branches with a merge. `attention_regressor` and its ReLU controls, `positionwise_mlp` as described and
+`flat_mlp` as used (Exp. 5).
 """
 
 from __future__ import annotations
@@ -170,4 +171,17 @@ def positionwise_mlp(
             parent = INPUT if i == 0 else f"block{i - 1}"
             stages.append(Stage(f"block{i}", (parent,), PositionBlock(width, activation)))
         stages.append(Stage("head", (stages[-1].name,), MeanPoolHead(width)))
+    return Network(stages, [f"block{i}" for i in range(depth)])
+
+
+def flat_mlp(*, inputs: int = 128, width: int = 6, depth: int = 3, generator: torch.Generator | None = None) -> Network:
+    """All tokens of a sequence side by side -> depth × [Linear, ReLU] -> linear; measured at the blocks."""
+    if min(inputs, width, depth) < 1:
+        raise ValueError(f"flat_mlp: expected sizes of at least 1, found inputs {inputs}, width {width}, depth {depth}")
+    with default_init(generator):
+        stages = [Stage("tokens", (INPUT,), nn.Flatten())]
+        for i in range(depth):
+            block = Block(width if i else inputs, width, "relu")
+            stages.append(Stage(f"block{i}", (stages[-1].name,), block))
+        stages.append(Stage("head", (stages[-1].name,), Block(width, 1, "linear")))
     return Network(stages, [f"block{i}" for i in range(depth)])

@@ -11,6 +11,7 @@ from runner.models import (
     attention_regressor,
     bottleneck_mlp,
     diamond,
+    flat_mlp,
     graph_distance,
     mlp,
     positionwise_mlp,
@@ -149,7 +150,13 @@ def test_attention_and_its_control():
     torch.testing.assert_close(network(x), attended.mean(1) @ head.weight.T + head.bias)
     permuted = control.double()(x[:, torch.randperm(8, generator=generator(2))])
     torch.testing.assert_close(permuted, control(x))  # position by position, then the mean
-    assert control(x).shape == network(x).shape == (5, 1)
+    flat = flat_mlp(generator=generator()).double()
+    assert (count(flat), flat.parameter_count) == (865, 865)
+    value = x.flatten(1)
+    for name in flat.measured:
+        value = F.relu(flat.stages[name].linear(value))
+    torch.testing.assert_close(flat(x), flat.stages["head"].linear(value))
+    assert control(x).shape == network(x).shape == flat(x).shape == (5, 1)
 
 
 def test_resnet_sizes():
@@ -205,6 +212,7 @@ NETWORKS = {
     "diamond-sum": (diamond(inputs=9, outputs=4, width=5, merge="sum", generator=generator()), (6, 9)),
     "attention": (attention_regressor(width=4, generator=generator()), (6, 3, 4)),
     "control": (positionwise_mlp(width=4, generator=generator()), (6, 3, 4)),
+    "flat control": (flat_mlp(inputs=12, width=4, generator=generator()), (6, 3, 4)),
     "resnet": (resnet18(generator=generator()), (2, 3, 32, 32)),
 }
 
@@ -236,6 +244,7 @@ def test_mistakes_are_refused():
         (lambda: diamond(branch_depth=0), "branch_depth"),
         (lambda: attention_regressor(width=0), "width"),
         (lambda: positionwise_mlp(depth=0), "depth"),
+        (lambda: flat_mlp(inputs=0), "inputs 0"),
         (lambda: resnet18(activation="swish"), "activation"),
     ):
         with pytest.raises(ValueError, match=word):

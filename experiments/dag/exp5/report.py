@@ -1,4 +1,4 @@
-"""The report of Exp. 5 and its figures: attention against the position-wise network, under every choice of targets."""
+"""The report of Exp. 5 and its figures: attention against ReLU networks, under every choice of targets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AttentionAnalysis(SpreadAnalysis):
         blocks, networks = self.tables["blocks"], self.tables["networks"]
         paper = printed(self.experiment.claimed)
         return {
-            "table7_norms": lambda: norms(blocks[blocks["protocol"] == claims.RECOVERED], paper),
+            "table7_norms": lambda: norms(claims.of_paper(blocks[blocks["protocol"] == claims.RECOVERED]), paper),
             "gap_by_protocol": lambda: by_protocol(blocks, paper),
             "loss_by_protocol": lambda: losses(self.tables["history"]),
             "value_path": lambda: value_path(blocks, networks),

@@ -1,4 +1,4 @@
-"""DAG, Exp. 5: the tensor part of the (query, key) block of softmax attention, against a position-wise ReLU network."""
+"""DAG, Exp. 5: the tensor part of the (query, key) block of softmax attention, against ReLU networks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from runner.kinds.metric import InterLayerMetric
 from runner.kinds.model import AttentionModel
 from runner.kinds.training import MinibatchTraining
 
-NETWORKS = ("attention", "relu_mlp")
-PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1")}
+NETWORKS = ("attention", "relu_mlp", "flat_mlp")
+"""Attention; the position-wise ReLU network that the text describes; the flattened one of Table 7."""
+PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1"), "flat_mlp": ("block0", "block1")}
 """The two nodes whose block is measured."""
 
 
@@ -34,6 +35,7 @@ class Exp5Attention(Judged):
     protocol: list[str] = c.grid()
     network: list[str] = c.grid(choices=NETWORKS)
     mlp_depth: int = c.setting(at_least=2)
+    flat_width: int = c.since(6, above=0)
     resampled: list[str] = c.free()
     protocols: dict[str, Any]
     dataset: AttentionData
@@ -81,6 +83,8 @@ class Exp5Attention(Judged):
 
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
+        if network == "flat_mlp":
+            return self.model.flat_control(self.dataset.tokens, self.flat_width, self.mlp_depth)
         return self.model.network() if network == "attention" else self.model.control(self.mlp_depth)
 
     def companions(self) -> Mapping[str, c.Companion]:

@@ -22,7 +22,7 @@ from runner.training import CHECKPOINTS
 
 STYLES = figures.PlotStyles(
     ("plain", "residual", "plain_sn", "diamond", "attention", "relu_mlp", "bottleneck", "baseline"),
-    ("resnet18", "plain_resnet18"),
+    ("resnet18", "plain_resnet18", "flat_mlp"),
     ("recovered", "standardised", "described", "small_noise"),
     ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
     ("init", "final", "mid"),
