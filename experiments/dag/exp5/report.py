@@ -91,9 +91,7 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         return label(network) + (f" ({', '.join(zero)} = 0)" if zero else "")
 
     said = "marks and bars: mean ± sample std over the seeds"
-    return figures.panels(
-        titles(table, "network"), draw, x="training", y="norm of the (Q, K) block", log="y", caption=said
-    )
+    return figures.panels(titles(table, "network"), draw, x="training", y="norm of the block", log="y", caption=said)
 
 
 def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
