@@ -24,6 +24,7 @@ from runner.report.figures import (
     log_axis,
     new_figure,
     note,
+    panels,
     shared_legend,
 )
 from runner.stats import Statistic, judge, linear
@@ -172,9 +173,9 @@ def _look(i: int) -> dict[str, Any]:
 
 def tightness(bounds: pd.DataFrame) -> Figure:
     """Largest measured / bound of every lemma, for the printed and for the sharper constant."""
-    figure, axes = new_figure(1, 2, width=8.6, height=5.0, sharey=True)
     names = [name for name in BOUNDS if name in set(bounds["bound"])]
-    for ax, column in zip(axes[0], ("ratio", "sharper_ratio"), strict=True):
+
+    def panel(ax: Axes, column: str) -> None:
         for i, (search, text) in enumerate(SEARCH_NAMES.items()):
             rows = bounds[(bounds["search"] == search) & (bounds["status"] == "ok")]
             if rows.empty:
@@ -188,13 +189,12 @@ def tightness(bounds: pd.DataFrame) -> Figure:
                 label=text,
             )
         ax.axvline(1, color="black", linestyle="--", linewidth=1.2, label="bound attained")
-        log_axis(ax, "x")
-        ax.set_xlabel("largest measured value / bound")
-    axes[0, 0].set_yticks(range(len(names)), [_name(name) for name in names])
-    axes[0, 0].invert_yaxis()
-    note(figure, "the largest over all seeds and sizes; the paper's bound is the line at 1")
-    letter(axes, ["constant of the paper", "sharper constant (where proved)"])
-    shared_legend(figure)
+
+    titles = {"ratio": "constant of the paper", "sharper_ratio": "sharper constant (where proved)"}
+    said = "the largest over all seeds and sizes; the paper's bound is the line at 1"
+    figure = panels(titles, panel, x="largest measured value / bound", log="x", caption=said, width=8.6, height=5.0)
+    figure.axes[0].set_yticks(range(len(names)), [_name(name) for name in names])
+    figure.axes[0].invert_yaxis()
     return figure
 
 

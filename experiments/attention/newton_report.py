@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.attention import newton_claims
 from experiments.attention.contest import ALONE, CONTINUED
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Analysis, Claim
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, note, shared_legend
+from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, note, panels, shared_legend
 from runner.stats import Statistic
 
 OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
@@ -54,25 +55,23 @@ def _method_look(methods: list[str], method: str) -> dict[str, Any]:
 
 def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Share of starts that end within 1 % of the data, polished, against where they began; a panel for each size."""
-    found = newton_claims.sizes(table)
-    figure, axes = new_figure(1, len(found), width=1.2 + 2.9 * len(found), height=3.9, sharey=True)
     origins = [*(f"{d:g}" for d in sorted(setup.distance)), "blind"]
-    for ax, size in zip(axes[0], found, strict=True):
+    named = table.assign(origin=table["origin"].astype(str))
+
+    def panel(ax: Axes, size: str) -> None:
         for method in setup.method:
-            rows = table[(table["size"] == size) & (table["method"] == method)].assign(
-                origin=lambda t: t["origin"].astype(str)
-            )
+            rows = named[(named["size"] == size) & (named["method"] == method)]
             sums = rows.groupby("origin")[["recovered", "starts"]].sum().reindex(origins)
             share = sums["recovered"] / sums["starts"]
             ax.plot(range(len(origins)), share, label=_name(method), **_method_look(setup.method, method))
         ax.set_xticks(range(len(origins)), origins)
-        ax.set_xlabel("start: |X0 − X_true| / |X_true|, or blind")
         ax.set_ylim(-0.03, 1.03)
-    axes[0, 0].set_ylabel(f"share of starts recovered to {setup.recovered:.0%}")
-    note(figure, "starts of all seeds and problems together")
-    letter(axes, [_size(size) for size in found])
-    shared_legend(figure, columns=3)
-    return figure
+
+    titles = {size: _size(size) for size in newton_claims.sizes(table)}
+    y = f"share of starts recovered to {setup.recovered:.0%}"
+    size: dict[str, Any] = {"width": 1.2 + 2.9 * len(titles), "height": 3.9, "legend_columns": 3}
+    size |= {"x": "start: |X0 − X_true| / |X_true|, or blind", "caption": "starts of all seeds and problems together"}
+    return panels(titles, panel, y=y, **size)
 
 
 def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
@@ -127,10 +126,9 @@ def _spent(setup: AttentionNewton, blind: pd.DataFrame, cost: str, label: str) -
 
 def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Where blind starts end after polishing: the data, another X with the same output, or no solution."""
-    found = newton_claims.sizes(table)
     blind = table[table["origin"].astype(str) == "blind"]
-    figure, axes = new_figure(1, len(found), width=2.4 + 2.6 * len(found), height=4.2, sharey=True)
-    for ax, size in zip(axes[0], found, strict=True):
+
+    def panel(ax: Axes, size: str) -> None:
         rows = blind[blind["size"] == size]
         total = rows.groupby("method")[["recovered", "wrong", "starts"]].sum().reindex(setup.method[::-1])
         total["none"] = total["starts"] - total["recovered"] - total["wrong"]
@@ -141,12 +139,11 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
             ax.barh(range(len(total)), share, left=left, color=fill[0], hatch=fill[1], edgecolor="white", label=text)
             left = left + share
         ax.set_yticks(range(len(total)), list(map(_name, total.index)))
-        ax.set_xlabel("share of blind starts")
         ax.grid(False)
-    note(figure, "blind starts of all seeds and problems together")
-    letter(axes, [_size(size) for size in found])
-    shared_legend(figure, columns=3)
-    return figure
+
+    titles = {size: _size(size) for size in newton_claims.sizes(table)}
+    about: dict[str, Any] = {"x": "share of blind starts", "caption": "blind starts of all seeds and problems together"}
+    return panels(titles, panel, **about, legend_columns=3, width=2.4 + 2.6 * len(titles), height=4.2)
 
 
 def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFrame) -> Figure:
@@ -186,11 +183,8 @@ def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
     A singular J, which protects X without any noise, is drawn at 1e-18.
     """
-    found = [axis for axis in setup.identify if axis in set(table["axis"])]
-    columns = 4
-    rows = -(-len(found) // columns)
-    figure, axes = new_figure(rows, columns, width=9.6, height=2.7 * rows, sharey=True)
-    for ax, axis in zip(axes.ravel(), found, strict=False):
+
+    def panel(ax: Axes, axis: str) -> None:
         part = table[table["axis"] == axis]
         values = sorted(part["value"].unique())
         for at, value in enumerate(values):
@@ -202,33 +196,30 @@ def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         log_axis(ax, "y")
         ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
         ax.set_xlabel(axis.replace("_", " "))
-    for ax in axes.ravel()[len(found) :]:
-        ax.set_visible(False)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("noise / spread of B\nfor an error of 1 %")
-    note(figure, "a mark is a problem, the line their median; at 1e-18: J is singular, no noise is needed")
-    letter(axes, [axis.replace("_", " ") for axis in found] + [""] * (axes.size - len(found)))
-    return figure
+
+    titles = {axis: axis.replace("_", " ") for axis in setup.identify if axis in set(table["axis"])}
+    said = "a mark is a problem, the line their median; at 1e-18: J is singular, no noise is needed"
+    size: dict[str, Any] = {"width": 9.6, "height": 2.7 * -(-len(titles) // 4), "legend_columns": 0}
+    return panels(titles, panel, y="noise / spread of B\nfor an error of 1 %", columns=4, caption=said, **size)
 
 
 def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Error of the solution next to the data under noise in B, against the predictions made from J at the data."""
-    figure, axes = new_figure(1, 2, width=8.4, height=4.2)
-    pairs = (("least squares", "predicted", "s |J⁻¹|_F / |X|"), ("with prior", "with_prior", "(mean s²/(s² + σ²))^½"))
-    for ax, (estimator, predicted, text) in zip(axes[0], pairs, strict=True):
-        rows = table[table["estimator"] == estimator]
+    shown = {"least squares": ("predicted", "s |J⁻¹|_F / |X|"), "with prior": ("with_prior", "(mean s²/(s² + σ²))^½")}
+
+    def panel(ax: Axes, estimator: str) -> None:
+        rows, (predicted, text) = table[table["estimator"] == estimator], shown[estimator]
         for i, (axis, part) in enumerate(rows.groupby("axis", sort=False)):
-            look = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": "", "alpha": 0.5, "markersize": 4}
+            look = _look(i) | {"linestyle": "", "alpha": 0.5, "markersize": 4}
             ax.plot(part[predicted], part["error"], label=str(axis).replace("_", " "), **look)
         ends = [rows["error"].min(), 10.0]
         ax.plot(ends, ends, color="black", linewidth=1)
-        log_axis(ax, "both")
         ax.set_xlabel(f"predicted: {text}")
-    axes[0, 0].set_ylabel("|X − X_true| / |X_true|, measured")
-    note(figure, "a mark is a problem at one level of noise; line: equality")
-    letter(axes, [f"{estimator}" for estimator, _, _ in pairs])
-    shared_legend(figure, columns=5)
-    return figure
+
+    said = "a mark is a problem at one level of noise; line: equality"
+    size: dict[str, Any] = {"sharey": False, "legend_columns": 5, "width": 8.4, "height": 4.2}
+    y = "|X − X_true| / |X_true|, measured"
+    return panels({name: name for name in shown}, panel, y=y, log="both", caption=said, **size)
 
 
 def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
