@@ -13,17 +13,10 @@ from matplotlib.figure import Figure
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
 from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
-from experiments.three_layer.study import Study, Tests, data_sets
+from experiments.three_layer.study import Study, data_sets
 from runner import stats
-from runner.contract import Claim, Tables
+from runner.contract import Claim
 from runner.stats import Statistic
-
-
-def statistics(experiment: HsrGradient, tables: Tables) -> list[Statistic]:
-    """Every row of stats.csv, without Holm's correction."""
-    parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
-    exponents = list(_exponents(experiment, tables["cost"])) if "cost" in tables else []
-    return exponents + [row for name, make in parts.items() if name in tables for row in make(tables[name])]
 
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
@@ -95,40 +88,6 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
             )
 
 
-def measured(experiment: HsrGradient, tables: Tables) -> pd.DataFrame:
-    """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
-    rows: list[dict[str, Any]] = []
-    if "difference_norms" in tables:
-        keys = ["seed", "of", "block"]
-        for (seed, name, block), value in tables["difference_norms"].groupby(keys)["difference_norm"].median().items():
-            rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
-    found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
-    return found.assign(comparable=UNPRINTED)
-
-
-def notes(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[str]:
-    """Findings for the report."""
-    found = []
-    if "cost" in tables:
-        found.append(
-            "Times are processor seconds of this machine, the least of several turns: the one table that does not "
-            "repeat byte for byte."
-        )
-        for varied, symbol in SIZES.items():
-            fits = {f: [s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {f}"] for f in FORMS}
-            listed = "; ".join(f"{FORMS[f]} {', '.join(f'{v:.2f}' for v in v_)}" for f, v_ in fits.items() if v_)
-            found.append(f"Exponents of the time in {symbol} over the last {experiment.octaves} doublings: {listed}.")
-            found += break_even(tables["cost"], varied, symbol)
-    if "difference_norms" in tables:
-        norms = tables["difference_norms"]
-        relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
-        found.append(
-            f"Analytic and three-point gradients differ by at most {norms['difference_norm'].max():.2g} in norm, "
-            f"{relative:.2g} relative, with h = {experiment.difference_step:g}: the error of the differences."
-        )
-    return found
-
-
 def break_even(cost: pd.DataFrame, varied: str, symbol: str) -> Iterator[str]:
     """Where this project's form becomes the faster or the slower one of two, from the medians over data sets."""
     rows = cost[(cost["varied"] == varied) & (cost["status"] == "ok")]
@@ -154,16 +113,48 @@ class HsrGradientAnalysis(Study):
     experiment: HsrGradient
 
     def tested(self) -> list[Statistic]:
-        return statistics(self.experiment, self.tables)
+        """Every row of stats.csv, without Holm's correction."""
+        parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
+        tables = self.tables
+        exponents = list(_exponents(self.experiment, tables["cost"])) if "cost" in tables else []
+        return exponents + [row for name, make in parts.items() if name in tables for row in make(tables[name])]
 
     def claims(self) -> list[Claim]:
         return claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return measured(self.experiment, self.tables)
+        """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
+        rows: list[dict[str, Any]] = []
+        if "difference_norms" in self.tables:
+            norms = self.tables["difference_norms"].groupby(["seed", "of", "block"])["difference_norm"]
+            for (seed, name, block), value in norms.median().items():
+                rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
+        found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
+        return found.assign(comparable=UNPRINTED)
 
     def notes(self) -> list[str]:
-        return notes(self.experiment, self.tables, self.tests)
+        """Findings for the report."""
+        found, tests = [], self.tests.items()
+        if "cost" in self.tables:
+            found.append(
+                "Times are processor seconds of this machine, the least of several turns: the one table that does not "
+                "repeat byte for byte."
+            )
+            for varied, symbol in SIZES.items():
+                fits = {f: [s.slope for (n, _), s in tests if n == f"exponent in {symbol}, {f}"] for f in FORMS}
+                listed = "; ".join(f"{FORMS[f]} {', '.join(f'{v:.2f}' for v in v_)}" for f, v_ in fits.items() if v_)
+                found.append(
+                    f"Exponents of the time in {symbol} over the last {self.experiment.octaves} doublings: {listed}."
+                )
+                found += break_even(self.tables["cost"], varied, symbol)
+        if "difference_norms" in self.tables:
+            norms = self.tables["difference_norms"]
+            relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
+            found.append(
+                f"Analytic and three-point gradients differ by at most {norms['difference_norm'].max():.2g} in norm, "
+                f"{relative:.2g} relative, with h = {self.experiment.difference_step:g}: the error of the differences."
+            )
+        return found
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         """Figures that the stored tables allow; each is drawn when it is called."""

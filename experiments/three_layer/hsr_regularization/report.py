@@ -35,44 +35,6 @@ COMPARED = (
 )
 
 
-def measured(experiment: HsrRegularization, tables: Tables) -> pd.DataFrame:
-    """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
-    columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
-    if "search" not in tables:
-        return pd.DataFrame(columns=columns)
-    rows: list[dict[str, Any]] = []
-    fitted = {"protocol": "fitted", "calibrated": "the stop ratio was chosen by these numbers", "comparable": ""}
-    for row in tables["search"].to_dict("records"):
-        about = fitted | {"seed": row["seed"]}
-        rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
-        rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
-    for (seed, kind), count in tables["data"].groupby(["seed", "set"]).size().items():
-        rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
-    return pd.DataFrame(rows, columns=columns)
-
-
-def notes(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[str]:
-    """Findings for the report."""
-    if "endpoints" not in tables:
-        return []
-    found = [
-        "The stop rule while training with a method is read in two ways: judged from the first step, as in the search "
-        "(every_step), and from the second half of the steps on (second_half).",
-        "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have it; "
-        f"its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} next to it (wide radius).",
-    ]
-    found += [_where_they_lead(tables), *_sharpness(experiment, tables, tests)]
-    rows = tables["endpoints"]
-    for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
-        lost = part[part["status"] != "ok"]["method"].value_counts()
-        listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
-        found.append(
-            f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
-            f"{len(part) // len(NAMES)} each."
-        )
-    return found + unchecked("hsr")
-
-
 def _where_they_lead(tables: Tables) -> str:
     """What polishing makes of the ends, method by method."""
     near = tables["nearest"]
@@ -110,10 +72,42 @@ class HsrRegularizationAnalysis(Study):
         return claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return measured(self.experiment, self.tables)
+        """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
+        columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
+        if "search" not in self.tables:
+            return pd.DataFrame(columns=columns)
+        rows: list[dict[str, Any]] = []
+        fitted = {"protocol": "fitted", "calibrated": "the stop ratio was chosen by these numbers", "comparable": ""}
+        for row in self.tables["search"].to_dict("records"):
+            about = fitted | {"seed": row["seed"]}
+            rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
+            rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
+        for (seed, kind), count in self.tables["data"].groupby(["seed", "set"]).size().items():
+            rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
+        return pd.DataFrame(rows, columns=columns)
 
     def notes(self) -> list[str]:
-        return notes(self.experiment, self.tables, self.tests)
+        """Findings for the report."""
+        experiment = self.experiment
+        if "endpoints" not in self.tables:
+            return []
+        found = [
+            "The stop rule while training with a method is read in two ways: judged from the first step, as in the "
+            "search (every_step), and from the second half of the steps on (second_half).",
+            "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have "
+            f"it; its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} next to it (wide "
+            "radius).",
+        ]
+        found += [_where_they_lead(self.tables), *_sharpness(experiment, self.tables, self.tests)]
+        rows = self.tables["endpoints"]
+        for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
+            lost = part[part["status"] != "ok"]["method"].value_counts()
+            listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
+            found.append(
+                f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
+                f"{len(part) // len(NAMES)} each."
+            )
+        return found + unchecked("hsr")
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         """The counterparts of Figs. 8-15, and what five data sets say of the comparisons together."""

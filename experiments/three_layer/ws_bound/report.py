@@ -23,18 +23,6 @@ STEP = "the step of the differences was chosen by this number"
 UNPRINTED = "the learning rate of the search is not printed"
 
 
-def measured(experiment: WsBound, tables: Tables) -> pd.DataFrame:
-    """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
-    rows: list[dict[str, Any]] = []
-    for variant in variants(experiment, tables, paper_only=True):
-        about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}
-        about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
-        for row in _counts(experiment, tables, variant):
-            own = {"calibrated": STEP} if about["calibrated"] and row["metric"] == "hessian_error_mean" else {}
-            rows.append(about | own | row)
-    return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"])
-
-
 def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
     copied = ("converged", "unique", "lambda_sup_smallest", "lambda_sup_second_smallest", "hessian_error_mean")
     for row in variant.rows(tables["search"]).to_dict("records"):
@@ -48,22 +36,6 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
     if "hessian_entries" in tables:
         for seed, rows in data_sets(variant.rows(tables["hessian_entries"], narrow)):
             yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
-
-
-def notes(experiment: WsBound, tables: Tables) -> list[str]:
-    """Findings for the report."""
-    if "search" not in tables:
-        return []
-    found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
-    for variant in variants(experiment, tables, paper_only=True):
-        points = unique_points(tables, variant, experiment.portrait_hidden)
-        if not points.empty:
-            relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
-            found.append(
-                f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that of "
-                f"differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
-            )
-    return [line for line in found if line] + unchecked("ws_bound")
 
 
 def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
@@ -138,10 +110,31 @@ class WsBoundAnalysis(Study):
         return claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        return measured(self.experiment, self.tables)
+        """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
+        rows: list[dict[str, Any]] = []
+        for variant in variants(self.experiment, self.tables, paper_only=True):
+            about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}
+            about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
+            for row in _counts(self.experiment, self.tables, variant):
+                own = {"calibrated": STEP} if about["calibrated"] and row["metric"] == "hessian_error_mean" else {}
+                rows.append(about | own | row)
+        return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"])
 
     def notes(self) -> list[str]:
-        return notes(self.experiment, self.tables)
+        """Findings for the report."""
+        if "search" not in self.tables:
+            return []
+        experiment, tables = self.experiment, self.tables
+        found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
+        for variant in variants(experiment, tables, paper_only=True):
+            points = unique_points(tables, variant, experiment.portrait_hidden)
+            if not points.empty:
+                relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
+                found.append(
+                    f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that "
+                    f"of differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
+                )
+        return [line for line in found if line] + unchecked("ws_bound")
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
         """The counterpart of every figure of the paper that the stored tables allow, and extensions."""
