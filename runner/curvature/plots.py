@@ -19,11 +19,11 @@ def frame(rows: Iterable[Mapping[str, Any]], index: list[str] | None = None) -> 
     """One row for each mapping, indexed by the columns `index`."""
     import pandas
 
-    found = pandas.DataFrame(list(rows))
-    return found.set_index(index) if index else found
+    table = pandas.DataFrame(list(rows))
+    return table.set_index(index) if index else table
 
 
-def axes_for(ax: Axes | None, width: float = 5.0) -> Axes:
+def axes_for(ax: Axes | None) -> Any:
     """`ax`, or the axes of a new figure that a notebook shows without pyplot."""
     if ax is not None:
         return ax
@@ -35,7 +35,7 @@ def axes_for(ax: Axes | None, width: float = 5.0) -> Axes:
             self.savefig(target, format="png", dpi=150)
             return target.getvalue()
 
-    return Shown(figsize=(width, 3.6), layout="constrained").subplots()
+    return Shown(figsize=(5.0, 3.6), layout="constrained").subplots()
 
 
 def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | None) -> Figure:
@@ -45,30 +45,27 @@ def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | Non
     for (v, w), value in values.items():
         i, j = names.index(v), names.index(w)
         shown[i, j] = shown[j, i] = value
-    ax = axes_for(ax)
-    image = ax.imshow(shown.numpy())
-    ax.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0)
-    ax.set_yticks(range(len(names)), names)
-    figure: Any = ax.figure
-    figure.colorbar(image, ax=ax, label=label)
-    return figure
+    axes = axes_for(ax)
+    image = axes.imshow(shown.numpy())
+    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0)
+    axes.set_yticks(range(len(names)), names)
+    axes.figure.colorbar(image, ax=axes, label=label)
+    return axes.figure
 
 
 def plot_band(x: Tensor, y: Tensor, low: Tensor, high: Tensor, labels: tuple[str, str], ax: Axes | None) -> Figure:
     """A curve with its 95 % band."""
-    ax = axes_for(ax)
-    ax.fill_between(x.cpu(), low.cpu(), high.cpu(), alpha=0.3, linewidth=0)
-    ax.plot(x.cpu(), y.cpu())
-    ax.set(xlabel=labels[0], ylabel=labels[1])
-    figure: Any = ax.figure
-    return figure
+    axes = axes_for(ax)
+    axes.fill_between(x.cpu(), low.cpu(), high.cpu(), alpha=0.3, linewidth=0)
+    axes.plot(x.cpu(), y.cpu())
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    return axes.figure
 
 
 def plot_values(values: Tensor, errors: Tensor, label: str, ax: Axes | None) -> Figure:
     """Numbers in order, each with its error."""
-    ax = axes_for(ax)
-    ax.errorbar(range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3)
-    ax.set(xlabel="index", ylabel=label)
-    ax.locator_params("x", integer=True)
-    figure: Any = ax.figure
-    return figure
+    axes = axes_for(ax)
+    axes.errorbar(range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3)
+    axes.set(xlabel="index", ylabel=label)
+    axes.locator_params("x", integer=True)
+    return axes.figure

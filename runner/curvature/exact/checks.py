@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError, batch_failure, first_not_finite, no_derivatives
+from runner.curvature.graph.errors import MeasurementError, batch_failure, explained, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.state import measuring, reachable, refuse_draws, require_tensors
 from runner.curvature.graph.tensors import alike, tolerance
@@ -104,12 +104,8 @@ def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     with measuring(dag), torch.no_grad(), refuse_draws("a node", own=False):
         require_tensors(x=x, y=y)
         check_modes(dag)
-        try:
+        with explained(lambda error: batch_failure([x], [y], error)):
             values, again = dag.forward(x), dag.forward(x)
-        except MeasurementError:
-            raise
-        except Exception as error:
-            raise batch_failure([x], [y], error) from error
         if not first_not_finite(values):
             _require_deterministic(dag, values, again)
         output = values[dag.output]

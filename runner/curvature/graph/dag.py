@@ -12,7 +12,7 @@ from html import escape
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.graph.errors import MeasurementError, expect_tensor, is_out_of_memory, node_failure
+from runner.curvature.graph.errors import expect_tensor, explained, node_failure
 from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
 from runner.curvature.graph.tensors import deep_copy
 from runner.curvature.result import short
@@ -127,14 +127,8 @@ class Node:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes wrong in it."""
-        try:
+        with explained(lambda error: node_failure(self.name, inputs, error)):
             value = self.fn(*inputs, **self.params)
-        except MeasurementError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise node_failure(self.name, inputs, error) from error
         return expect_tensor(self.name, value)
 
     def parameters(self) -> dict[str, Tensor]:

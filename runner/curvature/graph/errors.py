@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -23,14 +24,14 @@ def no_derivatives(bad: str) -> MeasurementError:
 
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    text = first_line(error).rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
     return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
 
 
 def batch_failure(given: Sequence[object], target: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a module or its loss on a batch, with what they were given."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    text = first_line(error).rstrip(".")
     inputs, targets = (", ".join(map(describe, values)) or "nothing" for values in (given, target))
     return MeasurementError(
         f"loss(module(input), target) failed on input {inputs} and target {targets}: {type(error).__name__}: {text}. "
@@ -80,9 +81,21 @@ def first_not_finite(values: dict[str, Tensor]) -> str:
     return ""
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether the error is about memory, which no change to the node would mend."""
-    return isinstance(error, torch.OutOfMemoryError)
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; its type where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def explained(explain: Callable[[Exception], MeasurementError]) -> Iterator[None]:
+    """Raises explain(error) for an error of the user's code that runs inside, except for one that is explained already
+    or is about memory, which no change to that code would mend."""
+    try:
+        yield
+    except (MeasurementError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise explain(error) from error
 
 
 def some(names: Iterable[object], most: int = 5) -> str:

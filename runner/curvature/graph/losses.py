@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
+from runner.curvature.graph.errors import MeasurementError, describe, explained, first_line
 
 # Elements that one replicated tensor may hold: 2^23 float64 numbers are 64 MiB.
 MAX_ELEMENTS = 1 << 23
@@ -107,18 +107,15 @@ class Loss:
 
     def value(self, output: Tensor, target: Tensor) -> Tensor:
         """What the callable returns. Raises ValueError when it fails or returns something else than it should."""
-        try:
-            found = self.fn(output, target)
-        except MeasurementError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            text = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise MeasurementError(
+
+        def failure(error: Exception) -> MeasurementError:
+            return MeasurementError(
                 f"the loss failed on output {describe(output)} and target {describe(target)}: "
-                f"{type(error).__name__}: {text}. It is called as loss(output, target)"
-            ) from error
+                f"{type(error).__name__}: {first_line(error)}. It is called as loss(output, target)"
+            )
+
+        with explained(failure):
+            found = self.fn(output, target)
         return self.check_shape(found, output)
 
     @staticmethod

@@ -118,7 +118,15 @@ def _each(value: Any, dimensions: int) -> list[int]:
     return found * dimensions if len(found) == 1 else found
 
 
-class Operations(TorchDispatchMode):
+class Watch(TorchDispatchMode):
+    """A mode that looks on. Nothing is compiled meanwhile; asking torch to see to that would load its compiler."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Operations(Watch):
     """`total`: 2 m n k for each product (m, k) x (k, n), and its counterpart for each convolution and its gradients.
 
     >>> import torch
@@ -129,11 +137,6 @@ class Operations(TorchDispatchMode):
     """
 
     total = 0.0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled meanwhile; asking torch to see to that would load the compiler."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.modes import Watch
 
 
-class PeakBytes(TorchDispatchMode):
+class PeakBytes(Watch):
     """`peak`: the most bytes of storages made inside the context that were alive at once, backward passes included.
 
     >>> import torch
@@ -28,10 +28,6 @@ class PeakBytes(TorchDispatchMode):
         super().__init__()
         self.live = self.peak = 0
         self._known: set[int] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
@@ -285,8 +285,9 @@ def check_loss(
             except (ValueError, RuntimeError, IndexError, TypeError) as error:
                 if not needs_mean:
                     return
-                line = (str(error).strip() or type(error).__name__).splitlines()[0]
-                raise MeasurementError(f"a part of a batch cannot be measured alone ({line}); {needs_mean}") from error
+                raise MeasurementError(
+                    f"a part of a batch cannot be measured alone ({first_line(error)}); {needs_mean}"
+                ) from error
             told = [(size, loss) for size, loss in zip(sizes, losses, strict=True) if size > 0]
             mean = sum(size * loss for size, loss in told) / sum(sizes)
             first = next(iter(parameters.values()))

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, batch_failure, is_out_of_memory
+from runner.curvature.graph.errors import MeasurementError, batch_failure, explained
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import tree_leaves
 from runner.curvature.matrix_free.peak import allocations
@@ -161,12 +161,8 @@ class Graphs:
         rows, counts = self.rows, batches.counts
         with refuse_draws("the module or the loss"):
             few = few_examples(rows, first, self.loss_of)
-        try:
+        with explained(lambda error: batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error)):
             self.first_loss = first_look(self.model, self.leaves, few)
-        except (RuntimeError, IndexError, TypeError, AttributeError, KeyError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error) from error
         directions = self._directions()
         images: dict[bool, tuple[Tensor, Mode]] = {}
         kept: list[Need] = []

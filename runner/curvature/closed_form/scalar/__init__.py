@@ -14,11 +14,9 @@ step at widths where no eigensolver goes.
 
 from runner.curvature.closed_form.scalar.bias import (
     InputMoments,
-    bias_polynomial,
     bias_sharpness,
     bias_spectrum,
     multi_input_spectrum,
-    polynomial_roots,
     theorem6_outliers,
     triple_bounds,
 )
@@ -30,14 +28,11 @@ from runner.curvature.closed_form.scalar.linear import (
     Spectrum,
     blocks,
     linear_gradient,
-    linear_loss,
     linear_pair,
-    linear_phase,
     linear_sharpness,
     linear_spectrum,
     phase_of_slope,
     relu_gradient,
-    relu_loss,
     relu_pairs,
     relu_sharpness,
     relu_spectrum,

@@ -12,11 +12,6 @@ dense problem of size 3d−1: five outliers for the network with bias. No assump
 the paper's Theorem 6 is the case S = I, ⟨v, b⟩ = 0, ‖v‖ = ‖b‖, mean xy = mean y = 0, in which the five are explicit.
 
 Operations: d+1 thin QR factorisations of (m, d), O(m d³), then an eigenproblem of size <= d(d+1).
-
-The paper's own way, the polynomial of degree 6: with r² = mean(xδ)² + mean(δ)² the characteristic polynomial of the
-Hessian is [λ(λ² − r²)]^(m−2) times a polynomial of degree 6 that depends on the weights through six inner products
-only. Zero is always one of its roots. Its coefficients here are for any second moments S of (x, 1); the paper has
-S = I.
 """
 
 from __future__ import annotations
@@ -162,53 +157,6 @@ def bias_sharpness(w: Tensor, v: Tensor, b: Tensor, moments: InputMoments) -> Te
     values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
     triangles = [torch.linalg.qr(part, mode="r").R for part in _parts(w, a, vectors)]
     return torch.linalg.eigvalsh(_reduced(values, triangles, moments.xx))[-1]
-
-
-def _product(p: Tensor, q: Tensor) -> Tensor:
-    """Coefficients of the product of two polynomials, highest power first."""
-    return torch.nn.functional.conv1d(p.view(1, 1, -1), q.flip(0).view(1, 1, -1), padding=len(q) - 1).flatten()
-
-
-def _sum(*polynomials: Tensor) -> Tensor:
-    length = max(len(p) for p in polynomials)
-    return torch.stack([torch.nn.functional.pad(p, (length - len(p), 0)) for p in polynomials]).sum(0)
-
-
-def bias_polynomial(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The 7 coefficients of det(L I − S B), highest power first: 1 for λ⁶ down to 0 for λ⁰.
-
-    L = λ(λ² − r²), B the 2×2 matrix of Eq. (85), S = mean (x,1)(x,1)ᵀ; S = I gives the expansion after Eq. (85).
-    Its roots with the bulk 0 and ±r, m−2 times each, are the whole spectrum (m >= 2).
-    """
-    w, v, b = as_weights(w=w, v=v, b=b)
-    moments = InputMoments.with_bias(x, y)
-    s = moments.xx
-    dx, d0 = moments.residual_covariance(w, torch.stack([v, b], dim=1))
-    ww, wv, wb = torch.dot(w, w), torch.dot(w, v), torch.dot(w, b)
-    b11 = torch.stack([torch.dot(v, v) + ww, 2 * dx * wv, -(d0**2) * ww])
-    b22 = torch.stack([torch.dot(b, b) + ww, 2 * d0 * wb, -(dx**2) * ww])
-    b12 = torch.stack([torch.dot(v, b), d0 * wv + dx * wb, d0 * dx * ww])
-    zero = torch.zeros_like(dx)
-    cubic = torch.stack([torch.ones_like(dx), zero, -(dx**2 + d0**2), zero])
-    trace = s[0, 0] * b11 + 2 * s[0, 1] * b12 + s[1, 1] * b22
-    determinant = _sum(_product(b11, b22), -_product(b12, b12))
-    scale = s[0, 0] * s[1, 1] - s[0, 1] ** 2
-    coefficients = _sum(_product(cubic, cubic), -_product(cubic, trace), scale * determinant)
-    return torch.cat([coefficients[:6], zero[None]])  # the constant term is zero: dx² d0² ww² cancels in det B
-
-
-def polynomial_roots(coefficients: Tensor) -> Tensor:
-    """Real parts of the roots, descending, by the companion matrix of the polynomial without its root at zero.
-
-    coefficients: (7,) from `bias_polynomial`. All roots are real (the Hessian is symmetric). A k-fold root is found to
-    about eps^(1/k) only; `bias_spectrum` has no such loss.
-    """
-    quintic = coefficients[:-1] / coefficients[0]
-    degree = len(quintic) - 1
-    companion = torch.diag(torch.ones(degree - 1, dtype=quintic.dtype), -1)
-    companion[0] = -quintic[1:]
-    roots = torch.linalg.eigvals(companion).real
-    return torch.cat([roots, roots.new_zeros(1)]).sort(descending=True).values
 
 
 def theorem6_outliers(w: Tensor, v: Tensor, b: Tensor, tolerance: float = 1e-9) -> tuple[Tensor, Tensor]:

@@ -47,15 +47,12 @@ class Moments:
     Each is a 0-d float64 tensor, a sum over the samples divided by the number of ALL samples (also where only the
     samples of one ReLU cell are summed, which makes the weight n±/n of a cell part of its moments).
 
-    xx: mean x² (σ²); xy: mean x y; yy: mean y²; x, y: means; weight: share of the samples that were summed.
+    xx: mean x² (σ²); xy: mean x y; yy: mean y².
     """
 
     xx: Tensor
     xy: Tensor
     yy: Tensor
-    x: Tensor
-    y: Tensor
-    weight: Tensor
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Moments:
@@ -63,7 +60,7 @@ class Moments:
         x, y = as_samples(x, y)
         keep = torch.ones_like(x) if mask is None else mask.to(x)
         xs, ys = x * keep, y * keep
-        return cls((xs * x).mean(), (xs * y).mean(), (ys * y).mean(), xs.mean(), ys.mean(), keep.mean())
+        return cls((xs * x).mean(), (xs * y).mean(), (ys * y).mean())
 
     def residual_covariance(self, slope: Tensor) -> Tensor:
         """mean x δ for the predictor slope·x: σ² slope − mean xy. The paper's \\overline{δx}."""
@@ -338,23 +335,11 @@ def linear_sharpness(w: Tensor, v: Tensor, moments: Moments) -> Tensor:
     return linear_pair(w, v, moments).outliers()[0]
 
 
-def linear_loss(w: Tensor, v: Tensor, moments: Moments) -> Tensor:
-    """½ mean (⟨w, v⟩ x − y)², 0-d. O(m)."""
-    w, v = as_weights(w=w, v=v)
-    return moments.loss(torch.dot(w, v))
-
-
 def linear_gradient(w: Tensor, v: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
     """(∂ℓ/∂w, ∂ℓ/∂v) = (mean xδ · v, mean xδ · w), each (m,) (Eqs. 7, 8). O(m)."""
     w, v = as_weights(w=w, v=v)
     d = moments.residual_covariance(torch.dot(w, v))
     return d * v, d * w
-
-
-def linear_phase(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> str:
-    """Training phase "early", "late" or "divergent" (see `phase_of_slope`). ValueError when every x is zero."""
-    w, v = as_weights(w=w, v=v)
-    return phase_of_slope(float(torch.dot(w, v)), float(theta_star(x, y)))
 
 
 @dataclass(frozen=True)
@@ -430,13 +415,6 @@ def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
 def _slopes(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """⟨w_+, v_+⟩ and ⟨w_-, v_-⟩."""
     return torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
-
-
-def relu_loss(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
-    """½ mean (wᵀ(v x)₊ − y)², 0-d. O(m)."""
-    w, v = as_weights(w=w, v=v)
-    plus, minus = _slopes(w, v)
-    return cells.plus.loss(plus) + cells.minus.loss(minus)
 
 
 def relu_gradient(w: Tensor, v: Tensor, cells: CellMoments) -> tuple[Tensor, Tensor]:

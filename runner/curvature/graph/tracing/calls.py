@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as room
+from torch.utils import checkpoint
 
 from runner.curvature.graph.errors import MeasurementError, some
 from runner.curvature.graph.reachable import watches
@@ -136,10 +137,9 @@ def measurable(root: nn.Module) -> Iterator[None]:
                 stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_no_checkpoints())
-        for owner, name, written_out in _WRITTEN_OUT:
+        for owner, name, replacement in _REPLACED:
             stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, written_out)
+            setattr(owner, name, replacement)
         yield
 
 
@@ -162,16 +162,6 @@ def _multi_margin_loss(
     return each if reduction == 0 else each.mean() if reduction == 1 else each.sum()
 
 
-_WRITTEN_OUT: list[tuple[Any, str, Callable[..., torch.Tensor]]] = [
-    (torch, "_weight_norm", _weight_norm),
-    (sys.modules["torch.nn.utils.weight_norm"], "_weight_norm", _weight_norm),
-    (torch._C._nn, "hardsigmoid", _hardsigmoid),
-    (torch._C._nn, "hardsigmoid_", lambda t: t.copy_(_hardsigmoid(t))),
-    (torch._C._nn, "multi_margin_loss", _multi_margin_loss),
-]
-"""torch's own operations without a second derivative, or with a wrong one, and what stands in for them."""
-
-
 class _Plain:
     """Stands for torch's reentrant checkpoint: calls the function and keeps its graph."""
 
@@ -185,19 +175,17 @@ def _keep(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def _no_checkpoints() -> Iterator[None]:
-    """A checkpointed part would be run again while gradients are taken, when no call is intercepted any more."""
-    from torch.utils import checkpoint as room
-
-    kept = {name: getattr(room, name) for name in ("CheckpointFunction", "_checkpoint_without_reentrant_generator")}
-    room.CheckpointFunction = _Plain  # type: ignore[misc, assignment]
-    room._checkpoint_without_reentrant_generator = _keep
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(room, name, value)
+_REPLACED: list[tuple[Any, str, Any]] = [
+    (torch, "_weight_norm", _weight_norm),
+    (sys.modules["torch.nn.utils.weight_norm"], "_weight_norm", _weight_norm),
+    (torch._C._nn, "hardsigmoid", _hardsigmoid),
+    (torch._C._nn, "hardsigmoid_", lambda t: t.copy_(_hardsigmoid(t))),
+    (torch._C._nn, "multi_margin_loss", _multi_margin_loss),
+    (checkpoint, "CheckpointFunction", _Plain),
+    (checkpoint, "_checkpoint_without_reentrant_generator", _keep),
+]
+"""torch's own operations without a second derivative, or with a wrong one, and what stands in for them. A checkpointed
+part would be run again while gradients are taken, when no call is intercepted any more."""
 
 
 Pick = str | int | Callable[[Any], Tensor] | None

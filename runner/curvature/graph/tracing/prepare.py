@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from runner.curvature.graph.dag import INPUT, Node
-from runner.curvature.graph.errors import MeasurementError, describe, is_out_of_memory
+from runner.curvature.graph.errors import MeasurementError, describe, explained, first_line
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.reachable import hooked
 from runner.curvature.graph.tensors import tree_leaves
@@ -242,23 +242,21 @@ def _shapes(replay: Replay, *counts: int) -> Shapes:
 
         return call, count
 
-    try:
-        return shapes(replay.root, tuple(run(count) for count in counts))
-    except Exception as error:
-        if isinstance(error, MeasurementError) or is_out_of_memory(error):
-            raise
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    def failure(error: Exception) -> MeasurementError:
+        line = first_line(error)
         if done:
-            raise NoGraph(
+            return NoGraph(
                 f"the module cannot be run on {counts[1]} examples as on the {counts[0]} of the batch ({line}). Inputs "
                 "that belong to no example are named by shared=[...]; the dimension of the examples is batch_dim=..."
-            ) from error
-        args, kwargs = replay.inputs.unpack(replay.x)
-        given = ", ".join(describe(t) for t in tree_leaves((args, kwargs)))
-        raise MeasurementError(
+            )
+        given = ", ".join(describe(t) for t in tree_leaves(replay.inputs.unpack(replay.x)))
+        return MeasurementError(
             f"the module failed on its batch, {given}: {type(error).__name__}: {line}. Check the shapes and dtypes of "
             f"the data{_gradient_inside(line)}"
-        ) from error
+        )
+
+    with explained(failure):
+        return shapes(replay.root, tuple(run(count) for count in counts))
 
 
 def _gradient_inside(line: str) -> str:

@@ -17,9 +17,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature.graph.dag import INPUT
+from runner.curvature.graph.modes import Watch
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import Layout
@@ -41,7 +41,7 @@ class Needs:
     storages: frozenset[int]
 
 
-class Flow(TorchDispatchMode):
+class Flow(Watch):
     """Records while it is active. `name` declares a tensor a source, `needs` asks what another was computed from."""
 
     def __init__(self) -> None:
@@ -51,11 +51,6 @@ class Flow(TorchDispatchMode):
         self.control: set[Source] = set()
         self._writers: dict[int, frozenset[Source]] = {}
         self._alive: list[Any] = []  # a freed storage could give its number to another
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled while a flow is recorded; asking torch to see to that would import its compiler (5 s)."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
