@@ -21,6 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from runner.curvature import SymmetricOperator
+
 
 class BoundEstimate(NamedTuple):
     """bound: λ_sup, trace and variance (σ²): the unbiased estimates; of the leading shape given to `combine`."""
@@ -57,7 +59,7 @@ def hessian_vector_product(
     return torch.autograd.grad(outputs, parameters, directions, **how)
 
 
-class ParameterHessian:
+class ParameterHessian(SymmetricOperator):
     """The Hessian of a loss by its parameters, in the form that `lanczos_extremes` takes: one node, "parameters"."""
 
     nodes = ("parameters",)

@@ -10,6 +10,7 @@ from runner.curvature import (
     CurvatureOperator,
     Dag,
     ParameterOperator,
+    SymmetricOperator,
     couplings,
     discarded_coupling,
     frobenius_norms,
@@ -36,7 +37,7 @@ def exact(case):
     return split_blocks(case.dag, case.x, case.y)
 
 
-class Dense:
+class Dense(SymmetricOperator):
     """The blocks as an operator: hundreds of estimates in the time of one."""
 
     def __init__(self, blocks, nodes, sizes):

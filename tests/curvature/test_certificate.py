@@ -105,8 +105,8 @@ def test_a_summed_loss_is_caught_without_the_guards(loss):
 def test_a_stale_trace_is_caught(monkeypatch):
     """The closed form of another function, as a trace kept too long would give."""
     right = derivatives.structure_from_trace
-    stale = right(lambda t: torch.tanh(0.999 * t), 1, derivatives.single_stage)
-    monkeypatch.setattr(derivatives, "structure_from_trace", lambda fn, n, leaf: stale)
+    stale = right(lambda t: torch.tanh(0.999 * t), 1)
+    monkeypatch.setattr(derivatives, "structure_from_trace", lambda fn, n: stale)
     monkeypatch.setattr(derivatives, "_agrees", lambda *_: True)
     found = verify(between(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
     assert not found.ok and "exact blocks are wrong" in found.reasons[0]

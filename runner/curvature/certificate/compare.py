@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature.certificate.result import largest_ratio, nan_last
 from runner.curvature.graph.errors import CallsChanged
-from runner.curvature.matrix_free.base import norm_of, whole_products
+from runner.curvature.matrix_free.base import SymmetricOperator, norm_of
 from runner.curvature.matrix_free.reference import Vectors, central
 
 Decisions = list[tuple[str, Tensor]]
@@ -351,7 +351,10 @@ class Expected:
 def products_of(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
     """(the products, those of the whole that the operator is a part of) at every node, in float64."""
     rows = {v: r.unsqueeze(0).to(operator.dtype) for v, r in direction.items()}
-    own, whole = whole_products(operator, rows)
+    if isinstance(operator, SymmetricOperator):
+        own, whole = operator.whole(rows)
+    else:
+        own = whole = operator.apply(rows)
     return tuple({v: p[0].double() for v, p in found.items()} for found in (own, whole))  # type: ignore[return-value]
 
 

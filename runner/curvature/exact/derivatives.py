@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.recognise import single_stage, structure_from_trace, structure_of, traceable
+from runner.curvature.exact.recognise import structure_from_trace, structure_of, traceable
 from runner.curvature.exact.structure import Structure
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe
@@ -170,7 +170,7 @@ def _evaluate_node(
         copies[0].add_(0)  # marks the node as one that works in place
         return value.detach(), None
     # Traced at every call: constants computed while tracing are those of this moment.
-    structure = structure_from_trace(node.fn, len(inputs), single_stage)
+    structure = structure_from_trace(node.fn, len(inputs))
     if structure is not None:
         try:
             found, saved = structure.forward(inputs)

@@ -30,8 +30,6 @@ from runner.curvature.exact.structure import (
 from runner.curvature.graph.dag import Composition, Concatenated, Residual, WeightedSum
 from runner.curvature.graph.reachable import as_written, hooked
 
-LeafStages = Callable[[nn.Module], "list[Stage] | None"]
-
 SMOOTH: dict[Any, Callable[..., Tensor]] = {
     **{f: f for f in (torch.tanh, torch.sigmoid, torch.sin, torch.cos, torch.exp)},
     **{f: f for f in (F.gelu, F.silu, F.softplus, F.elu, F.mish, F.tanh, F.sigmoid)},
@@ -99,7 +97,7 @@ class _Form:
         return replace(self, stages=self.stages + stages)
 
 
-def structure_from_trace(fn: Callable[..., Tensor], arguments: int, leaf_stages: LeafStages) -> Structure | None:
+def structure_from_trace(fn: Callable[..., Tensor], arguments: int) -> Structure | None:
     """The structure of a traced function of `arguments` arguments, None when it is not recognised."""
     graph = trace(fn)
     if graph is None:
@@ -115,7 +113,7 @@ def structure_from_trace(fn: Callable[..., Tensor], arguments: int, leaf_stages:
                 return _finished(fx.node.map_arg(node.args[0], values.__getitem__), arguments, count)
             else:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = _step(node, args, kwargs, leaf_stages)
+                values[node] = _step(node, args, kwargs)
     except Exception:  # NotRecognised, or arguments in a form that the list below does not expect
         return None
     return None
@@ -127,7 +125,7 @@ def _finished(form: Any, arguments: int, count: int) -> Structure | None:
     return Structure(None if form.joined else form.weights, Chain(form.stages))
 
 
-def _step(node: fx.Node, args: tuple, kwargs: dict, leaf_stages: LeafStages) -> Any:
+def _step(node: fx.Node, args: tuple, kwargs: dict) -> Any:
     target = node.target
     value = getattr(target, "value", None)
     if isinstance(value, Tensor):
@@ -135,8 +133,10 @@ def _step(node: fx.Node, args: tuple, kwargs: dict, leaf_stages: LeafStages) -> 
     if not args:
         raise NotRecognised
     if isinstance(value, nn.Module):
-        found = leaf_stages(value) if len(args) == 1 and not kwargs else None
-        return _form(args[0]).then(*_known(found))
+        stages = single_stage(value) if len(args) == 1 and not kwargs else None
+        if stages is None:
+            raise NotRecognised
+        return _form(args[0]).then(*stages)
     for table, piecewise in ((SMOOTH, False), (PIECEWISE, True)):
         if target in table:
             return _form(args[0]).then(_elementwise(table[target], args[1:], kwargs, piecewise))
@@ -248,12 +248,6 @@ def _form(value: Any) -> _Form:
     if not isinstance(value, _Form):
         raise NotRecognised
     return value
-
-
-def _known(stages: list[Stage] | None) -> list[Stage]:
-    if stages is None:
-        raise NotRecognised
-    return stages
 
 
 _SMOOTH_MODULES = (

@@ -85,6 +85,20 @@ class SymmetricOperator(ABC):
             if name not in self.sizes:
                 raise MeasurementError(f"{self.noun} {name!r} is not one of the operator's: {list(self.nodes)}")
 
+    def checked(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """The pairs as a list. Raises ValueError for anything but pairs of the operator's nodes."""
+        asked = list(pairs)
+        for pair in asked:
+            if isinstance(pair, str) or len(pair) != 2 or any(v not in self.sizes for v in pair):
+                raise MeasurementError(
+                    f"expected pairs (v, w) of the operator's nodes {list(self.nodes)}, found {pair!r}"
+                )
+        return [(v, w) for v, w in asked]
+
+    def gaussian(self, size: int, generator: torch.Generator | None) -> Tensor:
+        """Drawn on the CPU, so that the numbers do not depend on the device."""
+        return torch.randn(size, generator=generator, device="cpu").to(self.device, self.dtype)
+
     def direction_count(self, directions: Mapping[str, Tensor]) -> int:
         """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or different k."""
         counts = {len(r) for r in directions.values()}
@@ -160,15 +174,15 @@ class Estimate(Estimated, _Estimate):
 
     __slots__ = ()
 
+    @classmethod
+    def undefined(cls, products: int, reason: str) -> Estimate:
+        """NaN, with the reason."""
+        return cls(math.nan, math.nan, products, reason)
 
-def unknown(products: int, reason: str) -> Estimate:
-    """NaN, with the reason."""
-    return Estimate(math.nan, math.nan, products, reason)
-
-
-def finished(value: float, error: float, products: int) -> Estimate:
-    """The estimate, or NaN with a reason when it is not finite."""
-    return Estimate(value, error, products) if math.isfinite(value) else unknown(products, NOT_FINITE)
+    @classmethod
+    def if_finite(cls, value: float, error: float, products: int) -> Estimate:
+        """The estimate, or NaN with a reason when it is not finite."""
+        return cls(value, error, products) if math.isfinite(value) else cls.undefined(products, NOT_FINITE)
 
 
 def rademacher(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
@@ -257,35 +271,6 @@ def unit(vector: Tensor) -> Tensor:
         return vector
     scaled = vector / largest
     return scaled / scaled.norm()
-
-
-def gaussian(operator: SymmetricOperator, size: int, generator: torch.Generator | None) -> Tensor:
-    """Drawn on the CPU, so that the numbers do not depend on the device."""
-    return torch.randn(size, generator=generator, device="cpu").to(operator.device, operator.dtype)
-
-
-def checked_pairs(operator: SymmetricOperator, pairs: Iterable[Pair]) -> list[Pair]:
-    """The pairs as a list. Raises ValueError for anything but pairs of the operator's nodes."""
-    found = list(pairs)
-    for pair in found:
-        if isinstance(pair, str) or len(pair) != 2 or any(v not in operator.sizes for v in pair):
-            raise MeasurementError(
-                f"expected pairs (v, w) of the operator's nodes {list(operator.nodes)}, found {pair!r}"
-            )
-    return [(v, w) for v, w in found]
-
-
-def not_measurable(operator: SymmetricOperator) -> str:
-    """Why the operator has no numbers at all, "" when it has."""
-    return getattr(operator, "reason", "")
-
-
-def whole_products(operator: SymmetricOperator, directions: Products) -> tuple[Products, Products]:
-    """`SymmetricOperator.whole`, also of an operator that only has `apply`."""
-    if isinstance(operator, SymmetricOperator):
-        return operator.whole(directions)
-    found = operator.apply(directions)
-    return found, found
 
 
 def probe_batches(

@@ -15,18 +15,12 @@ from runner.curvature.matrix_free.base import (
     Squares,
     Streams,
     SymmetricOperator,
-    checked_pairs,
-    finished,
-    gaussian,
     norm_of,
-    not_measurable,
     probe_batches,
     rademacher,
     squares_of,
     student,
     unit,
-    unknown,
-    whole_products,
 )
 
 ROUNDINGS = 64
@@ -52,19 +46,11 @@ def frobenius_norms(
     >>> round(found.value, 4), found.products
     (1.1547, 30)
     """
-    pairs = checked_pairs(operator, pairs)
-    if reason := not_measurable(operator):
-        return dict.fromkeys(pairs, unknown(0, reason))
+    pairs = operator.checked(pairs)
+    if operator.reason:
+        return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     measured = probe_norms(operator, pairs, probes, Streams(generator))
     return {pair: root_mean(found.own) for pair, found in measured.items()}
-
-
-def probe_squares(
-    operator: SymmetricOperator, pairs: Iterable[Pair], probes: int, generator: torch.Generator | None = None
-) -> dict[Pair, Tensor]:
-    """|H[v,w] z_k|^2 of every probe z_k, shape (probes,), float64. The same generator state gives the same probes."""
-    measured = probe_norms(operator, checked_pairs(operator, pairs), probes, Streams(generator))
-    return {pair: found.own.plain() for pair, found in measured.items()}
 
 
 class ProbeNorms(NamedTuple):
@@ -80,7 +66,7 @@ def probe_norms(
     """Of every pair; one set of products per node w."""
     found: dict[Pair, ProbeNorms] = {}
     for w, z, targets in probe_batches(operator, pairs, probes, streams):
-        own, whole = whole_products(operator, {w: z})
+        own, whole = operator.whole({w: z})
         for v in targets:
             mine = squares_of(own[v])
             found[v, w] = ProbeNorms(mine, mine if own is whole else squares_of(whole[v]))
@@ -90,7 +76,7 @@ def probe_norms(
 def whole_norm(operator: SymmetricOperator, streams: Streams) -> float:
     """|H z| for one Rademacher z on all nodes, H the whole: about ||H||_F, what "numerically zero" is relative to."""
     z = {v: rademacher((1, operator.sizes[v]), operator.dtype, streams.of(f"whole/{v}")) for v in operator.nodes}
-    _, whole = whole_products(operator, z)
+    _, whole = operator.whole(z)
     return norm_of(torch.cat([whole[v].reshape(-1) for v in operator.nodes]))
 
 
@@ -110,7 +96,7 @@ def root_mean(squares: Squares) -> Estimate:
         return Estimate(0.0, 0.0, count)
     standard_error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
     scale = 2.0**squares.exponent
-    return finished(squares.root_mean, standard_error / (2 * math.sqrt(mean)) * scale, count)
+    return Estimate.if_finite(squares.root_mean, standard_error / (2 * math.sqrt(mean)) * scale, count)
 
 
 def spectral_norms(
@@ -133,13 +119,13 @@ def spectral_norms(
     >>> round(spectral_norms(operator, [("out", "out")])["out", "out"].value, 4)
     0.6667
     """
-    pairs = checked_pairs(operator, pairs)
+    pairs = operator.checked(pairs)
     if iterations < 1:
         raise ValueError(f"expected at least 1 iteration, got {iterations}")
-    if reason := not_measurable(operator):
-        return dict.fromkeys(pairs, unknown(0, reason))
+    if operator.reason:
+        return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     streams = Streams(generator)
-    q = {(v, w): unit(gaussian(operator, operator.sizes[w], streams.of(f"{v}->{w}"))) for v, w in pairs}
+    q = {(v, w): unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}"))) for v, w in pairs}
     sigma: dict[Pair, float] = {}
     residual: dict[Pair, float] = {}
     steps = 0
@@ -154,7 +140,7 @@ def spectral_norms(
             q[pair] = unit(back[pair]) if bool(back[pair].any()) else q[pair]
         if all(residual[pair] <= tolerance * sigma[pair] for pair in pairs):
             break
-    return {pair: finished(sigma[pair], residual[pair], 2 * steps) for pair in pairs}
+    return {pair: Estimate.if_finite(sigma[pair], residual[pair], 2 * steps) for pair in pairs}
 
 
 def _products(

@@ -36,11 +36,9 @@ from runner.curvature.graph.state import (
     untouched,
 )
 from runner.curvature.graph.tensors import alike
-from runner.curvature.matrix_free.base import BlockOperator, Products, SymmetricOperator
+from runner.curvature.matrix_free.base import Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import peak_bytes
 from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch
-
-__all__ = ["BlockOperator", "CurvatureOperator", "Part", "Products"]
 
 UNSEEN = 1.6
 """Memory of a product over that of its tensors: convolutions keep copies of their own, and what an allocator keeps

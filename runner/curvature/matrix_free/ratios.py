@@ -20,16 +20,11 @@ from runner.curvature.matrix_free.base import (
     Stream,
     Streams,
     SymmetricOperator,
-    checked_pairs,
-    finished,
-    not_measurable,
     probe_batches,
     squares_of,
-    unknown,
 )
 from runner.curvature.matrix_free.norms import (
     ROUNDINGS,
-    ProbeNorms,
     is_zero,
     probe_norms,
     root_mean,
@@ -60,9 +55,9 @@ def stable_ranks(
     >>> round(stable_ranks(operator, [("out", "out")])["out", "out"].value, 3)
     3.0
     """
-    pairs = checked_pairs(operator, pairs)
-    if reason := not_measurable(operator):
-        return dict.fromkeys(pairs, unknown(0, reason))
+    pairs = operator.checked(pairs)
+    if operator.reason:
+        return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     streams = Streams(generator)
     norms = probe_norms(operator, pairs, probes, streams)
     spectral = spectral_norms(operator, pairs, iterations, generator)
@@ -72,12 +67,12 @@ def stable_ranks(
         f, s = root_mean(norms[pair].own), spectral[pair]
         cost = f.products + s.products
         if not (math.isfinite(f.value) and math.isfinite(s.value)):
-            found[pair] = unknown(cost, NOT_FINITE)
+            found[pair] = Estimate.undefined(cost, NOT_FINITE)
         elif s.value == 0 or is_zero(operator, norms[pair], scale):
-            found[pair] = unknown(cost, "block is numerically zero")
+            found[pair] = Estimate.undefined(cost, "block is numerically zero")
         else:
             value = (f.value / s.value) ** 2
-            found[pair] = finished(value, 2 * value * math.hypot(f.error / f.value, s.error / s.value), cost)
+            found[pair] = Estimate.if_finite(value, 2 * value * math.hypot(f.error / f.value, s.error / s.value), cost)
     return found
 
 
@@ -96,9 +91,9 @@ def couplings(
     >>> couplings(operator, [("h", "h")])["h", "h"].value
     1.0
     """
-    pairs = checked_pairs(operator, pairs)
-    if reason := not_measurable(operator):
-        return dict.fromkeys(pairs, unknown(0, reason))
+    pairs = operator.checked(pairs)
+    if operator.reason:
+        return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     wanted = list(dict.fromkeys([*pairs, *((u, u) for pair in pairs for u in pair)]))
     streams = Streams(generator)
     norms = probe_norms(operator, wanted, probes, streams)
@@ -107,9 +102,9 @@ def couplings(
     for v, w in pairs:
         cost = probes if v == w else 2 * probes
         if not all(math.isfinite(norms[p].own.root_mean) for p in ((v, w), (v, v), (w, w))):
-            found[v, w] = unknown(cost, NOT_FINITE)
+            found[v, w] = Estimate.undefined(cost, NOT_FINITE)
         elif any(is_zero(operator, norms[u, u], scale) for u in (v, w)):
-            found[v, w] = unknown(cost, "diagonal block is numerically zero")
+            found[v, w] = Estimate.undefined(cost, "diagonal block is numerically zero")
         elif v == w:
             found[v, w] = Estimate(1.0, 0.0, cost)
         else:
@@ -129,7 +124,7 @@ def _coupling(off: Squares, first: Squares, second: Squares, cost: int) -> Estim
     shared = ratio(_left_out(off.values), means[1], _left_out(second.values))
     alone = ratio(means[0], _left_out(first.values), means[2])
     error = math.hypot(_jackknife(shared), _jackknife(alone)) * 2.0**power
-    return finished(value, error, cost)
+    return Estimate.if_finite(value, error, cost)
 
 
 def _left_out(values: Tensor) -> Tensor:
@@ -188,8 +183,8 @@ def gn_gaps(
     0.5
     """
     operator, asked = _tensor_operator(source, x, y, nodes, pairs, memory_budget)
-    if reason := not_measurable(operator):
-        none = unknown(0, reason)
+    if operator.reason:
+        none = Estimate.undefined(0, operator.reason)
         return {pair: GapEstimate(none, none, none, none, {}) for pair in asked}
     squares: dict[str, dict[Pair, Squares]] = {"total": {}, "gauss_newton": {}, "tensor": {}}
     for w, z, targets in probe_batches(operator, asked, probes, Streams(generator, stream)):
@@ -230,20 +225,17 @@ def _tensor_operator(
             )
     if pairs is None:
         pairs = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
-    return operator, checked_pairs(operator, pairs)
+    return operator, operator.checked(pairs)
 
 
 def _gap(parts: dict[str, Squares], eps: float, products: int) -> Estimate:
     """sqrt(mean |H^T z|^2 / mean |H^GN z|^2) with its jackknife standard error."""
     top, bottom = parts["tensor"], parts["gauss_newton"]
     if not all(bool(p.values.isfinite().all()) for p in parts.values()):
-        return unknown(products, NOT_FINITE)
+        return Estimate.undefined(products, NOT_FINITE)
     if bottom.root_mean <= ROUNDINGS * eps * parts["total"].root_mean or bottom.root_mean == 0:
-        return unknown(products, "Gauss-Newton block is numerically zero")
+        return Estimate.undefined(products, "Gauss-Newton block is numerically zero")
     scale = 2.0 ** (top.exponent - bottom.exponent)
     value = math.sqrt(float(top.values.sum() / bottom.values.sum())) * scale
     left_out = (_left_out(top.values) / _left_out(bottom.values)).sqrt()
-    return finished(value, _jackknife(left_out) * scale, products)
-
-
-__all__ = ["GapEstimate", "ProbeNorms", "couplings", "gn_gaps", "stable_ranks"]
+    return Estimate.if_finite(value, _jackknife(left_out) * scale, products)

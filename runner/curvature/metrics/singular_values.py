@@ -41,9 +41,7 @@ class Leading(NamedTuple):
 class _Bidiagonal:
     """A V = U B, A^T U = V B^T + beta v e^T, B upper bidiagonal; V and U kept orthonormal in float64."""
 
-    start: Tensor
-    second: float
-    right: list[Tensor] = field(default_factory=list)
+    right: list[Tensor]
     left: list[Tensor] = field(default_factory=list)
     alphas: list[float] = field(default_factory=list)
     betas: list[float] = field(default_factory=list)
@@ -73,7 +71,7 @@ class _Bidiagonal:
             b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu"), 1)
         u, s, vh = torch.linalg.svd(b)
         residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
-        second = max(self.second, float(s[1]) if k > 1 else 0.0)
+        second = float(s[1]) if k > 1 else 0.0
         error = kato_temple(float(s[0]), second, residual)
         right = torch.stack(self.right[:k], 1) @ vh[0]
         return Leading(float(s[0]), error, second, right, k)
@@ -84,19 +82,17 @@ def leading_singular_values(
     starts: Mapping[Pair, Tensor],
     tolerance: float,
     max_steps: int,
-    seconds: Mapping[Pair, float] | None = None,
 ) -> dict[Pair, Leading]:
     """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in the same calls.
 
     products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair stops when its
-    error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each).
-    seconds: known approximations of sigma_2, used while the Krylov space is too small to show one. A zero block
-    gives 0.
+    error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each). A
+    zero block gives 0.
     """
     states = {}
     for pair, start in starts.items():
         unit = start.double() / start.double().norm()
-        states[pair] = _Bidiagonal(unit, (seconds or {}).get(pair, 0.0), right=[unit])
+        states[pair] = _Bidiagonal([unit])
     active = dict(states)
     found: dict[Pair, Leading] = {}
     for _ in range(max_steps):
@@ -171,11 +167,7 @@ class SharedSubspaces:
         found = list(self.basis[w]) if w in self.basis else []
         new: list[Tensor] = []
         for proposal in proposals:
-            rest = proposal.double() / proposal.double().norm()
-            for _ in range(2):
-                if found:
-                    stacked = torch.stack(found)
-                    rest = rest - stacked.mT @ (stacked @ rest)
+            rest = _orthogonal(proposal.double() / proposal.double().norm(), found)
             if float(rest.norm()) > worth and len(found) < self.sizes[w]:
                 new.append(rest / rest.norm())
                 found.append(new[-1])

@@ -22,9 +22,6 @@ from runner.curvature.matrix_free.base import (
     Estimate,
     SymmetricOperator,
     exponent_of,
-    gaussian,
-    not_measurable,
-    unknown,
 )
 from runner.curvature.spectra.symmetric import Symmetric
 
@@ -230,12 +227,12 @@ def lanczos_extremes(
         raise MeasurementError(f"expected nodes of the operator, {list(operator.nodes)}, found {names}")
     if steps < 1:
         raise ValueError(f"expected at least 1 Lanczos step, got {steps}")
-    if reason := not_measurable(operator):
-        return Extremes(unknown(0, reason), unknown(0, reason))
+    if operator.reason:
+        return Extremes(*[Estimate.undefined(0, operator.reason)] * 2)
     whole = Symmetric(_Restricted(operator, names))
-    run = lanczos(whole, gaussian(operator, whole.size, generator).double(), steps, memory_budget)
+    run = lanczos(whole, operator.gaussian(whole.size, generator).double(), steps, memory_budget)
     if not bool(run.nodes.isfinite().all()):
-        return Extremes(unknown(run.steps, NOT_FINITE), unknown(run.steps, NOT_FINITE))
+        return Extremes(*[Estimate.undefined(run.steps, NOT_FINITE)] * 2)
     rounding = ROUNDINGS * torch.finfo(operator.dtype).eps * float(run.nodes.abs().max())
     return Extremes(*(Estimate(float(run.nodes[i]), float(run.residuals[i]) + rounding, run.steps) for i in (-1, 0)))
 
