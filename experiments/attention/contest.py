@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.attention.bounds import certificate
 from experiments.attention.levenberg_marquardt import along_ladder, levenberg_marquardt
 from experiments.attention.newton_method import (
     INDEFINITE,
@@ -44,7 +45,6 @@ from experiments.attention.problem import (
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention.bounds import certificate
 
 Row = dict[str, Any]
 BLIND = "blind"

@@ -11,10 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.attention.bounds import BOUNDS
 from experiments.attention.settings import AttentionHessian
 from experiments.printed import unchecked
 from runner.contract import Analysis, Claim, Statement, decide
-from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.report.figures import (
     COLOURS,
     DASHES,

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from experiments.attention import contest, theorem
 from experiments.attention.contest import Round, followed, in_rounds
+from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, levenberg_marquardt
 from experiments.attention.problem import distinct, ended, equations, invariances
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention import Heads
 
 Row = dict[str, Any]
 ESTIMATORS = ("least squares", "with prior")

@@ -8,11 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.attention.settings import AttentionHessian
-from experiments.certificates import STREAM, of_hessian
-from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention.bounds import (
+from experiments.attention.bounds import (
     BOUNDS,
     MOVED,
     POINT,
@@ -20,6 +16,10 @@ from runner.curvature.closed_form.attention.bounds import (
     pair_value,
     scale_to_norm,
 )
+from experiments.attention.settings import AttentionHessian
+from experiments.certificates import STREAM, of_hessian
+from runner.contract import Cell, Context, Table
+from runner.curvature.closed_form import attention as att
 
 CLIMBED = ("G.3", "G.4", "H.3", "H.4", "H.7", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 """Bounds whose ratio is maximised; the others are attained by random instances already."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
 from experiments.attention.newton_method import Objective, minimise
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention import Heads
 
 POLISH_STEPS = 80
 POLISHED = 1e-10  # gradient norm below which a followed point counts as stationary

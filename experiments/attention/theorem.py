@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.attention.bounds import BOUNDS, certificate, certified_radius
 from experiments.attention.levenberg_marquardt import LeastSquares
 from experiments.attention.newton_method import minimise, observed_order
 from experiments.attention.problem import Problem, draw, equations, follow
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention.bounds import BOUNDS, certificate, certified_radius
 
 Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|

@@ -4,10 +4,10 @@ why not; and every printed statement of ours is one of them."""
 import pandas as pd
 import pytest
 
+from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import paper as audited
 from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
 from runner import results
-from runner.curvature.closed_form.attention.bounds import BOUNDS
 from runner.report.collect import reference_path
 from runner.report.formatting import summary
 from runner.report.score import read_reference

@@ -2,7 +2,7 @@
 
 A bound is checked as measured / bound - 1 <= 0 over random instances with |W| = |V| = |X| = R, the worst that
 Assumption G.1 admits, and then attacked: a population climbs from them on the measured quantity. Where a proof in one
-line exists, the sharper constant (curvature.closed_form.attention.bounds) is part of the statement.
+line exists, the sharper constant (experiments.attention.bounds) is part of the statement.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from experiments.attention.bounds import BOUNDS, POINT, attention_jacobian, pair_value, scale_to_norm
 from experiments.attention.newton_method import Objective, minimise
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.checks import Entry, Outcome, Witness, needs
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention.bounds import BOUNDS, POINT, attention_jacobian, pair_value, scale_to_norm
 
 SIZES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 3))
 RADII = (1.01, 2.0, 4.0)

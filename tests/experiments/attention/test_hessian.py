@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
+from experiments.attention.bounds import BOUNDS, POINT
 from experiments.attention.hessian_report import claims, measured, notes, statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from experiments.attention.settings import AttentionHessian
 from runner.contract import Context, SettingError, analyse, measure
-from runner.curvature.closed_form.attention.bounds import BOUNDS, POINT
 from runner.run.config import build_job
 from runner.store.tables import frame
 

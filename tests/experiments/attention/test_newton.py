@@ -11,6 +11,7 @@ import torch
 from experiments.attention import newton_claims
 from experiments.attention.contest import BLIND, Round, followed, in_rounds, operations, run_method, starts
 from experiments.attention.identify import draw_layer, identify_row, singular_values
+from experiments.attention.layer import Heads
 from experiments.attention.newton_claims import measured
 from experiments.attention.problem import (
     distinct,
@@ -24,7 +25,6 @@ from experiments.attention.problem import (
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature.closed_form import attention as att
-from runner.curvature.closed_form.attention import Heads
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from runner.store.tables import frame

@@ -28,23 +28,10 @@ dtype, and raise ValueError for shapes that do not fit. Torch only.
 Operation counts, multiply-adds to leading order: gradient 3 n^2 d + 4 n d^2; Hessian-vector product about
 three gradients; curvature n (nd)^2 for the rank-one parts plus O(n^2 d^2) for the blocks; Gauss-Newton
 part (nd)^3.
-
-Several heads under a mask (`Heads`): with H heads W_h (d, d), V_h (d, k), row i of head h is
-
-    f_hi = softmax over the admitted p of x_p^T W_h x_i,      o_hi = V_h^T X f_hi,
-
-and the layer returns o_i = (o_1i, ..., o_Hi), its H k numbers side by side. A causal mask admits p <= i. One head with
-k = d and no mask is the attention paper's Definition B.8. Since a masked f_hip is zero, Lemma B.16 keeps its form:
-
-    d o_hi / d x_p = f_hip V_h^T (I + (x_p - X f_hi) k_hi^T) + [p = i] V_h^T Cov_hi W_h,    k_hi = W_h x_i,
-
-Cov_hi = X (diag f_hi - f_hi f_hi^T) X^T. Operations, multiply-adds to leading order: outputs H (n d^2 + 2 n^2 d),
-Jacobian 3 H n^2 d k.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -271,65 +258,3 @@ def hessian_block(x: Tensor, w: Tensor, v: Tensor, output: tuple[int, int], i1: 
         return block + pieces.own[..., i0, q, :, :] if p == i0 else block
 
     return half(i1, i2) + half(i2, i1).mT
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Weights of one layer: w (H, d, d) with scores x_p^T W_h x_i, v (H, d, k); causal: token i sees p <= i only.
-
-    Raises ValueError for shapes that do not fit.
-
-    >>> layer = Heads(torch.zeros(1, 2, 2), torch.eye(2).unsqueeze(0))
-    >>> layer.outputs(torch.tensor([[1.0, 3.0], [0.0, 2.0]]))    # equal scores: both rows are the mean token
-    tensor([[2., 1.],
-            [2., 1.]])
-    """
-
-    w: Tensor
-    v: Tensor
-    causal: bool = False
-
-    def __post_init__(self) -> None:
-        heads, d = self.w.shape[0], self.w.shape[-1]
-        if self.w.ndim != 3 or self.w.shape[1] != d:
-            raise ValueError(f"W: expected (heads, d, d), found {tuple(self.w.shape)}")
-        if self.v.ndim != 3 or self.v.shape[:2] != (heads, d):
-            raise ValueError(f"V: expected ({heads}, {d}, k) to match W, found {tuple(self.v.shape)}")
-
-    @property
-    def width(self) -> int:
-        """d, the entries of a token."""
-        return self.w.shape[-1]
-
-    @property
-    def seen(self) -> int:
-        """H k, the numbers that the layer returns for each token."""
-        return self.v.shape[0] * self.v.shape[-1]
-
-    def attention(self, x: Tensor) -> Tensor:
-        """F (..., H, n, n): row i of head h is f_hi. x (..., d, n)."""
-        if x.shape[-2] != self.width:
-            raise ValueError(f"X: expected (..., {self.width}, n) to match W, found {tuple(x.shape)}")
-        scores = (x.mT.unsqueeze(-3) @ self.w @ x.unsqueeze(-3)).mT
-        if self.causal:
-            n = x.shape[-1]
-            scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-        return torch.softmax(scores, -1)
-
-    def outputs(self, x: Tensor) -> Tensor:
-        """(..., n, H k): what the layer returns, token by token."""
-        return (self.attention(x) @ (x.mT.unsqueeze(-3) @ self.v)).movedim(-3, -2).flatten(-2)
-
-    def jacobian(self, x: Tensor) -> Tensor:
-        """d outputs / d vec X (..., n, H k, n d)."""
-        f, tokens = self.attention(x), x.mT.unsqueeze(-3)
-        values = tokens @ self.v  # (..., H, n, k)
-        centred = values.unsqueeze(-3) - (f @ values).unsqueeze(-2)  # (..., H, i, p, k): V^T (x_p - X f_i)
-        weighted = f.unsqueeze(-1) * centred
-        keys = (self.w @ x.unsqueeze(-3)).mT  # (..., H, i, d): k_i
-        blocks = weighted.unsqueeze(-1) * keys[..., :, None, None, :]  # (..., H, i, p, k, d)
-        blocks = blocks + f[..., None, None] * self.v.mT[:, None, None]
-        own = weighted.mT @ (tokens @ self.w).unsqueeze(-3)  # (..., H, i, k, d): V^T Cov_i W
-        blocks.diagonal(dim1=-4, dim2=-3).add_(own.movedim(-3, -1))
-        # (H, i, p, k, d) -> (i, H, k, p, d)
-        return blocks.movedim(-2, -3).movedim(-5, -4).flatten(-2).flatten(-3, -2)

@@ -1,0 +1,143 @@
+"""Bounds of the attention paper, and balls in which Newton's method provably converges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from experiments.attention import bounds
+from experiments.attention.bounds import bilinear_norm_bound, certificate, certified_radius, third_derivative_bound
+from runner.curvature.closed_form import attention as att
+
+
+def draw(n: int, d: int, radius: float, draws: int, seed: int = 0) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((d, n), (d, n), (d, d), (d, d))
+    raw = (torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    b = 2 * torch.rand(draws, n, d, generator=generator, dtype=torch.float64) - 1
+    return (*(bounds.scale_to_norm(m, radius) for m in raw), b * radius**2)
+
+
+def test_attention_jacobian_matches_autodiff() -> None:
+    x, _, w, _, _ = (m[0] for m in draw(4, 3, 2.0, 1))
+    expected = torch.func.jacrev(lambda flat: att.attention(att.unvec(flat, 3), w))(att.vec(x))
+    assert (bounds.attention_jacobian(x, w) - expected).abs().max() < 1e-12
+
+
+def test_case_norms_are_those_of_the_blocks() -> None:
+    x, _, w, v, _ = (m[0] for m in draw(3, 2, 1.5, 1))
+    expected = [0.0] * 4
+    for i0, j0, i1, i2 in torch.cartesian_prod(torch.arange(3), torch.arange(2), *[torch.arange(3)] * 2).tolist():
+        norm = float(torch.linalg.matrix_norm(att.hessian_block(x, w, v, (i0, j0), i1, i2), 2))
+        case = att.index_case(i0, i1, i2) - 1
+        expected[case] = max(expected[case], norm)
+    assert bounds.case_norms(x, w, v).tolist() == pytest.approx(expected)
+    alone = (m[0] for m in draw(1, 2, 1.5, 1))
+    x, _, w, v, _ = alone
+    assert bounds.case_norms(x, w, v).isnan().tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("radius", [1.01, 2.0, 4.0])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (2, 1), (2, 3), (4, 3)])
+def test_sharper_constants_hold_and_are_sharper(n: int, d: int, radius: float) -> None:
+    x, y, w, v, b = draw(n, d, radius, 50)
+    near = 0.98 * x + 0.01 * y
+    values = {name: measure(x, w, v, b) for name, measure in bounds.POINT.items()}
+    values |= {name: bounds.pair_value(name, x, near, w, v, b) for name in bounds.MOVED}
+    assert values.keys() == bounds.BOUNDS.keys()
+    for name, bound in bounds.BOUNDS.items():
+        assert values[name].shape == (50,)
+        constant = bound.printed(n, d, radius)
+        if bound.sharper is not None:
+            sharper = bound.sharper(n, d, radius)
+            assert sharper <= constant
+            constant = sharper
+        assert values[name].max() <= constant * (1 + 1e-9), name
+
+
+def test_batches_are_independent() -> None:
+    x, _, w, v, b = draw(3, 2, 2.0, 4)
+    for measure in bounds.POINT.values():
+        alone, together = measure(x[2], w[2], v[2], b[2]), measure(x, w, v, b)
+        assert float(alone) == pytest.approx(float(together[2]), rel=1e-10, abs=1e-12)
+
+
+DTYPE = torch.float64
+
+
+def weights(n: int, d: int, seed: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x, w, v = (torch.randn(*s, generator=generator, dtype=DTYPE) for s in ((d, n), (d, d), (d, d)))
+    return x, scale * w / d**0.5, v / d**0.5
+
+
+def third(x: Tensor, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    """|d^3 outputs(X + t U) / dt^3| at t = 0, |U|_F = 1, by nested forward differentiation."""
+    u = u / u.norm()
+    function = lambda t: att.outputs(x + t * u, w, v)  # noqa: E731
+    for _ in range(3):
+        function = (lambda inner: lambda t: torch.func.jvp(inner, (t,), (torch.ones_like(t),))[1])(function)
+    return function(torch.zeros((), dtype=DTYPE)).norm()
+
+
+@pytest.mark.parametrize(("n", "d", "scale"), [(2, 1, 1.0), (3, 2, 0.3), (3, 2, 3.0)])
+def test_no_ascent_breaks_the_bound_of_the_third_derivative(n: int, d: int, scale: float) -> None:
+    x0, w, v = weights(n, d, 5, scale)
+    radius = 0.3
+    bound = third_derivative_bound(x0, w, v, radius)
+    generator = torch.Generator().manual_seed(6)
+    best = 0.0
+    for _ in range(2):
+        u, away = (torch.randn(d, n, generator=generator, dtype=DTYPE).requires_grad_() for _ in range(2))
+        optimizer = torch.optim.Adam([u, away], lr=0.2)
+        for _ in range(12):
+            x = x0 + radius * away / away.norm()
+            value = third(x, u, w, v)
+            optimizer.zero_grad()
+            (-value).backward()
+            optimizer.step()
+            best = max(best, float(value.detach()))
+    assert 0 < best <= bound
+
+
+def test_norm_of_a_bilinear_map_is_bounded_from_above() -> None:
+    tensor = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(7), dtype=DTYPE)
+    tensor = tensor + tensor.mT
+    u = torch.randn(2000, 3, generator=torch.Generator().manual_seed(8), dtype=DTYPE)
+    u = u / u.norm(dim=-1, keepdim=True)
+    values = torch.einsum("mij,si,sj->sm", tensor, u, u).norm(dim=-1)
+    assert values.max() <= bilinear_norm_bound(tensor) <= tensor.norm()
+    single = torch.zeros(2, 2, 2, dtype=DTYPE)
+    single[0, 0, 0] = 3.0
+    assert bilinear_norm_bound(single) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_newton_converges_from_the_whole_certified_ball(seed: int) -> None:
+    x, w, v = weights(3, 2, seed)
+    b, radius = att.outputs(x, w, v), certified_radius(x, w, v)
+    assert 0 < radius < float(x.norm())
+    away = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(seed), dtype=DTYPE)
+    at = x + 0.999 * radius * away / away.norm(dim=(-2, -1), keepdim=True)
+    for _ in range(12):
+        move = torch.linalg.solve(att.jacobian(at, w, v).flatten(1, 2), att.residual(at, w, v, b).flatten(1))
+        at = at - att.unvec(move, 2)
+    torch.testing.assert_close(at, x.expand_as(at), rtol=0, atol=1e-9)
+
+
+def test_certificate_bounds_the_distance_to_the_solution() -> None:
+    x, w, v = weights(3, 2, 1)
+    b, radius = att.outputs(x, w, v), certified_radius(x, w, v)
+    start = x + 0.2 * radius / 6**0.5
+    found = certificate(start, w, v, b)
+    assert found.certified and float((start - x).norm()) <= found.radius <= 2 * found.eta
+    far = certificate(x + 1.0, w, v, b)
+    assert not far.certified and far.radius != far.radius
+
+
+def test_singular_problems_are_never_certified() -> None:
+    x, w, _ = weights(3, 2, 2)
+    v = torch.tensor([[1.0, 1.0], [1.0, 1.0]], dtype=DTYPE)
+    assert certified_radius(x, w, v) == 0.0
+    assert not certificate(x, w, v, att.outputs(x, w, v)).certified
