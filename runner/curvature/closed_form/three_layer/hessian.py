@@ -33,6 +33,7 @@ its term is left out, which is the subgradient of least norm: the gradient of σ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -41,15 +42,15 @@ from torch import Tensor
 from runner.curvature.closed_form.three_layer.model import (
     Forward,
     check_data,
+    closed_form,
     forward,
     get_activation,
     gradient,
-    in_chunks,
     loss,
     split,
     with_bias,
 )
-from runner.curvature.spectra.bounds import SpectrumMoments, spectrum_moments
+from runner.curvature.spectra.bounds import spectrum_moments
 
 # An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix product; read off
 # timings of both forms over a grid of sizes.
@@ -97,16 +98,27 @@ def input_products(inputs: Tensor) -> Tensor:
     return (inputs[:, None] * inputs[None]).flatten(0, 1)
 
 
-def _hessian(state: Forward) -> Tensor:
+@closed_form(2)
+def hessian(state: Forward) -> Tensor:
+    """H_L(theta, theta), (..., D, D), symmetric (WS bound, Props. 3, 4)."""
     return assemble(state, logit_jacobian(state), input_products(state.inputs))
 
 
-def _trace_parts(state: Forward) -> tuple[Tensor, Tensor]:
+@closed_form(2)
+def trace_parts(state: Forward) -> tuple[Tensor, Tensor]:
+    """(tr H_L(w, w), tr H_L(v, v)), each (...,) (WS bound, Eqs. 20, 21)."""
     input_norms = state.inputs.square().sum(0)
     bend = (state.hidden[2] * state.weights).sum(-2)
     ww = state.variance * state.slope.square().sum(-2) + state.error * bend
     vv = state.variance * (1 + state.hidden[0].square().sum(-2))
     return (ww * input_norms).sum(-1), vv.sum(-1)
+
+
+@closed_form(2)
+def trace(state: Forward) -> Tensor:
+    """tr H_L, (...,) (WS bound, Theorem 2)."""
+    ww, vv = trace_parts.of(state)
+    return ww + vv
 
 
 def _gram(left: Tensor, right: Tensor) -> Tensor:
@@ -133,7 +145,9 @@ def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
     return phi, psi, ss
 
 
-def _double_sum(state: Forward) -> Tensor:
+@closed_form(2)
+def trace_of_square_double_sum(state: Forward) -> Tensor:
+    """tr H_L² as the sum over pairs of examples, O(I² N) (WS bound, Eq. 25)."""
     phi, psi, omega = double_sum_terms(state)
     kernel = _gram(state.inputs, state.inputs)
     hidden = 1 + _gram(state.hidden[0], state.hidden[0])
@@ -146,60 +160,28 @@ def prefers_double_sum(samples: int, columns: int, units: int) -> bool:
     return samples * (columns + 6 * units + _ELEMENTWISE_COST) < dimension * dimension
 
 
-def _square(state: Forward) -> Tensor:
-    columns, samples = state.inputs.shape
-    if prefers_double_sum(samples, columns, state.slope.shape[-2]):
-        return _double_sum(state)
-    return _hessian(state).square().sum((-2, -1))
-
-
-@in_chunks
-def hessian(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """H_L(theta, theta), (..., D, D), symmetric (WS bound, Props. 3, 4)."""
-    return _hessian(forward(theta, x, q, activation, 2))
-
-
-@in_chunks
-def trace_parts(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
-    """(tr H_L(w, w), tr H_L(v, v)), each (...,) (WS bound, Eqs. 20, 21)."""
-    return _trace_parts(forward(theta, x, q, activation, 2))
-
-
-@in_chunks
-def trace(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """tr H_L, (...,) (WS bound, Theorem 2)."""
-    ww, vv = trace_parts(theta, x, q, activation)
-    return ww + vv
-
-
-@in_chunks
-def trace_of_square(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """tr H_L², (...,), by the cheaper of the two exact forms below (WS bound, Theorem 5)."""
-    return _square(forward(theta, x, q, activation, 2))
-
-
-@in_chunks
-def trace_of_square_double_sum(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """tr H_L² as the sum over pairs of examples, O(I² N) (WS bound, Eq. 25)."""
-    return _double_sum(forward(theta, x, q, activation, 2))
-
-
-@in_chunks
-def trace_of_square_frobenius(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(2)
+def trace_of_square_frobenius(state: Forward) -> Tensor:
     """tr H_L² as ||H_L||_F², O(I D²): H is symmetric, so both are the sum of its squared entries."""
-    return hessian(theta, x, q, activation).square().sum((-2, -1))
+    return hessian.of(state).square().sum((-2, -1))
 
 
-@in_chunks
-def traces(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
+@closed_form(2)
+def trace_of_square(state: Forward) -> Tensor:
+    """tr H_L², (...,), by the cheaper of the two exact forms (WS bound, Theorem 5)."""
+    columns, samples = state.inputs.shape
+    double_sum = prefers_double_sum(samples, columns, state.slope.shape[-2])
+    return (trace_of_square_double_sum if double_sum else trace_of_square_frobenius).of(state)
+
+
+@closed_form(2)
+def traces(state: Forward) -> tuple[Tensor, Tensor]:
     """(tr H_L, tr H_L²), each (...,), from one forward pass."""
-    state = forward(theta, x, q, activation, 2)
-    ww, vv = _trace_parts(state)
-    return ww + vv, _square(state)
+    return trace.of(state), trace_of_square.of(state)
 
 
-def _moments(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> SpectrumMoments:
-    """Mean and standard deviation of the spectrum from tr H and tr H².
+def mean_and_std(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the D eigenvalues of H_L, each (...,), at every scale (WS bound, Eqs. 8, 9).
 
     The squares of a Hessian below 1e-154 (float64) underflow, and λ_sup would fall below λ_1; those above 1e154
     overflow. Where tr H² is near either end, the moments are those of H over its largest entry, times that entry.
@@ -213,33 +195,21 @@ def _moments(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> SpectrumMo
     full = hessian(theta[unsafe], x, q, activation)
     scale = full.abs().amax((-2, -1))
     scaled = full / torch.where(scale > 0, scale, 1.0)[..., None, None]
-    within = spectrum_moments(theta.shape[-1], *_traces_of(scaled))
+    diagonal = scaled.diagonal(dim1=-2, dim2=-1)
+    within = spectrum_moments(theta.shape[-1], diagonal.sum(-1), scaled.square().sum((-2, -1)))
     mean, std = (whole.masked_scatter(unsafe, scale * part) for whole, part in zip(moments, within, strict=True))
-    return SpectrumMoments(mean, std)
+    return mean, std
 
 
-def _traces_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """(tr A, tr A²) of symmetric A (..., D, D)."""
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
-
-
-@in_chunks
-def mean_and_std(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the D eigenvalues of H_L, each (...,), at every scale (WS bound, Eqs. 8, 9)."""
-    return _moments(theta, x, q, activation)
-
-
-@in_chunks
 def upper_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """lambda_sup(theta) >= lambda_1, (...,), at every scale (WS bound, Theorem 1)."""
-    mean, std = _moments(theta, x, q, activation)
+    mean, std = mean_and_std(theta, x, q, activation)
     return mean + math.sqrt(theta.shape[-1] - 1) * std
 
 
-@in_chunks
 def lower_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """lambda_inf(theta) <= lambda_D, (...,), at every scale (HSR, Eq. 61)."""
-    mean, std = _moments(theta, x, q, activation)
+    mean, std = mean_and_std(theta, x, q, activation)
     return mean - math.sqrt(theta.shape[-1] - 1) * std
 
 
@@ -347,25 +317,7 @@ def _contract_identity(state: Forward) -> _Contraction:
     return _Contraction(quadratic, norms * state.slope, r, norms.expand_as(r), torch.zeros_like(r))
 
 
-class _Parts(NamedTuple):
-    """Forward pass, logit Jacobian and products of inputs: what both H and its contraction need."""
-
-    state: Forward
-    jacobian: Tensor
-    products: Tensor
-
-    @property
-    def hessian(self) -> Tensor:
-        return assemble(*self)
-
-
-def _parts(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> _Parts:
-    state = forward(theta, x, q, activation, 3)
-    return _Parts(state, logit_jacobian(state), input_products(state.inputs))
-
-
-def _contract(parts: _Parts, matrix: Tensor) -> _Contraction:
-    state, jacobian, products = parts
+def _contract(state: Forward, jacobian: Tensor, products: Tensor, matrix: Tensor) -> _Contraction:
     inputs, r = state.inputs, state.hidden[0]
     columns, units = inputs.shape[0], r.shape[-2]
     count = columns * units
@@ -419,53 +371,58 @@ def contraction_gradient(theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, ac
 
     Raises ValueError when G is not a D × D matrix; it is taken to be symmetric.
     """
-    parts = _parts(theta, x, q, activation)
+    state = forward(theta, x, q, activation, 3)
     if matrix.shape[-2:] != (theta.shape[-1],) * 2:
         raise ValueError(f"expected G of shape (..., D, D) with D = {theta.shape[-1]}, found {tuple(matrix.shape)}")
-    return _gradient(parts.state, _contract(parts, matrix))
+    return _gradient(state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix))
 
 
-@in_chunks
-def trace_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+def _gradient_along(state: Forward, constant: Callable[[Tensor], Tensor]) -> Tensor:
+    """∇⟨G, H(theta)⟩ with G = constant(H), which may overwrite H."""
+    jacobian, products = logit_jacobian(state), input_products(state.inputs)
+    matrix = constant(assemble(state, jacobian, products))
+    return _gradient(state, _contract(state, jacobian, products, matrix))
+
+
+@closed_form(3)
+def trace_gradient(state: Forward) -> Tensor:
     """∇ tr H_L, (..., D), in O(I (M + N)) (HSR, Theorems 2, 3)."""
-    state = forward(theta, x, q, activation, 3)
     return _gradient(state, _contract_identity(state))
 
 
-@in_chunks
-def trace_of_square_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(3)
+def trace_of_square_gradient(state: Forward) -> Tensor:
     """∇ tr H_L² = 2 ∇⟨H, H_L⟩ with the first H held constant, (..., D) (HSR, Theorems 4, 5)."""
-    parts = _parts(theta, x, q, activation)
-    return 2 * _gradient(parts.state, _contract(parts, parts.hessian))
+    return 2 * _gradient_along(state, lambda hessian: hessian)
 
 
-@in_chunks
-def mean_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(3)
+def mean_gradient(state: Forward) -> Tensor:
     """∇μ = ∇ tr H_L / D, (..., D) (HSR, Eq. 18)."""
-    return trace_gradient(theta, x, q, activation) / theta.shape[-1]
+    return trace_gradient.of(state) / state.dimension
 
 
-@in_chunks
-def std_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(3)
+def std_gradient(state: Forward) -> Tensor:
     """∇σ, (..., D) (HSR, Eq. 19); 0 where σ = 0 (see the module's text)."""
-    parts = _parts(theta, x, q, activation)
-    return _gradient(parts.state, _contract(parts, _unit_deviator(parts.hessian))) / math.sqrt(theta.shape[-1])
+    return _gradient_along(state, _unit_deviator) / math.sqrt(state.dimension)
 
 
-@in_chunks
-def upper_bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(3)
+def upper_bound_gradient(state: Forward) -> Tensor:
     """∇λ_sup = ∇μ + √(D−1) ∇σ, (..., D) (HSR, Theorem 1); ∇μ where σ = 0 (see the module's text)."""
-    return _bound_gradient(theta, x, q, activation, 1.0)
+    return _gradient_along(state, lambda hessian: _bound_direction(hessian, 1.0))
 
 
-@in_chunks
-def lower_bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+@closed_form(3)
+def lower_bound_gradient(state: Forward) -> Tensor:
     """∇λ_inf = ∇μ − √(D−1) ∇σ, (..., D) (HSR, Eq. 61); ∇μ where σ = 0."""
-    return _bound_gradient(theta, x, q, activation, -1.0)
+    return _gradient_along(state, lambda hessian: _bound_direction(hessian, -1.0))
 
 
-def _bound_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str, sign: float) -> Tensor:
-    parts, dimension = _parts(theta, x, q, activation), theta.shape[-1]
-    matrix = sign * math.sqrt((dimension - 1) / dimension) * _unit_deviator(parts.hessian)
+def _bound_direction(hessian: Tensor, sign: float) -> Tensor:
+    """G of λ_sup (sign 1) or λ_inf (−1); overwrites H."""
+    dimension = hessian.shape[-1]
+    matrix = sign * math.sqrt((dimension - 1) / dimension) * _unit_deviator(hessian)
     matrix.diagonal(dim1=-2, dim2=-1).add_(1 / dimension)
-    return _gradient(parts.state, _contract(parts, matrix))
+    return matrix

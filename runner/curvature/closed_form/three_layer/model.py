@@ -4,8 +4,8 @@ y = W h(x), r = f(y), z = V h(r), p = s(z), with h(·) prepending a 1, W = [b, W
 of shape (1, N+1) (WS bound, Eqs. 1, 2). theta stacks the columns of W, then V (Eq. 3), D = M N + 2 N + 1.
 Leading dimensions of theta are a batch; x has shape (I, M) and q shape (I,) for all of it.
 
-`in_chunks`: the closed forms keep several arrays of I D numbers per theta. In one piece, 3,000 networks with N = 10 on
-50 samples would need half a gigabyte; in chunks of a megabyte per array they stay near the cache, at the same speed.
+`closed_form`: the closed forms keep several arrays of I D numbers per theta. In one piece, 3,000 networks with N = 10
+on 50 samples would need half a gigabyte; in chunks of a megabyte per array they stay near the cache, at the same speed.
 
 The five activation functions come with their first three derivatives (Appendix A): the closed forms need the value and
 derivatives together, and every derivative is cheap once the function that needs an exponential is known.
@@ -14,11 +14,12 @@ derivatives together, and every derivative is cheap once the function that needs
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -160,33 +161,6 @@ def get_activation(name: str) -> Activation:
         raise ValueError(f"expected an activation out of {', '.join(ACTIVATIONS)}, found {name!r}{hint}") from None
 
 
-CHUNK_WORDS = 1 << 17
-
-ClosedForm = TypeVar("ClosedForm", bound=Callable[..., Any])
-
-
-def _joined(parts: list[Tensor], lead: torch.Size) -> Tensor:
-    return torch.cat(parts).unflatten(0, lead)
-
-
-def in_chunks(function: ClosedForm) -> ClosedForm:
-    """f(theta, x, q, activation) over the flattened leading dimensions of theta, I D words of temporaries per theta."""
-
-    @wraps(function)
-    def chunked(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Any:
-        lead = theta.shape[:-1]
-        words = x.shape[0] * theta.shape[-1] if theta.ndim and x.ndim else CHUNK_WORDS
-        size = max(1, CHUNK_WORDS // max(1, words))
-        if lead.numel() <= size:
-            return function(theta, x, q, activation)
-        values = [function(part, x, q, activation) for part in theta.reshape(-1, theta.shape[-1]).split(size)]
-        if isinstance(values[0], tuple):
-            return _joined([value[0] for value in values], lead), _joined([value[1] for value in values], lead)
-        return _joined(values, lead)
-
-    return cast(ClosedForm, chunked)
-
-
 class Parameters(NamedTuple):
     """Views of theta: W = [b, W̃] of shape (..., N, M+1) and V = [c, Ṽ] of shape (..., N+1)."""
 
@@ -209,6 +183,11 @@ class Forward(NamedTuple):
     variance: Tensor
     third: Tensor
     slope: Tensor
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+        return (len(self.inputs) + 1) * self.slope.shape[-2] + 1
 
 
 def parameter_count(input_width: int, hidden_width: int) -> int:
@@ -306,6 +285,46 @@ def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) ->
         third=variance * (miss - p),
         slope=hidden[1] * weights,
     )
+
+
+CHUNK_WORDS = 1 << 17
+
+R = TypeVar("R", Tensor, tuple[Tensor, Tensor])
+
+
+class ClosedForm(Protocol[R]):
+    """f(theta, x, q, activation) over all leading dimensions of theta; of(state): the same of an evaluated network."""
+
+    of: Callable[[Forward], R]
+
+    def __call__(self, theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> R: ...
+
+
+def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]:
+    """Makes a closed form of a function of the network evaluated with derivatives of f up to `order`.
+
+    theta is taken in chunks, for I D words of temporaries per theta.
+    """
+
+    def decorate(function: Callable[[Forward], R]) -> ClosedForm[R]:
+        @wraps(function)
+        def chunked(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Any:
+            lead = theta.shape[:-1]
+            words = x.shape[0] * theta.shape[-1] if theta.ndim and x.ndim else CHUNK_WORDS
+            size = max(1, CHUNK_WORDS // max(1, words))
+            if lead.numel() <= size:
+                return function(forward(theta, x, q, activation, order))
+            parts = theta.reshape(-1, theta.shape[-1]).split(size)
+            values = [function(forward(part, x, q, activation, order)) for part in parts]
+            if isinstance(values[0], tuple):
+                return tuple(torch.cat(column).unflatten(0, lead) for column in zip(*values, strict=True))
+            return torch.cat(values).unflatten(0, lead)
+
+        chunked.of = function  # type: ignore[attr-defined]
+        chunked.__signature__ = inspect.signature(chunked, follow_wrapped=False)  # type: ignore[attr-defined]
+        return cast(ClosedForm[R], chunked)
+
+    return decorate
 
 
 def predict(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
