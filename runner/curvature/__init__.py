@@ -50,9 +50,9 @@ from runner.curvature.exact.checks import check_before_measuring
 from runner.curvature.graph.dag import Composition, Concatenated, Dag, Node, Residual, WeightedSum
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
-from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
+from runner.curvature.matrix_free.base import BlockOperator, Estimate, SymmetricOperator
 from runner.curvature.matrix_free.norms import frobenius_norms, spectral_norms
-from runner.curvature.matrix_free.operators import BlockOperator, CurvatureOperator
+from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.ratios import couplings, gn_gaps, stable_ranks
 from runner.curvature.metrics.blocks import (
     GaussNewtonFactors,

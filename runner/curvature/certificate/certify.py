@@ -35,7 +35,7 @@ from runner.curvature.certificate.result import (
 )
 from runner.curvature.graph.errors import some
 from runner.curvature.matrix_free.base import norm_of, rademacher
-from runner.curvature.matrix_free.reference import Vectors
+from runner.curvature.matrix_free.reference import Reference, Vectors
 
 MOST, PRODUCT = 60.0, 3.0
 """Gradients that a certificate may cost, and that one product costs."""
@@ -71,17 +71,16 @@ class _Comparison:
         progress: Progress | None,
     ) -> None:
         self.operator = operator
-        self.reference = operator.reference() if hasattr(operator, "reference") else operator
-        self.double = getattr(self.reference, "double", True)
+        self.reference = Reference.of(operator.reference() if hasattr(operator, "reference") else operator)
+        self.double = self.reference.double
         if tolerance is None:
             tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
             tolerance = tolerance if self.double else max(tolerance, 1e-2)
         self.tolerance = tolerance
-        scales = getattr(self.reference, "scales", {})
         signs = {v: rademacher((operator.sizes[v],), torch.float64, generator) for v in operator.nodes}
         device = getattr(operator, "device", torch.device("cpu"))
         dtype = torch.float64 if self.double else operator.dtype
-        self.direction = {v: (s * scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
+        self.direction = {v: (s * self.reference.scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
         self.differences = Differences(self.reference, self.direction, most, progress)
         self.products: list[_Products] = []
         self.failed: list[str] = []
@@ -159,7 +158,7 @@ class _Comparison:
     def _expected(self, found: list[Difference], own: Vectors | None = None) -> Expected:
         """The mean of the pieces; near a kink the engine's own product of that piece stands in, or of the values on
         its two sides the one that `own` fits: nothing else tells the side that a network takes within its rounding."""
-        weights = getattr(self.reference, "weights", None)
+        weights = self.reference.weights
         pieces = list(found)
         for b, difference in enumerate(found):
             if not difference.kink:

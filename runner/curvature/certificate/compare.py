@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runner.curvature.certificate.result import largest_ratio, nan_last
 from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.matrix_free.base import SymmetricOperator, norm_of
-from runner.curvature.matrix_free.reference import Vectors, central
+from runner.curvature.matrix_free.reference import Reference, Vectors
 
 Decisions = list[tuple[str, Tensor]]
 """(operation, the side or the place that it chose, element by element), in the order of the computation."""
@@ -159,14 +158,11 @@ class Differences:
     wanted. progress(spent, most) is called as they are spent.
     """
 
-    def __init__(
-        self, reference: Any, direction: Vectors, most: float = math.inf, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, reference: Reference, direction: Vectors, most: float, progress: Progress | None) -> None:
         self.reference, self.direction, self.most, self.progress = reference, direction, most, progress
         self.spent, self.stopped = 0.0, False
-        self.shares = getattr(reference, "weights", None) or [1 / reference.examples] * reference.examples
-        double = getattr(reference, "double", True)
-        self.steps, self.fine = (STEPS, FINE_STEPS) if double else (COARSE_STEPS, ())
+        self.shares = reference.weights or [1 / reference.examples] * reference.examples
+        self.steps, self.fine = (STEPS, FINE_STEPS) if reference.double else (COARSE_STEPS, ())
         self.step = self.steps[0]
 
     def spend(self, gradients: float, piece: int | None = None) -> None:
@@ -184,9 +180,7 @@ class Differences:
         """NaN where the step takes the network on another way than it was traced on."""
         self.spend(2, piece)
         try:
-            if hasattr(self.reference, "difference"):
-                return self.reference.difference(self.direction, piece, step)
-            return central(lambda shift: self.reference.gradient(shift, piece), self.direction, step)
+            return self.reference.difference(self.direction, piece, step)
         except CallsChanged:
             return {v: torch.full_like(r, torch.nan) for v, r in self.direction.items()}
 
@@ -260,8 +254,7 @@ class Differences:
         kink = self._crossed(piece, rounding, self._decisions(piece, 0.0))
         if not kink:
             return found
-        places = (-2 * rounding, 2 * rounding) if hasattr(self.reference, "difference_at") else ()
-        sides = (self.reference.difference_at(self.direction, piece, rounding / 10, c) for c in places)
+        sides = self.reference.sides(self.direction, piece, rounding / 10, 2 * rounding)
         return replace(found, kink=f"{kink}, within rounding", sides=(found.value, *sides))
 
     def _crossed(self, piece: int, step: float, here: Decisions | None) -> str:
@@ -271,22 +264,19 @@ class Differences:
     def _decisions(self, piece: int, step: float) -> Decisions | None:
         shift = {v: step * r for v, r in self.direction.items()}
         self.spend(1, piece)
-        with self._quiet():
+        with self.reference.quiet():
             try:
                 return decisions(lambda: self.reference.gradient(shift, piece))
             except CallsChanged:
                 return []  # another course than any
 
-    def _quiet(self) -> AbstractContextManager[Any]:
-        return self.reference.quiet() if hasattr(self.reference, "quiet") else nullcontext()
-
     def noise(self) -> float:
         """Norm that the rounding of gradients has in a difference, over the step."""
         reference, eps = self.reference, torch.finfo(torch.float64).eps
-        if not getattr(reference, "double", True):
+        if not reference.double:
             eps = max(torch.finfo(r.dtype).eps for r in self.direction.values())
         self.spend(1)
-        with self._quiet():
+        with reference.quiet():
             zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
             found = [reference.gradient(zero, piece) for piece in range(reference.examples)]
         return 1e3 * eps * max(norm_of(g) for gradients in found for g in gradients.values()) / self.step

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from runner.curvature.matrix_free.base import norm_of
-from runner.curvature.matrix_free.reference import Vectors
+from runner.curvature.matrix_free.reference import Reference, Vectors
 from runner.curvature.result import Estimated
 
 
 def likely_cause(
     operator: Any,
-    reference: Any,
+    reference: Reference,
     direction: Vectors,
     own: Vectors,
     mean: Vectors,
@@ -34,7 +33,9 @@ def likely_cause(
         return f"{where}: rounding of {name_of(operator.dtype)}, in float64 they are right: measure a copy in float64"
     a, b = (torch.cat([t[v].reshape(-1) for v in nodes]) for t in (own, mean))
     if not bool(a.any()):
-        return f"{where}: they are zero. Gradients are off, or a backward has no second derivative{_at(reference)}"
+        return f"{where}: they are zero. Gradients are off, or a backward has no second derivative" + (
+            f" (node {node!r})" if (node := reference.wrong_node(0, 1e-4)) else ""
+        )
     factor = float(a @ b) / float(b @ b) if bool(b.any()) else math.nan
     if norm_of(a - factor * b) <= 10 * tolerance * norm_of(a) and abs(factor - 1) > tolerance:
         summed = factor > 1.5 and abs(factor - round(factor)) < 10 * tolerance * factor
@@ -44,18 +45,12 @@ def likely_cause(
         return f"{where}: every example alone is right. The examples of the batch mix, or the loss is not their mean"
     if _kink(reference, direction):
         return f"{where}: the network has a kink here (a ReLU at 0): it has no second derivative at this point"
-    node = reference.wrong_node(0, tolerance) if hasattr(reference, "wrong_node") else ""
-    if node:
+    if node := reference.wrong_node(0, tolerance):
         return f"{where}: the backward of node {node!r} is not differentiated rightly (a custom Function, or a detach)"
-    if hasattr(reference, "slope_error"):
-        step = 1e-5 if reference.double else 1e-2
-        ones = {v: torch.ones_like(r) * reference.scales[v] for v, r in direction.items()}
-        if reference.slope_error(ones, 0, step) > 1e-3:
-            return f"{where}: the gradient is not that of the loss (a part without gradient, or a wrong backward)"
-    return f"{where}: {getattr(operator, 'suspicion', OTHERS)}"
-
-
-OTHERS = "the operator is of other weights, data or functions than the network has now"
+    ones = {v: torch.ones_like(r) * reference.scales.get(v, 1.0) for v, r in direction.items()}
+    if reference.slope_error(ones, 0, 1e-5 if reference.double else 1e-2) > 1e-3:
+        return f"{where}: the gradient is not that of the loss (a part without gradient, or a wrong backward)"
+    return f"{where}: the operator is of other weights, data or functions than the network has now"
 
 
 def _rounds(operator: Any, direction: Vectors, mean: Vectors, tolerance: float) -> bool:
@@ -77,12 +72,12 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _kink(reference: Any, direction: Vectors) -> bool:
+def _kink(reference: Reference, direction: Vectors) -> bool:
     """Whether the gradient turns at the point itself: its differences ahead and behind do not agree, however near."""
-    if not hasattr(reference, "scales"):
+    if not reference.scales:
         return False
-    step = 1e-6 if getattr(reference, "double", True) else 1e-2
-    with reference.quiet() if hasattr(reference, "quiet") else nullcontext():
+    step = 1e-6 if reference.double else 1e-2
+    with reference.quiet():
         for b in range(min(reference.examples, 8)):
             ends = []
             for s in (-step, 0.0, step):
@@ -92,11 +87,6 @@ def _kink(reference: Any, direction: Vectors) -> bool:
             if norm_of(ends[2] - 2 * ends[1] + ends[0]) > 0.1 * norm_of(ends[2] - ends[0]) > 0:
                 return True
     return False
-
-
-def _at(reference: Any) -> str:
-    node = reference.wrong_node(0, 1e-4) if hasattr(reference, "wrong_node") else ""
-    return f" (node {node!r})" if node else ""
 
 
 def largest_ratio(doubt: Vectors, of: Vectors) -> float:

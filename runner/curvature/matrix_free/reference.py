@@ -5,8 +5,9 @@ One example at a time, so that nothing here depends on how examples are batched,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -53,7 +54,64 @@ def widen(value: Any) -> Any:
     return value
 
 
-class FiniteDifferences:
+class Reference:
+    """First derivatives that products must agree with: the gradients of `examples` pieces. `gradient` alone is needed.
+
+    double: whether they are in float64. weights: shares of the pieces, None for equal ones. scales[v]: natural size of
+    a step at a node.
+    """
+
+    examples = 1
+    double = True
+    weights: Sequence[float] | None = None
+    scales: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(cls, target: Any) -> Reference:
+        """The target itself, or what it states of a reference."""
+        if isinstance(target, Reference):
+            return target
+        stated = cls()
+        for name in ("examples", "double", "weights", "scales", "gradient", "difference"):
+            if hasattr(target, name):
+                setattr(stated, name, getattr(target, name))
+        return stated
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Gradients on, the user's model untouched, mixed precisions widened when a float64 copy is used."""
+        yield
+
+    def value(self, shift: Mapping[str, Tensor], example: int) -> float:
+        """The loss of a piece at the displaced point; NaN where it is not known."""
+        return math.nan
+
+    def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
+        """Gradient of a piece's loss at the displaced point, (d_v,) each."""
+        raise NotImplementedError
+
+    def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
+        """The product with the direction, for one piece."""
+        return central(lambda shift: self.gradient(shift, example), direction, step)
+
+    def sides(self, direction: Mapping[str, Tensor], example: int, step: float, distance: float) -> tuple[Vectors, ...]:
+        """The same at this distance behind and ahead on the line of the direction, in its lengths: beside a kink."""
+        return ()
+
+    def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
+        """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
+        at, ahead, behind = ({v: s * r for v, r in direction.items()} for s in (0.0, step, -step))
+        with self.quiet():
+            slope = sum(float((g * direction[v]).sum()) for v, g in self.gradient(at, example).items())
+        expected = (self.value(ahead, example) - self.value(behind, example)) / (2 * step)
+        return abs(slope - expected) / max(abs(slope), abs(expected), 1e-300)
+
+    def wrong_node(self, example: int, tolerance: float) -> str:
+        """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
+        return ""
+
+
+class FiniteDifferences(Reference):
     """Products of one part of the Hessian of a Dag's examples, by central differences.
 
     double: whether a float64 copy could be made; else the network is evaluated as it is, and differences are coarse.
@@ -63,41 +121,26 @@ class FiniteDifferences:
     def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total") -> None:
         self.original, self.nodes, self.part = dag, nodes, part
         self.examples = len(x)
-        self.dag, self.x, self.y, self.double = dag, x, y, False
         try:
-            self._use(dag.to(torch.float64), x, y)
+            values = self._values(dag.to(torch.float64), widen(x), widen(y), True)
         except Exception:  # modules that cannot be copied, or functions with a dtype of their own
-            with self.quiet(), torch.no_grad():
-                values = dag.forward(x)
-            self._describe(values)
-
-    def _use(self, dag: Dag, x: Tensor, y: Tensor) -> None:
-        self.dag, self.double = dag, True
-        self.x, self.y = widen(x), widen(y)
-        try:
-            with self.quiet(), torch.no_grad():
-                values = dag.forward(self.x)
-                dag.loss.per_example(values[dag.output], self.y)
-            self._describe(values)
-        except Exception:
-            self.dag, self.x, self.y, self.double = self.original, x, y, False
-            raise
-
-    def _describe(self, values: Vectors) -> None:
-        self.shapes = {v: values[v].shape[1:] for v in self.nodes}
-        self.dtype = values[self.dag.output].dtype
-        sizes = {v: float(values[v].double().square().mean().sqrt()) for v in self.nodes}
+            values = self._values(dag, x, y, False)
+        self.shapes = {v: values[v].shape[1:] for v in nodes}
+        sizes = {v: float(values[v].double().square().mean().sqrt()) for v in nodes}
         self.scales = {v: s if s > 0 else 1.0 for v, s in sizes.items()}
+
+    def _values(self, dag: Dag, x: Tensor, y: Tensor, double: bool) -> Vectors:
+        """The values of all nodes of the graph that is used from now on."""
+        self.dag, self.x, self.y, self.double = dag, x, y, double
+        with self.quiet(), torch.no_grad():
+            values = dag.forward(x)
+            dag.loss.per_example(values[dag.output], y)
+        return values
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Gradients on, the user's model untouched, mixed precisions widened when a float64 copy is used."""
-        with torch.inference_mode(False), torch.enable_grad(), untouched(self.original):
-            if self.double:
-                with Widened():
-                    yield
-            else:
-                yield
+        with torch.inference_mode(False), torch.enable_grad(), untouched(self.original), widened(self.double):
+            yield
 
     def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
         """The network's output for one example with the nodes' outputs shifted."""
@@ -107,21 +150,21 @@ class FiniteDifferences:
     def loss(self, output: Tensor, example: int) -> Tensor:
         return self.dag.loss.per_example(output, self.y[example : example + 1]).sum()
 
+    def value(self, shift: Mapping[str, Tensor], example: int) -> float:
+        with self.quiet(), torch.no_grad():
+            return float(self.loss(self.output(shift, example), example))
+
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
-        """Gradient of one example's loss by the nodes' outputs, at the shift: (d_v,) each."""
         leaves = {v: s.detach().clone().requires_grad_() for v, s in shift.items()}
-        value = self.loss(self.output(leaves, example), example)
-        if not value.requires_grad:
-            return {v: torch.zeros_like(leaf) for v, leaf in leaves.items()}
-        found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-        return {v: torch.zeros_like(s) if g is None else g for (v, s), g in zip(leaves.items(), found, strict=True)}
+        return gradients(self.loss(self.output(leaves, example), example), leaves)
 
     def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
-        """The product of the part with the direction, for one example."""
-        return self.difference_at(direction, example, step, 0.0)
+        return self._difference(direction, example, step, 0.0)
 
-    def difference_at(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
-        """The same at another place on the line of the direction, in its lengths: on one side of a kink."""
+    def sides(self, direction: Mapping[str, Tensor], example: int, step: float, distance: float) -> tuple[Vectors, ...]:
+        return tuple(self._difference(direction, example, step, centre) for centre in (-distance, distance))
+
+    def _difference(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
         with self.quiet():
             if self.part == "gauss_newton":
                 return self._gauss_newton(direction, example, step, centre)
@@ -136,28 +179,10 @@ class FiniteDifferences:
         with torch.no_grad():
             places = (centre + step, centre - step)
             ends = [self.output({v: s * r for v, r in direction.items()}, example) for s in places]
-        tangent = (ends[0] - ends[1]) / (2 * step)
         leaves = {v: (centre * r).detach().requires_grad_() for v, r in direction.items()}
         output = self.output(leaves, example)
-
-        def slope(at: Tensor) -> Tensor:
-            leaf = at.detach().requires_grad_()
-            return torch.autograd.grad(self.loss(leaf, example), leaf)[0]
-
-        curved = (slope(output + step * tangent) - slope(output - step * tangent)) / (2 * step)
-        found = torch.autograd.grad(output, list(leaves.values()), curved, allow_unused=True)
-        return {v: torch.zeros_like(s) if g is None else g for (v, s), g in zip(leaves.items(), found, strict=True)}
-
-    def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
-        """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
-        with self.quiet():
-            zero = {v: torch.zeros_like(r) for v, r in direction.items()}
-            found = sum(float((g * direction[v]).sum()) for v, g in self.gradient(zero, example).items())
-            with torch.no_grad():
-                shifts = [{v: s * step * r for v, r in direction.items()} for s in (1, -1)]
-                ends = [float(self.loss(self.output(shift, example), example)) for shift in shifts]
-        expected = (ends[0] - ends[1]) / (2 * step)
-        return abs(found - expected) / max(abs(found), abs(expected), 1e-300)
+        tangent = (ends[0] - ends[1]) / (2 * step)
+        return gradients(output, leaves, bent(lambda at: self.loss(at, example), output, tangent, step))
 
     def wrong_node(self, example: int, tolerance: float) -> str:
         """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
@@ -186,30 +211,17 @@ class FiniteDifferences:
         def slope(shift: Vectors, twice: bool = False) -> tuple[Vectors, Vectors]:
             leaves = {p: (values[p] + shift[p]).detach().requires_grad_() for p in parents}
             output = node(*((leaves.get(p, values[p])).clone() for p in node.parents))
-            if not output.requires_grad:
-                return leaves, {p: torch.zeros_like(leaf) for p, leaf in leaves.items()}
-            found = torch.autograd.grad(output, list(leaves.values()), weights, create_graph=twice, allow_unused=True)
-            return leaves, {
-                p: torch.zeros_like(leaf) if g is None else g
-                for (p, leaf), g in zip(leaves.items(), found, strict=True)
-            }
+            return leaves, gradients(output, leaves, weights, create_graph=twice)
 
         differences = central(lambda shift: slope(shift)[1], direction, 1e-5 if self.double else 1e-2)
         try:
             leaves, first = slope({p: torch.zeros_like(r) for p, r in direction.items()}, twice=True)
-            dot = sum((first[p] * direction[p]).sum() for p in parents)
-            if not isinstance(dot, Tensor) or not dot.requires_grad:
-                second: Any = [None] * len(parents)
-            else:
-                second = torch.autograd.grad(dot, list(leaves.values()), allow_unused=True)
+            second = gradients(torch.stack([(first[p] * direction[p]).sum() for p in parents]).sum(), leaves)
         except Exception:
             return True
-        scale = max((float(d.norm()) for d in differences.values()), default=0.0)
-        scale = max(scale, max((float(f.norm()) for f in first.values()), default=0.0) * 1e-4)
-        return any(
-            float(((0 * differences[p] if s is None else s) - differences[p]).norm()) > max(tolerance, 1e-4) * scale
-            for p, s in zip(parents, second, strict=True)
-        )
+        scale = max(float(d.norm()) for d in differences.values())
+        scale = max(scale, max(float(f.norm()) for f in first.values()) * 1e-4)
+        return any(float((second[p] - differences[p]).norm()) > max(tolerance, 1e-4) * scale for p in parents)
 
 
 class WholeBatch(FiniteDifferences):
@@ -229,6 +241,33 @@ class WholeBatch(FiniteDifferences):
     def wrong_node(self, example: int, tolerance: float) -> str:
         """None: the nodes have no functions of their own."""
         return ""
+
+
+def widened(double: bool) -> AbstractContextManager[Any]:
+    """`Widened` where gradients are those of a float64 copy."""
+    return Widened() if double else nullcontext()
+
+
+def gradients(
+    value: Tensor, leaves: Vectors, cotangent: Tensor | None = None, *, create_graph: bool = False
+) -> Vectors:
+    """The gradient by each leaf, zeros where there is none."""
+    if not value.requires_grad:
+        return {v: torch.zeros_like(leaf) for v, leaf in leaves.items()}
+    found = torch.autograd.grad(
+        value, list(leaves.values()), cotangent, create_graph=create_graph, materialize_grads=True
+    )
+    return dict(zip(leaves, found, strict=True))
+
+
+def bent(loss: Callable[[Tensor], Tensor], at: Tensor, tangent: Tensor, step: float) -> Tensor:
+    """The second derivative of the loss at a point times the tangent, by central differences of its gradient."""
+
+    def slope(point: Tensor) -> Tensor:
+        leaf = point.detach().requires_grad_()
+        return torch.autograd.grad(loss(leaf), leaf)[0]
+
+    return (slope(at + step * tangent) - slope(at - step * tangent)) / (2 * step)
 
 
 def central(

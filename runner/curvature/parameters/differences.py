@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.tensors import tree_map
-from runner.curvature.matrix_free.reference import Vectors, Widened, central, widen
+from runner.curvature.matrix_free.reference import Reference, Vectors, bent, gradients, widen, widened
 from runner.curvature.parameters.batches import Batches
 from runner.curvature.parameters.graphs import Graphs, Part
 from runner.curvature.parameters.likelihood import Likelihood
@@ -51,7 +51,7 @@ class _Padding(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class ParameterDifferences:
+class ParameterDifferences(Reference):
     """Products of an operator's part, one batch at a time, from outputs and gradients at displaced weights.
 
     Hessian: central differences of the gradient. Gauss-Newton and Fisher: J v from differences of the outputs, A u from
@@ -59,7 +59,7 @@ class ParameterDifferences:
     Fisher: g (g . v) of every example's gradient, taken alone. double: whether the module runs in float64.
     """
 
-    noun = "group"
+    weights: Sequence[float]
 
     def __init__(self, operator: Differentiated) -> None:
         self.operator = operator
@@ -92,29 +92,21 @@ class ParameterDifferences:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Gradients on, the module differentiable, and tensors that no copy reaches widened."""
-        with self.model.differentiable():
-            if self.double:
-                with Widened():
-                    yield
-            else:
-                yield
+        with self.model.differentiable(), widened(self.double):
+            yield
 
     def value(self, shift: Mapping[str, Tensor], example: int) -> float:
-        """The loss of a batch at the displaced weights."""
         with self.quiet(), torch.no_grad():
             return float(self.model.value(self._placed(self._flat(shift)), self._batch(example)))
 
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
-        """The gradient of a batch's loss at the displaced weights, (n_g,) each."""
         with self.quiet():
             return self._groups(self._slope(self._flat(shift), self._batch(example)))
 
     def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
-        """The product of the operator's part with the direction, for one batch."""
         part = self.operator.part
         if part == "hessian":
-            return central(lambda shift: self.gradient(shift, example), direction, step)
+            return super().difference(direction, example, step)
         moved = torch.zeros_like(self._flat({}))
         for g, r in direction.items():
             moved[self.operator.groups[g]] = r.to(moved)
@@ -149,21 +141,8 @@ class ParameterDifferences:
             assert isinstance(graph, BatchFactored)
             curved = graph.graph()[2].apply(tangent.to(self.operator.dtype)).to(tangent)
         else:
-
-            def slope(at: Tensor) -> Tensor:
-                point = at.detach().requires_grad_()
-                return torch.autograd.grad(output.value(point, wide[1]), point)[0]
-
-            curved = (slope(tensor + step * tangent) - slope(tensor - step * tangent)) / (2 * step)
-        (found,) = torch.autograd.grad(tensor, leaf, curved, allow_unused=True)
-        return torch.zeros_like(base) if found is None else found
-
-    def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
-        """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
-        found = sum(float((g * direction[v]).sum()) for v, g in self.gradient({}, example).items())
-        ends = [self.value({v: s * step * r for v, r in direction.items()}, example) for s in (1, -1)]
-        expected = (ends[0] - ends[1]) / (2 * step)
-        return abs(found - expected) / max(abs(found), abs(expected), 1e-300)
+            curved = bent(lambda at: output.value(at, wide[1]), tensor, tangent, step)
+        return gradients(tensor, {"": leaf}, curved)[""]
 
     # ------------------------------------------------------------------ weights and batches
 
@@ -179,11 +158,7 @@ class ParameterDifferences:
 
     def _slope(self, flat: Tensor, batch: Any) -> Tensor:
         leaf = flat.clone().requires_grad_()
-        value = self.model.value(self._placed(leaf), batch)
-        if not value.requires_grad:
-            return torch.zeros_like(flat)
-        (found,) = torch.autograd.grad(value, leaf, allow_unused=True)
-        return torch.zeros_like(flat) if found is None else found
+        return gradients(self.model.value(self._placed(leaf), batch), {"": leaf})[""]
 
     def _groups(self, flat: Tensor) -> Vectors:
         return {g: flat[s] for g, s in self.operator.groups.items()}
