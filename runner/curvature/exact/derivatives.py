@@ -255,9 +255,8 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         flat = outputs(copies, repeats)
         if not flat.requires_grad:
             return None
-        grads = torch.autograd.grad(flat, copies, _repeat(delta, repeats), create_graph=True, allow_unused=True)
-        filled = [torch.zeros_like(c) if g is None else g for g, c in zip(grads, copies, strict=True)]
-        return torch.cat([g.flatten(1) for g in filled], 1)
+        grads = torch.autograd.grad(flat, copies, _repeat(delta, repeats), create_graph=True, materialize_grads=True)
+        return torch.cat([g.flatten(1) for g in grads], 1)
 
     limit = None
     if evaluation.replica_elements is not None:

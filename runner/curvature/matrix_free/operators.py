@@ -17,7 +17,6 @@ from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
 from runner.curvature.exact.derivatives import (
-    UNWATCHED,
     evaluate,
     name_missing_second_derivative,
     not_differentiable,
@@ -37,7 +36,7 @@ from runner.curvature.graph.state import (
 )
 from runner.curvature.graph.tensors import alike
 from runner.curvature.matrix_free.base import Products, SymmetricOperator
-from runner.curvature.matrix_free.peak import peak_bytes
+from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch
 
 UNSEEN = 1.6
@@ -118,9 +117,8 @@ class CurvatureOperator(SymmetricOperator):
         self._graph: _Graph | None = None
         self._differentiable = False
         self._fingerprint = Fingerprint(dag, x=x, y=y)
-        self.simultaneous = 1
-        if not dag.no_graph and memory_budget:
-            self.simultaneous = max(1, memory_budget // max(1, self._saved_bytes(), int(UNSEEN * self._peak_bytes())))
+        measured = memory_budget and not (dag.no_graph or self.reason)
+        self.simultaneous = self._at_once(memory_budget) if measured else 1
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
@@ -306,27 +304,8 @@ class CurvatureOperator(SymmetricOperator):
                 gradients = {v: g for v, g in zip(leaves, grads, strict=True) if g is not None}
         return _Graph(copies, leaves, output, gradients)
 
-    def _saved_bytes(self) -> int:
-        """Bytes that automatic differentiation keeps for one direction."""
-        total = 0
-
-        def pack(t: Tensor) -> Tensor:
-            nonlocal total
-            total += t.numel() * t.element_size()
-            return t
-
-        try:
-            with measuring(self.dag), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-                self._build(1)
-        except MeasurementError as error:
-            if UNWATCHED not in str(error):
-                raise
-        self._fingerprint.renew()
-        return total
-
-    def _peak_bytes(self) -> int:
-        """Bytes alive at once in the product of one direction: a convolution's gradients under way are as many as what
-        is saved, while saved bytes count a tensor as often as it is saved. Neither is always the larger."""
+    def _at_once(self, budget: int) -> int:
+        """How many directions go through the network together: as many as the products of one fit the budget."""
 
         def product() -> None:
             one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
@@ -336,13 +315,11 @@ class CurvatureOperator(SymmetricOperator):
             if self.part != "total":
                 self._gauss_newton(one, 1)
 
-        if self.reason:
-            return 0
         try:
             with measuring(self.dag):
-                return peak_bytes(product)
-        except MeasurementError:  # what cannot be differentiated twice is said in `apply`
-            return 0
+                return max(1, int(budget / (UNSEEN * max(1, *allocations(product)))))
+        except MeasurementError:  # a profiler is running; what cannot be differentiated twice is said in `apply`
+            return 1
         finally:
             self._graph = None
             self._fingerprint.renew()

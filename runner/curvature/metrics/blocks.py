@@ -106,19 +106,19 @@ def negative_curvature_mass(matrix: Tensor) -> float:
 
 def block_metrics(
     blocks: BlockSplit | Mapping[Pair, Tensor],
-    gn_blocks: Mapping[Pair, Tensor] | None = None,
     order: Sequence[str] | None = None,
     distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None = None,
 ) -> Columns:
     """Columns v, w, distance, R, C, D, d_eff, sigma1, frob_gn, frob_tensor, gap, status; one row per unordered pair.
 
-    blocks: a BlockSplit, or blocks with gn_blocks (without them, frob_gn, frob_tensor and gap are NaN). order: nodes
+    blocks: a BlockSplit, or blocks alone (then frob_gn, frob_tensor and gap are NaN). order: nodes
     from first to last (default: those of the split, or the blocks' own order); rows run over i <= j. distance: of a
     pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair; see gap_by_distance for the tables' ratio.
     status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of
     the blocks, ratios without. Raises ValueError for nodes in `order` that have no blocks.
     """
-    total, gauss_newton, tensor = _parts(blocks, gn_blocks)
+    split = blocks if isinstance(blocks, BlockSplit) else None
+    total = blocks.total if isinstance(blocks, BlockSplit) else blocks
     nodes = _order(blocks, order)
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     singular = dict(zip(pairs, _singular_values([total[pair] for pair in pairs]), strict=True))
@@ -129,8 +129,8 @@ def block_metrics(
         scale = math.sqrt(norms[v, v]) * math.sqrt(norms[w, w])
         row: dict[str, Any] = {"v": v, "w": w, "distance": _distance(distance, place, v, w), "R": norms[v, w]}
         row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
-        if gauss_newton is not None and tensor is not None:
-            row["frob_gn"], row["frob_tensor"] = resonance(gauss_newton[v, w]), resonance(tensor[v, w])
+        if split is not None:
+            row["frob_gn"], row["frob_tensor"] = resonance(split.gauss_newton[v, w]), resonance(split.tensor[v, w])
             row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
             if math.isnan(row["gap"]):
                 row["status"] = row["status"] or "Gauss-Newton block is zero"
@@ -191,16 +191,6 @@ def _svdvals(blocks: Tensor) -> Tensor:
         return torch.linalg.svdvals(blocks)
     values = torch.linalg.svdvals(torch.where(finite[..., None, None], blocks, 0))
     return torch.where(finite[..., None], values, math.nan)
-
-
-def _parts(
-    blocks: BlockSplit | Mapping[Pair, Tensor], gn_blocks: Mapping[Pair, Tensor] | None
-) -> tuple[Mapping[Pair, Tensor], Mapping[Pair, Tensor] | None, Mapping[Pair, Tensor] | None]:
-    if isinstance(blocks, BlockSplit):
-        return blocks.total, blocks.gauss_newton, blocks.tensor
-    if gn_blocks is None:
-        return blocks, None, None
-    return blocks, gn_blocks, {pair: blocks[pair] - gn for pair, gn in gn_blocks.items()}
 
 
 def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:

@@ -34,14 +34,13 @@ Products = dict[str, Tensor]
 class Perturbed:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
 
-    operations, moving: of the forward pass, and of the part of it that the perturbations go through. still: values of
-    the nodes before that part. in_place: nodes that would overwrite their parents' outputs. whole: perturbations are
+    moving: operations of the part of the forward pass that the perturbations go through. still: values of the nodes
+    before that part. in_place: nodes that would overwrite their parents' outputs. whole: perturbations are
     those of all examples, (1, ...) each, of a module that runs on the whole batch alone: it has no `copies`.
     """
 
     leaves: dict[str, Tensor]
     output: Tensor
-    operations: float = 0.0
     moving: float = 0.0
     still: dict[str, Tensor] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
@@ -73,7 +72,7 @@ class Perturbed:
         leaves: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}
         behind: set[str] = set()  # nodes with a perturbation before them
-        counts = {True: 0.0, False: 0.0}
+        moving = 0.0
         kept: dict[str, Tensor] = {}
         for name in (INPUT, *dag.order):
             node = dag.nodes.get(name)
@@ -85,16 +84,14 @@ class Perturbed:
                     value = node(*parents)
                 if any(p in behind or p in leaves for p in node.parents):
                     behind.add(name)
-                counts[name in behind] += counted.total
+                    moving += counted.total
             if name not in behind:
                 kept[name] = value.detach()
             if name in nodes:
                 leaves[name] = torch.zeros_like(value).requires_grad_()
                 value = value + leaves[name]
             values[name] = value
-        return cls(
-            {v: leaves[v] for v in nodes}, values[dag.output], sum(counts.values()), counts[True], kept, in_place
-        )
+        return cls({v: leaves[v] for v in nodes}, values[dag.output], moving, kept, in_place)
 
 
 class OutputFactors:
@@ -113,10 +110,10 @@ class OutputFactors:
         rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
         for column in columns:
             grads = torch.autograd.grad(
-                output, list(leaves.values()), column.view(output.shape), retain_graph=True, allow_unused=True
+                output, list(leaves.values()), column.view(output.shape), retain_graph=True, materialize_grads=True
             )
-            for (v, leaf), g in zip(leaves.items(), grads, strict=True):
-                rows[v].append((torch.zeros_like(leaf) if g is None else g).flatten(1))
+            for v, g in zip(leaves, grads, strict=True):
+                rows[v].append(g.flatten(1))
         self.rows = {
             v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
         }

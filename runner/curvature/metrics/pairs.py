@@ -49,7 +49,7 @@ from runner.curvature.metrics.ratios import (
     pair_metrics,
     relative_error,
 )
-from runner.curvature.metrics.singular_values import Requests, leading_singular_values
+from runner.curvature.metrics.singular_values import Requests, by_node, leading_singular_values
 
 
 def metrics_from_blocks(
@@ -132,8 +132,7 @@ def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked
 
     def products(requests: Requests) -> dict[Pair, Tensor]:
         found: dict[Pair, Tensor] = {}
-        for w in dict.fromkeys(w for _, w, _, _ in requests):
-            here = [r for r in requests if r[1] == w]
+        for w, here in by_node(requests, 1).items():
             images = operator.apply({w: torch.stack([z for _, _, z, _ in here])})
             found |= {pair: images[v][k] for k, (pair, _, _, v) in enumerate(here)}
         return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,14 @@ Pair = tuple[str, str]
 Requests = list[tuple[Pair, str, Tensor, str]]
 """(pair, node of the direction, direction, node of the image)."""
 Images = Mapping[Pair, Tensor]
+
+
+def by_node(requests: Requests, place: Literal[1, 3]) -> dict[str, Requests]:
+    """The requests by the node of their direction (place 1) or image (place 3)."""
+    found: dict[str, Requests] = {}
+    for request in requests:
+        found.setdefault(request[place], []).append(request)
+    return found
 
 
 class Leading(NamedTuple):

@@ -178,11 +178,10 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
         grads = torch.autograd.grad(s, list(parameters.values()), create_graph=True)
         by_theta = torch.cat([(g + 0 * u.sum()).flatten() for g in grads])
     wrt = [u, *values.values(), *parameters.values()]
-    columns: list[list[Tensor]] = []
+    columns: list[tuple[Tensor, ...]] = []
     with second_derivatives(f"node {node.name!r}"):
         for component in by_theta:
-            found = torch.autograd.grad(component, wrt, retain_graph=True, allow_unused=True)
-            columns.append([torch.zeros_like(t) if g is None else g for g, t in zip(found, wrt, strict=True)])
+            columns.append(torch.autograd.grad(component, wrt, retain_graph=True, materialize_grads=True))
     stacked = [torch.stack(pieces) for pieces in zip(*columns, strict=True)]
     d = stacked[0].permute(1, 2, 0)
     mixed = {p: m.flatten(2).permute(1, 2, 0) for p, m in zip(names, stacked[1:], strict=False)}

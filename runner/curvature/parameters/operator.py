@@ -228,9 +228,8 @@ class ParameterOperator(SymmetricOperator):
         for _, batch, weight in self.batches.pieces():
             with self.model.differentiable():
                 value = self.model.value(self._leaves, batch)
-                grads = torch.autograd.grad(value, list(self._leaves.values()), allow_unused=True)
-            flat = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, self._leaves.values(), strict=True)]
-            total += weight * torch.cat([g.flatten() for g in flat])
+                grads = torch.autograd.grad(value, list(self._leaves.values()), materialize_grads=True)
+            total += weight * torch.cat([g.flatten() for g in grads])
         return total
 
     def _product(self, v: Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> Tensor:

@@ -74,9 +74,9 @@ class BatchHessian:
                 [self.parameters[k] for k in wanted],
                 [directions[k] for k in names],
                 retain_graph=self.keep,
-                allow_unused=True,
+                materialize_grads=True,
             )
-        return _filled(found, wanted, self.parameters)
+        return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
 
     def _forward_over_reverse(self, directions: Named, wanted: Sequence[str]) -> Named:
         names = list(dict.fromkeys([*directions, *wanted]))
@@ -130,9 +130,9 @@ class BatchFactored:
             return {k: torch.zeros_like(self.parameters[k]) for k in wanted}
         with torch.inference_mode(False):
             found = torch.autograd.grad(
-                tensor, [self.parameters[k] for k in wanted], curved, retain_graph=self.keep, allow_unused=True
+                tensor, [self.parameters[k] for k in wanted], curved, retain_graph=self.keep, materialize_grads=True
             )
-        return _filled(found, wanted, self.parameters)
+        return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
 
     def _tangent(self, output: Output, tensor: Tensor, directions: Named) -> Tensor:
         """J v by forward differentiation, or by differentiating J^T u in u where an operation has no forward rule."""
@@ -161,11 +161,6 @@ class BatchFactored:
                 return torch.zeros_like(tensor)
             (tangent,) = torch.autograd.grad([g for g, _ in terms], u, [d for _, d in terms])
         return tangent
-
-
-def _filled(found: Sequence[Tensor | None], names: Sequence[str], parameters: Named) -> Named:
-    pairs = zip(names, found, strict=True)
-    return {k: torch.zeros_like(parameters[k]) if g is None else g.detach() for k, g in pairs}
 
 
 INSTEAD = "give loss=lambda output, target: ... of the tensors of the output (the logits), or ask for part='hessian'"
@@ -261,8 +256,7 @@ class LossHessian:
             )
 
     def apply(self, u: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad(self.gradient, self.leaf, u, retain_graph=True, allow_unused=True)
-        return torch.zeros_like(u) if found is None else found
+        return torch.autograd.grad(self.gradient, self.leaf, u, retain_graph=True, materialize_grads=True)[0]
 
 
 class OuterProducts:
