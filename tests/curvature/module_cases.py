@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
@@ -361,6 +362,53 @@ class Cells(nn.Module):
         return self.head(self.layer(torch.stack(rows, 1))[0].mean(1))
 
 
+class WeightNormed(nn.Module):
+    """Convolutions whose weights are computed from direction and length, with dilation and groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = weight_norm(nn.Conv1d(2, 4, 3, padding=2, dilation=2))
+        self.second = weight_norm(nn.Conv1d(4, 4, 3, padding=1, groups=2))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, t: Tensor) -> Tensor:
+        h = F.silu(self.first(t))
+        return self.head((h + F.silu(self.second(h))).mean(2))
+
+
+class UNet(nn.Module):
+    """Down, up, and a skip by concatenation; GroupNorm and InstanceNorm; an output for each pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU())
+        self.deep = nn.Sequential(nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.InstanceNorm2d(4), nn.GELU())
+        self.up = nn.ConvTranspose2d(4, 4, 2, stride=2)
+        self.out = nn.Conv2d(8, 2, 1)
+
+    def forward(self, t: Tensor) -> Tensor:
+        skip = self.down(t)
+        return self.out(torch.cat([skip, self.up(self.deep(skip))], 1))
+
+
+class Bag(nn.Module):
+    """Bags of words: embeddings summed with weights of each word, beside a plain feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.mix = nn.EmbeddingBag(7, 3, mode="sum"), nn.Bilinear(3, 2, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, words: Tensor, weights: Tensor, features: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.mix(self.bag(words, per_sample_weights=weights), features)))
+
+
+def bag_of_words() -> ModuleCase:
+    words = torch.tensor([[0, 1, 6], [2, 2, 3], [4, 5, 0], [6, 1, 1]])
+    given = {"words": words, "weights": torch.rand(4, 3, dtype=torch.float64), "features": x(4, 2)}
+    return ModuleCase(ready(Bag()), given, classes(4, 2), nn.CrossEntropyLoss())
+
+
 def tokens_and_features() -> ModuleCase:
     given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
     return ModuleCase(ready(Tokens()), given, classes(3, 2), nn.CrossEntropyLoss())
@@ -399,6 +447,11 @@ MODULES: dict[str, Callable[[], ModuleCase]] = {
     "checkpointed reentrant": lambda: checkpointed(True),
     "compiled": lambda: compiled("eager"),
     "compiled aot": lambda: compiled("aot_eager"),
+    "weight norm": lambda: ModuleCase(ready(WeightNormed()), x(3, 2, 5), classes(3, 2), nn.CrossEntropyLoss()),
+    "unet": lambda: ModuleCase(
+        ready(UNet()), x(2, 1, 4, 4), classes(32, 2).view(2, 4, 4), nn.CrossEntropyLoss(), ["down", "up", "out"]
+    ),
+    "embedding bag": bag_of_words,
 }
 
 

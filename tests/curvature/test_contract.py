@@ -134,6 +134,13 @@ class TestParameterGaussNewton(ParameterContract):
     part = "gauss_newton"
 
 
+class TestFisher(ParameterContract):
+    """Of cross-entropy: the Gauss-Newton matrix."""
+
+    part = "fisher"
+    scales = ()  # targets have a distribution of their own
+
+
 class TestEmpiricalFisher(ParameterContract):
     part = "empirical_fisher"
     scales = ()  # of the square of the loss

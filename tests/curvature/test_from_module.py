@@ -48,7 +48,10 @@ def test_blocks_of_unmodified_modules(name):
     assert torch.allclose(operator.block(v, w).matvec(z), expected[v, w] @ z, rtol=1e-9, atol=1e-12)
 
 
-CERTIFIED = ("mlp", "resnet", "multihead attention", "lstm", "mixture", "tokens and features", "unusual")
+CERTIFIED = (
+    *("mlp", "resnet", "multihead attention", "lstm", "mixture", "tokens and features", "unusual"),
+    *("weight norm", "unet", "embedding bag"),
+)
 
 
 @pytest.mark.parametrize("name", [n if n in CERTIFIED else pytest.param(n, marks=pytest.mark.slow) for n in MODULES])

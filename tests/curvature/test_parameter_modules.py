@@ -27,8 +27,9 @@ from tests.curvature.module_cases import (
     x,
 )
 
-LEFT_OUT = ("causal attention", "mlp default", "lstm hidden state", "checkpointed reentrant", "resnet")
-"""These differ from another in their nodes alone; ResNet's 4,000 parameters take a minute of dense Hessians."""
+LEFT_OUT = ("causal attention", "mlp default", "lstm hidden state", "checkpointed reentrant", "resnet", "embedding bag")
+"""These differ from another in their nodes alone; ResNet's 4,000 parameters take a minute of dense Hessians; a bag of
+embeddings has no second derivative in torch."""
 LONG = ("transformer encoder", "lstm sequence first", "flat language model", "cells", "compiled aot")
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODULES if name not in LEFT_OUT
@@ -211,3 +212,45 @@ def test_a_backward_without_second_derivative_is_refused(part, budget):
         ParameterOperator(
             Cut().double(), nn.CrossEntropyLoss(), [(x(4, 3), classes(4, 2))], part=part, memory_budget=budget
         ).dense()
+
+
+def test_an_embedding_bag_has_no_second_derivative_in_torch_and_is_told():
+    case = make_module("embedding bag")
+    for part in ("hessian", "gauss_newton"):
+        with pytest.raises(ValueError, match=r"embedding_bag.*nn\.Embedding and a sum\), or leave its parameters out"):
+            ParameterOperator(case.module, case.loss, [case.batch], part=part)
+        operator = ParameterOperator(case.module, case.loss, [case.batch], ["mix", "head"], part)
+        assert verify(operator, generator=torch.Generator().manual_seed(0)).ok
+
+
+class Skewed(torch.autograd.Function):
+    """A backward that takes a value it depends on for a constant, as torch's own weight norm does."""
+
+    @staticmethod
+    def forward(ctx, v: Tensor) -> Tensor:
+        ctx.save_for_backward(v)
+        ctx.norm = v.detach().norm()
+        return v / ctx.norm
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> Tensor:
+        (v,) = ctx.saved_tensors
+        return g / ctx.norm - v * (v * g).sum() / ctx.norm**3
+
+
+def test_a_wrong_second_derivative_is_refused_by_symmetry_and_named_by_the_certificate():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, t: Tensor) -> Tensor:
+            return self.head(torch.tanh(F.linear(t, Skewed.apply(self.first.weight), self.first.bias)))
+
+    torch.manual_seed(0)
+    module, batch = Net().double(), (x(5, 3), classes(5, 2))
+    with pytest.raises(ValueError, match="not those of a symmetric matrix"):
+        ParameterOperator(module, nn.CrossEntropyLoss(), [batch])
+    unchecked = ParameterOperator(module, nn.CrossEntropyLoss(), [batch], check=False)
+    found = verify(unchecked, generator=torch.Generator().manual_seed(0))
+    assert not found.ok and "group 'first'" in found.reasons[0]
