@@ -19,9 +19,6 @@ from runner.curvature.certificate.compare import (
     Differences,
     Expected,
     Progress,
-    error_alone,
-    errors_alone,
-    products_alone,
     products_of,
 )
 from runner.curvature.certificate.result import (
@@ -102,7 +99,8 @@ class _Comparison:
         alone = []
         if singles and len(found) > 1:  # the only piece is the whole
             self.differences.spend(PRODUCT)
-            alone = errors_alone(self.operator, self.direction, found, beside, self.tolerance)
+            if hasattr(self.operator, "single"):
+                alone = [self._error_alone(b, d, beside) for b, d in enumerate(found)]
         told = [e for e, d in zip(alone, found, strict=False) if not d.kink]
         problems, errors = list(self.failed), dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0)
         expected = self._expected(found)
@@ -124,11 +122,29 @@ class _Comparison:
     def _cause_alone(self, piece: int, difference: Difference) -> str:
         """Rounding, where a copy in float64 is right: of an example whose loss is 1e-6, say, softmax less its square
         has few digits in float32, and the sum over the batch is made by others."""
-        if self.operator.dtype != torch.float64 and self.double and hasattr(self.operator, "in_float64"):
-            copy = self.operator.in_float64()
-            if error_alone(copy, self.direction, piece, difference, None, self.tolerance) <= self.tolerance:
-                return f"rounding of {name_of(self.operator.dtype)}, in float64 it is right: measure a copy in float64"
+        copied = self.operator.dtype != torch.float64 and self.double and hasattr(self.operator, "in_float64")
+        if copied and self._error_alone(piece, difference, None, self.operator.in_float64()) <= self.tolerance:
+            return f"rounding of {name_of(self.operator.dtype)}, in float64 it is right: measure a copy in float64"
         return "errors cancel"
+
+    def _products_alone(self, piece: int, operator: Any = None) -> tuple[Vectors, Vectors] | None:
+        """products_of the operator of one piece; None where there is no such operator, or it cannot be evaluated."""
+        operator = operator or self.operator
+        if not hasattr(operator, "single"):
+            return None
+        try:
+            return products_of(operator.single(piece), self.direction)
+        except (ValueError, RuntimeError):
+            return None
+
+    def _error_alone(self, piece: int, difference: Difference, whole: Vectors | None, operator: Any = None) -> float:
+        """Error of one piece's product, NaN near a kink and where it has none of its own; whole: the batch's, next to
+        which it may be nothing."""
+        alone = None if difference.kink else self._products_alone(piece, operator)
+        if alone is None:
+            return math.nan
+        dtype = (operator or self.operator).dtype
+        return worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole))
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
@@ -148,7 +164,7 @@ class _Comparison:
 
     def _agrees_alone(self, b: int, difference: Difference) -> bool:
         self.differences.spend(PRODUCT, b)
-        alone = products_alone(self.operator, self.direction, b)
+        alone = self._products_alone(b)
         if alone is None:
             return False
         expected = Expected.mean([difference])
@@ -163,7 +179,7 @@ class _Comparison:
         for b, difference in enumerate(found):
             if not difference.kink:
                 continue
-            alone = products_alone(self.operator, self.direction, b)
+            alone = self._products_alone(b)
             sides = [*difference.sides, *([] if alone is None else [alone[0]])]
             certain = [replace(difference, value=side, doubt={v: 0 * t for v, t in side.items()}) for side in sides]
             trials = [(d, Expected.mean([*pieces[:b], d, *pieces[b + 1 :]], weights).value) for d in certain]

@@ -346,33 +346,3 @@ def products_of(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
     else:
         own = whole = operator.apply(rows)
     return tuple({v: p[0].double() for v, p in found.items()} for found in (own, whole))  # type: ignore[return-value]
-
-
-def products_alone(operator: Any, direction: Vectors, piece: int) -> tuple[Vectors, Vectors] | None:
-    """products_of the operator of one piece; None where there is no such operator, or it cannot be evaluated."""
-    if not hasattr(operator, "single"):
-        return None
-    try:
-        return products_of(operator.single(piece), direction)
-    except (ValueError, RuntimeError):
-        return None
-
-
-def errors_alone(
-    operator: Any, direction: Vectors, found: list[Difference], whole: Vectors | None, tolerance: float
-) -> list[float]:
-    """Error of each piece's product, NaN near a kink; whole: the batch's, next to which one may be nothing."""
-    if not hasattr(operator, "single"):
-        return []
-    return [error_alone(operator, direction, b, d, whole, tolerance) for b, d in enumerate(found)]
-
-
-def error_alone(
-    operator: Any, direction: Vectors, piece: int, difference: Difference, whole: Vectors | None, tolerance: float
-) -> float:
-    """Error of one piece's product, NaN near a kink and where it has none of its own."""
-    alone = None if difference.kink else products_alone(operator, direction, piece)
-    if alone is None:
-        return math.nan
-    errors = Expected.mean([difference]).errors(*alone, operator.dtype, tolerance, whole)
-    return max(errors.values(), key=nan_last)

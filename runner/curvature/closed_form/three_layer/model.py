@@ -33,7 +33,6 @@ class Activation:
 
     name: key in `ACTIVATIONS`.
     function: y, order -> (f, f', ..., f^(order)) elementwise, 0 <= order <= 3.
-    value_and_slope_: y, slope -> None, overwrites y by f(y) and slope by f'(y): the same without a copy, for loops.
     sup_abs: sup |f|, infinite for an unbounded activation (Theorem 3, Prop. 7).
     sup_slope: sup |f'|; its square is the constant zeta_1 of Theorem 4.
     sup_bend: sup |f''|, the constant zeta_2 of Theorem 4.
@@ -41,7 +40,6 @@ class Activation:
 
     name: str
     function: Callable[[Tensor, int], Derivatives]
-    value_and_slope_: Callable[[Tensor, Tensor], None]
     sup_abs: float
     sup_slope: float
     sup_bend: float
@@ -60,10 +58,6 @@ def _linear(y: Tensor, order: int) -> Derivatives:
     return (y, torch.ones_like(y), zero, zero)[: order + 1]
 
 
-def _linear_(y: Tensor, slope: Tensor) -> None:
-    slope.fill_(1)
-
-
 def _logistic_ladder(s: Tensor, order: int) -> Derivatives:
     """The logistic function, given its value s, and its derivatives up to `order`."""
     out = [s]
@@ -80,11 +74,6 @@ def _sigmoid(y: Tensor, order: int) -> Derivatives:
     return _logistic_ladder(torch.sigmoid(y), order)
 
 
-def _sigmoid_(y: Tensor, slope: Tensor) -> None:
-    y.sigmoid_()
-    torch.addcmul(y, y, y, value=-1, out=slope)
-
-
 def _tanh(y: Tensor, order: int) -> Derivatives:
     t = torch.tanh(y)
     out = [t]
@@ -97,20 +86,9 @@ def _tanh(y: Tensor, order: int) -> Derivatives:
     return tuple(out)
 
 
-def _tanh_(y: Tensor, slope: Tensor) -> None:
-    # tanh y = 2 s(2y) - 1 to the last bit of 1, and the logistic function is three times cheaper.
-    y.mul_(2).sigmoid_().mul_(2).sub_(1)
-    torch.mul(y, y, out=slope).neg_().add_(1)
-
-
 def _softplus(y: Tensor, order: int) -> Derivatives:
     value = torch.logaddexp(y, torch.zeros_like(y))
     return (value,) if order == 0 else (value, *_logistic_ladder(torch.sigmoid(y), order - 1))
-
-
-def _softplus_(y: Tensor, slope: Tensor) -> None:
-    torch.sigmoid(y, out=slope)
-    torch.logaddexp(y, y.new_zeros(()), out=y)
 
 
 def _gelu(y: Tensor, order: int) -> Derivatives:
@@ -127,12 +105,6 @@ def _gelu(y: Tensor, order: int) -> Derivatives:
     return tuple(out)
 
 
-def _gelu_(y: Tensor, slope: Tensor) -> None:
-    cumulative = torch.special.ndtr(y)
-    torch.mul(y, y, out=slope).mul_(-0.5).exp_().mul_(y).mul_(1 / math.sqrt(2 * math.pi)).add_(cumulative)
-    y.mul_(cumulative)
-
-
 def _gelu_sup_slope() -> float:
     """max f' = G(sqrt 2) + sqrt 2 g(sqrt 2) = 1.12890... (the paper's Eq. 49 prints 1.128...)."""
     cumulative = 0.5 * math.erfc(-1.0)
@@ -142,11 +114,11 @@ def _gelu_sup_slope() -> float:
 ACTIVATIONS: dict[str, Activation] = {
     activation.name: activation
     for activation in (
-        Activation("linear", _linear, _linear_, math.inf, 1.0, 0.0),
-        Activation("sigmoid", _sigmoid, _sigmoid_, 1.0, 0.25, math.sqrt(3) / 18),
-        Activation("tanh", _tanh, _tanh_, 1.0, 1.0, 4 * math.sqrt(3) / 9),
-        Activation("softplus", _softplus, _softplus_, math.inf, 1.0, 0.25),
-        Activation("gelu", _gelu, _gelu_, math.inf, _gelu_sup_slope(), math.sqrt(2 / math.pi)),
+        Activation("linear", _linear, math.inf, 1.0, 0.0),
+        Activation("sigmoid", _sigmoid, 1.0, 0.25, math.sqrt(3) / 18),
+        Activation("tanh", _tanh, 1.0, 1.0, 4 * math.sqrt(3) / 9),
+        Activation("softplus", _softplus, math.inf, 1.0, 0.25),
+        Activation("gelu", _gelu, math.inf, _gelu_sup_slope(), math.sqrt(2 / math.pi)),
     )
 }
 
