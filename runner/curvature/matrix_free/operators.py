@@ -315,11 +315,12 @@ class CurvatureOperator(SymmetricOperator):
             if self.part != "total":
                 self._gauss_newton(one, 1)
 
-        try:
-            with measuring(self.dag):
-                return max(1, int(budget / (UNSEEN * max(1, *allocations(product)))))
-        except MeasurementError:  # a profiler is running; what cannot be differentiated twice is said in `apply`
-            return 1
-        finally:
-            self._graph = None
-            self._fingerprint.renew()
+        with measuring(self.dag):
+            self._build(1)  # what fails here is told at once, what cannot be differentiated twice in `apply`
+            try:
+                peak = max(1, *allocations(product))
+            except MeasurementError:  # also while a profiler is running
+                peak = budget
+        self._graph = None
+        self._fingerprint.renew()
+        return max(1, int(budget / (UNSEEN * peak)))

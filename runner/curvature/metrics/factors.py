@@ -177,15 +177,6 @@ probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones
 its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5 times as fast)."""
 
 
-@dataclass(frozen=True)
-class _Pulled:
-    """The network over `copies` copies of the batch, and q_v of every example where it changes with perturbations."""
-
-    copies: int
-    leaves: Products
-    gradients: Products
-
-
 class TensorPart:
     """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
 
@@ -218,7 +209,7 @@ class TensorPart:
         if network.whole:
             self.copies = 1
         self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
-        self._pulled: dict[int, _Pulled] = {}
+        self._pulled: dict[int, tuple[Products, Products]] = {}
         self.products = 0
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
@@ -249,25 +240,25 @@ class TensorPart:
     def _product(self, directions: Products, count: int, copies: int) -> Products:
         if copies not in self._pulled:
             self._pulled[copies] = self._pull(copies)
-        pulled = self._pulled[copies]
+        leaves, gradients = self._pulled[copies]
         dot: Tensor | None = None
         for w, r in directions.items():
-            if w in pulled.gradients:
-                q = pulled.gradients[w].flatten(1).view(copies, -1, self.sizes[w]).sum(1)[:count]
+            if w in gradients:
+                q = gradients[w].flatten(1).view(copies, -1, self.sizes[w]).sum(1)[:count]
                 term = (q * r.to(q)).sum()
                 dot = term if dot is None else dot + term
         zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
         if dot is None or not dot.requires_grad:
             return zero
         with second_derivatives("a node"):
-            grads = torch.autograd.grad(dot, list(pulled.leaves.values()), retain_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(dot, list(leaves.values()), retain_graph=True, allow_unused=True)
         return {
             v: zero[v] if g is None else g.reshape(copies, -1, self.sizes[v]).sum(1)[:count]
-            for v, g in zip(pulled.leaves, grads, strict=True)
+            for v, g in zip(leaves, grads, strict=True)
         }
 
-    def _pull(self, copies: int) -> _Pulled:
-        """q_v of every example, differentiable once more."""
+    def _pull(self, copies: int) -> tuple[Products, Products]:
+        """The perturbations of `copies` copies of the batch, and q_v of every example where it changes with them."""
         network = self._network
         if copies > 1:
             network = network.copies(self._dag, copies)
@@ -275,8 +266,7 @@ class TensorPart:
         cotangent = self._delta.repeat(copies, 1).view(output.shape)
         pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
         refuse_cut_backwards(pulled, "the network")  # it would look like a tensor part of zero
-        gradients = {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}
-        return _Pulled(copies, leaves, gradients)
+        return leaves, {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}
 
 
 def _copies(operations: float, room: int) -> int:

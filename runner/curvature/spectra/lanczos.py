@@ -229,20 +229,9 @@ def lanczos_extremes(
         raise ValueError(f"expected at least 1 Lanczos step, got {steps}")
     if operator.reason:
         return Extremes(*[Estimate.undefined(0, operator.reason)] * 2)
-    whole = Symmetric(_Restricted(operator, names))
+    whole = Symmetric(operator, names)
     run = lanczos(whole, operator.gaussian(whole.size, generator).double(), steps, memory_budget)
     if not bool(run.nodes.isfinite().all()):
         return Extremes(*[Estimate.undefined(run.steps, NOT_FINITE)] * 2)
     rounding = ROUNDINGS * torch.finfo(operator.dtype).eps * float(run.nodes.abs().max())
     return Extremes(*(Estimate(float(run.nodes[i]), float(run.residuals[i]) + rounding, run.steps) for i in (-1, 0)))
-
-
-class _Restricted:
-    """An operator over some of its nodes."""
-
-    def __init__(self, operator: SymmetricOperator, nodes: list[str]) -> None:
-        self.operator, self.sizes = operator, {v: operator.sizes[v] for v in nodes}
-        self.dtype, self.device = operator.dtype, operator.device
-
-    def apply(self, directions: dict[str, Tensor]) -> dict[str, Tensor]:
-        return self.operator.apply(directions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ class Symmetric:
 
     operator: anything square with `shape` and `matvec` (a ParameterOperator), a CurvatureOperator (its nodes one after
     the other), a symmetric tensor, or a scipy LinearOperator. Vectors come and go in float64; the operator is given its
-    own dtype. Raises ValueError for anything else, and for a shape that is not square.
+    own dtype. nodes: those of a CurvatureOperator that are taken, default all. Raises ValueError for anything else, and
+    for a shape that is not square.
     """
 
-    def __init__(self, operator: Any) -> None:
+    def __init__(self, operator: Any, nodes: Sequence[str] | None = None) -> None:
         self.products = 0
-        self._apply, shape, self.dtype, self.device = _products(operator)
+        self._apply, shape, self.dtype, self.device = _products(operator, nodes)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
         self.size = int(shape[0])
@@ -60,17 +61,19 @@ def as_linear_operator(operator: Any) -> LinearOperator:
     return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
 
 
-def _products(operator: Any) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
+def _products(
+    operator: Any, nodes: Sequence[str] | None
+) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
     if isinstance(operator, Tensor):
         return operator.__matmul__, operator.shape, operator.dtype, operator.device
     if isinstance(operator, LinearOperator):
         numpy_matvec = operator.matvec
         return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, torch.float64, torch.device("cpu")
-    if hasattr(operator, "matvec") and hasattr(operator, "shape"):
+    if nodes is None and hasattr(operator, "matvec") and hasattr(operator, "shape"):
         dtype = getattr(operator, "dtype", torch.float64)
         return operator.matvec, operator.shape, dtype, getattr(operator, "device", torch.device("cpu"))
     if hasattr(operator, "apply") and hasattr(operator, "sizes"):
-        sizes = operator.sizes
+        sizes = {v: operator.sizes[v] for v in (operator.sizes if nodes is None else nodes)}
 
         def joined(v: Tensor) -> Tensor:
             pieces = {w: p.unsqueeze(0) for w, p in zip(sizes, v.split(list(sizes.values())), strict=True)}

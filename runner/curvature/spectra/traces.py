@@ -113,11 +113,15 @@ def _error(samples: Tensor) -> float:
     return float(samples.std()) / math.sqrt(len(samples)) * student(len(samples) - 1)
 
 
-def _plain_samples(symmetric: Symmetric, count: int, generator: torch.Generator | None) -> Tensor:
-    """z^T H z of `count` vectors of signs, one after the other."""
+def _plain_samples(
+    symmetric: Symmetric, count: int, generator: torch.Generator | None, inside: Tensor | None = None
+) -> Tensor:
+    """z^T H z of `count` vectors of signs, one after the other, without what lies in the span of `inside`."""
     samples = []
     for _ in range(count):
         z = symmetric.signs(generator)
+        if inside is not None:
+            z = z - inside @ (inside.mT @ z)
         samples.append(float(z @ symmetric.matvec(z)))
     return torch.tensor(samples, dtype=torch.float64, device="cpu")
 
@@ -195,12 +199,7 @@ def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator 
         return torch.full((count,), torch.nan, dtype=torch.float64, device="cpu"), math.nan
     q, _ = torch.linalg.qr(sketch)
     inside = math.fsum(float(column @ symmetric.matvec(column)) for column in q.mT)
-    samples = []
-    for _ in range(count):
-        z = symmetric.signs(generator)
-        z = z - q @ (q.mT @ z)
-        samples.append(float(z @ symmetric.matvec(z)))
-    return torch.tensor(samples, dtype=torch.float64, device="cpu"), inside
+    return _plain_samples(symmetric, count, generator, q), inside
 
 
 @dataclass(frozen=True, repr=False)

@@ -195,6 +195,15 @@ class Shapes:
     nested: dict[Call, tuple[Call, ...]]
     """All calls made inside a call."""
 
+    def with_leaves(self, change: Callable[[Call | None, int, Leaf], Leaf]) -> Shapes:
+        """The same with change(call, place, leaf) for each tensor; the call of the module's own output is None."""
+
+        def of(call: Call | None, shape: Shape) -> Shape:
+            leaves = [change(call, i, x) if isinstance(x, Leaf) else x for i, x in enumerate(shape.leaves)]
+            return Shape(shape.spec, leaves)
+
+        return Shapes({call: of(call, s) for call, s in self.calls.items()}, of(None, self.output), self.nested)
+
 
 def shapes(root: nn.Module, runs: Sequence[tuple[Run, int]]) -> Shapes:
     """From two runs with different numbers of examples; from a single one nothing is known of the layouts."""

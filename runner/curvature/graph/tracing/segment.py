@@ -23,7 +23,7 @@ from runner.curvature.graph.errors import CallsChanged, MeasurementError
 from runner.curvature.graph.tensors import tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples, Layout
 from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
-from runner.curvature.graph.tracing.record import Leaf, Point, Shape, Shapes, Traced
+from runner.curvature.graph.tracing.record import Leaf, Point, Shapes, Traced
 
 
 class _Reached(BaseException):
@@ -219,38 +219,26 @@ def guessed(known: Shapes, n: int, batch_dim: int) -> Shapes:
     """The shapes with a layout for every floating output: a dimension of the size of the batch holds its examples; of
     what is the same for every number of examples, the whole is perturbed; of anything else, every row alike."""
 
-    def of(shape: Shape) -> Shape:
-        return Shape(shape.spec, [_with_layout(leaf, n, batch_dim) for leaf in shape.leaves])
+    def with_layout(_: Call | None, __: int, leaf: Leaf) -> Leaf:
+        if leaf.layout is not None or not leaf.shape or not leaf.dtype.is_floating_point:
+            return leaf
+        dims = [d for d in (batch_dim, 0) if d < len(leaf.shape) and leaf.shape[d] == n]
+        if dims and not leaf.fixed:
+            return replace(leaf, layout=Layout(dims[0], 1, len(leaf.shape)))
+        return replace(leaf, layout=Layout(0, leaf.shape[0] if leaf.fixed else 1, len(leaf.shape)))
 
-    return Shapes({call: of(shape) for call, shape in known.calls.items()}, of(known.output), known.nested)
+    return known.with_leaves(with_layout)
 
 
 def fixed_in_both(one: Shapes, other: Shapes) -> Shapes:
     """The first shapes, where only those leaves are fixed that are so in the second ones."""
 
-    def of(a: Shape, b: Shape | None) -> Shape:
-        leaves = b.leaves if b is not None and len(b.leaves) == len(a.leaves) else [None] * len(a.leaves)
-        pairs = zip(a.leaves, leaves, strict=True)
-        return Shape(a.spec, [replace(x, fixed=x.fixed and _fixed(y)) if isinstance(x, Leaf) else x for x, y in pairs])
+    def fixed(call: Call | None, place: int, leaf: Leaf) -> Leaf:
+        shape = other.output if call is None else other.calls.get(call)
+        twin = shape.leaves[place] if shape is not None and place < len(shape.leaves) else None
+        return replace(leaf, fixed=leaf.fixed and isinstance(twin, Leaf) and twin.fixed)
 
-    return Shapes(
-        {call: of(shape, other.calls.get(call)) for call, shape in one.calls.items()},
-        of(one.output, other.output),
-        one.nested,
-    )
-
-
-def _fixed(leaf: Any) -> bool:
-    return isinstance(leaf, Leaf) and leaf.fixed
-
-
-def _with_layout(leaf: Any, n: int, batch_dim: int) -> Any:
-    if not isinstance(leaf, Leaf) or leaf.layout is not None or not leaf.shape or not leaf.dtype.is_floating_point:
-        return leaf
-    dims = [d for d in (batch_dim, 0) if d < len(leaf.shape) and leaf.shape[d] == n]
-    if dims and not leaf.fixed:
-        return replace(leaf, layout=Layout(dims[0], 1, len(leaf.shape)))
-    return replace(leaf, layout=Layout(0, leaf.shape[0] if leaf.fixed else 1, len(leaf.shape)))
+    return one.with_leaves(fixed)
 
 
 def described(values: dict[str, Tensor]) -> str:
