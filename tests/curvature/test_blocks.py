@@ -19,21 +19,6 @@ from runner.curvature.exact.derivatives import evaluate
 from tests.curvature.cases import ALL, GRAPHS, Case, dense_gauss_newton, dense_hessian, make, relative_error
 
 
-@pytest.mark.parametrize(("graph", "activation"), ALL)
-def test_exact_blocks_agree_with_autodiff(graph, activation):
-    case = make(graph, activation)
-    found = exact_blocks(case.dag, case.x, case.y)
-    assert set(found) == {(v, w) for v in case.nodes for w in case.nodes}
-    assert relative_error(found, dense_hessian(case, case.nodes)) < 1e-10
-
-
-@pytest.mark.parametrize(("graph", "activation"), ALL)
-def test_gauss_newton_blocks_agree_with_the_linearised_network(graph, activation):
-    case = make(graph, activation)
-    found = gauss_newton_blocks(case.dag, case.x, case.y)
-    assert relative_error(found, dense_gauss_newton(case, case.nodes)) < 1e-10
-
-
 @pytest.mark.parametrize("graph", ["chain_layer_norm", "skip", "nested_branches", "attention", "shared_weights"])
 def test_any_subset_of_nodes_gives_the_same_blocks(graph):
     case = make(graph)
@@ -94,10 +79,9 @@ def test_a_module_that_is_not_recognised_gives_the_blocks_of_the_one_that_is():
     assert relative_error(exact_blocks(case.dag, case.x, case.y), expected) < 1e-12
 
 
-@pytest.mark.parametrize("target", ["indices", "probabilities"])
-def test_cross_entropy_targets(target):
+def test_targets_may_be_probabilities():
     case = make("chain")
-    y = case.y if target == "indices" else torch.softmax(torch.randn(3, 4, dtype=torch.float64), 1)
+    y = torch.softmax(torch.randn(3, 4, dtype=torch.float64), 1)
     found = exact_blocks(case.dag, case.x, y)
     assert relative_error(found, dense_hessian(Case("", case.dag, case.x, y), case.nodes)) < 1e-10
 
@@ -187,22 +171,15 @@ def test_parts_are_those_of_the_oracles(graph, activation):
     case = make(graph, activation, seed=3)
     split = split_blocks(case.dag, case.x, case.y)
     total, gauss_newton = dense_hessian(case, case.nodes), dense_gauss_newton(case, case.nodes)
-    assert relative_error(split.total, total) < 1e-10
-    assert relative_error(split.gauss_newton, gauss_newton) < 1e-10
+    assert set(split.total) == {(v, w) for v in case.nodes for w in case.nodes}
+    for found in (split.total, exact_blocks(case.dag, case.x, case.y)):
+        assert relative_error(found, total) < 1e-10
+    for found in (split.gauss_newton, gauss_newton_blocks(case.dag, case.x, case.y)):
+        assert relative_error(found, gauss_newton) < 1e-10
     scale = max(float(b.abs().max()) for b in total.values())
     for pair, block in split.tensor.items():
         assert float((block - (total[pair] - gauss_newton[pair])).abs().max()) < 1e-10 * scale
         assert torch.equal(split.total[pair], split.gauss_newton[pair] + block)
-
-
-def test_split_is_what_the_single_functions_return():
-    case = make("nested_branches")
-    split = split_blocks(case.dag, case.x, case.y)
-    for found, expected in (
-        (split.total, exact_blocks(case.dag, case.x, case.y)),
-        (split.gauss_newton, gauss_newton_blocks(case.dag, case.x, case.y)),
-    ):
-        assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
 
 
 @pytest.mark.parametrize("graph", ["chain", "diamond_cat", "convolution"])
@@ -218,15 +195,6 @@ def test_tensor_part_vanishes_at_the_last_nonlinear_node_and_not_before():
         assert not tensor[v, "out"].any()
         assert not tensor[v, "c"].any()
     assert tensor["a", "a"].any() and tensor["a", "b"].any() and tensor["b", "b"].any()
-
-
-@pytest.mark.parametrize("graph", ["residual", "attention", "skip"])
-def test_blocks_are_symmetric(graph):
-    case = make(graph)
-    split = split_blocks(case.dag, case.x, case.y)
-    for blocks in (split.total, split.gauss_newton, split.tensor):
-        for (v, w), block in blocks.items():
-            assert torch.allclose(block, blocks[w, v].mT, rtol=0, atol=1e-14)
 
 
 def test_per_example_parts_average_to_the_mean():

@@ -10,7 +10,6 @@ from torch import nn
 from runner.curvature import (
     CurvatureOperator,
     Dag,
-    assemble,
     block_metrics,
     couplings,
     exact_blocks,
@@ -44,17 +43,6 @@ def exact(case):
 @pytest.fixture(scope="module")
 def operator(case):
     return CurvatureOperator(case.dag, case.x, case.y)
-
-
-def test_hutchinson_estimate_of_all_pairs(operator, exact):
-    pairs = list(exact.total)
-    found = frobenius_norms(operator, pairs, 300, seeded(1))
-    for pair in pairs:
-        truth, estimate = resonance(exact.total[pair]), found[pair]
-        assert abs(estimate.value - truth) <= 5 * estimate.error + 1e-12
-        assert estimate.products == 300
-    with pytest.raises(ValueError, match="2 probes"):
-        frobenius_norms(operator, pairs, 1)
 
 
 def test_all_pairs_of_a_node_share_its_products(case):
@@ -136,21 +124,6 @@ def test_gaps_from_common_probes(case, exact):
     assert again[pairs[0]].gap == found[pairs[0]].gap
 
 
-def test_lanczos_finds_the_extremes(operator, exact, case):
-    matrix = assemble(exact.total, case.nodes)
-    eigenvalues = torch.linalg.eigvalsh(matrix)
-    full = lanczos_extremes(operator, steps=len(matrix), generator=seeded())
-    assert full.largest.value == pytest.approx(float(eigenvalues[-1]), rel=1e-9)
-    assert full.smallest.value == pytest.approx(float(eigenvalues[0]), rel=1e-6)
-    for steps in (2, 4, 6):
-        part = lanczos_extremes(operator, steps=steps, generator=seeded())
-        assert part.largest.products == steps
-        assert part.largest.value <= float(eigenvalues[-1]) * (1 + 1e-12)
-        assert part.smallest.value >= float(eigenvalues[0]) - 1e-12
-        for end in (part.largest, part.smallest):
-            assert float((eigenvalues - end.value).abs().min()) <= end.error + 1e-14
-
-
 def test_lanczos_on_one_node_and_on_an_exhausted_space(operator, exact):
     eigenvalues = torch.linalg.eigvalsh(exact.total["out", "out"])
     found = lanczos_extremes(operator, ["out"], steps=50, generator=seeded())
@@ -165,24 +138,6 @@ def scaled(factor):
     return lambda output, target: factor * F.cross_entropy(output, target, reduction="none")
 
 
-@pytest.mark.parametrize(("factor", "dtype"), [(1e-20, torch.float32), (1e20, torch.float64)])
-def test_ratios_do_not_depend_on_the_scale_of_the_loss(factor, dtype):
-    net, x = mlp().to(dtype), X.to(dtype)
-    dag = Dag.from_sequential(net, loss=scaled(factor))
-    operator = CurvatureOperator(dag, x, Y)
-    split = split_blocks(Dag.from_sequential(net), x, Y)
-    rank = stable_ranks(operator, PAIR, 200, 50, seeded())["0", "0"]
-    truth = stable_rank(split.total["0", "0"])
-    assert rank.reason == "" and abs(rank.value - truth) <= 4 * rank.error and rank.error < 0.2 * truth
-    c = couplings(operator, [("0", "1")], 200, seeded())["0", "1"]
-    norms = {p: resonance(split.total[p]) for p in (("0", "1"), ("0", "0"), ("1", "1"))}
-    assert abs(c.value - norms["0", "1"] / math.sqrt(norms["0", "0"] * norms["1", "1"])) <= 4 * c.error
-    gap = gn_gaps(dag, x, Y, None, PAIR, 200, seeded())["0", "0"].gap
-    exact = block_metrics(split_blocks(dag, x, Y))["gap"][0]
-    assert exact == pytest.approx(resonance(split.tensor["0", "0"]) / resonance(split.gauss_newton["0", "0"]), rel=1e-4)
-    assert abs(gap.value - exact) <= 4 * gap.error
-
-
 @pytest.mark.parametrize("factor", [1e-170, 1e160])
 def test_ratios_at_the_ends_of_float64(factor):
     dag = Dag.from_sequential(mlp(), loss=scaled(factor))
@@ -193,6 +148,11 @@ def test_ratios_at_the_ends_of_float64(factor):
     assert 0 < norm.error < norm.value
     rank = stable_ranks(operator, PAIR, 200, 50, seeded())["0", "0"]
     assert abs(rank.value - stable_rank(split.total["0", "0"])) <= 4 * rank.error
+    c = couplings(operator, [("0", "1")], 200, seeded())["0", "1"]
+    norms = {p: resonance(split.total[p]) for p in (("0", "1"), ("0", "0"), ("1", "1"))}
+    assert abs(c.value - norms["0", "1"] / math.sqrt(norms["0", "0"] * norms["1", "1"])) <= 4 * c.error
+    gap = gn_gaps(dag, X, Y, None, PAIR, 200, seeded())["0", "0"].gap
+    assert abs(gap.value - resonance(split.tensor["0", "0"]) / resonance(split.gauss_newton["0", "0"])) <= 4 * gap.error
     largest = lanczos_extremes(operator, ["0"], 5, seeded()).largest
     assert largest.value == pytest.approx(factor * float(torch.linalg.eigvalsh(split.total["0", "0"])[-1]), rel=1e-9)
     columns = block_metrics(split_blocks(dag, X, Y))

@@ -19,7 +19,6 @@ ACTIVATIONS = {
 
 # (M, N, I): square and skew, one unit, one sample, more samples than parameters and fewer.
 SIZES = [(1, 1, 1), (2, 3, 50), (3, 1, 7), (5, 8, 40), (4, 10, 12), (10, 20, 60)]
-LARGEST = (30, 50, 200)
 
 
 def instance(sizes, seed=0, scale=1.0, batch=()):
@@ -91,23 +90,6 @@ def test_every_closed_form_against_autodiff(sizes, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_largest_size(name):
-    theta, x, q = instance(LARGEST, scale=0.3)
-    hessian = tl.hessian(theta, x, q, name)
-    # One full autodiff Hessian of 1601 parameters per activation would cost minutes: probe it with products.
-    generator = torch.Generator().manual_seed(1)
-    probes = torch.randn(4, len(theta), generator=generator, dtype=torch.float64)
-    for probe in probes:
-        _, product = torch.func.jvp(lambda t: oracle_gradient(t, x, q, name), (theta,), (probe,))
-        assert relative_error(hessian @ probe, product) < TOLERANCE
-    assert relative_error(tl.gradient(theta, x, q, name), oracle_gradient(theta, x, q, name)) < TOLERANCE
-    assert relative_error(tl.trace(theta, x, q, name), hessian.trace()) < TOLERANCE
-    square = hessian.square().sum()
-    assert relative_error(tl.trace_of_square_double_sum(theta, x, q, name), square) < TOLERANCE
-    assert relative_error(tl.trace_of_square_frobenius(theta, x, q, name), square) < TOLERANCE
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_leading_dimensions_are_a_batch(name):
     theta, x, q = instance((2, 3, 9), batch=(2, 3))
     for function in (
@@ -120,10 +102,11 @@ def test_leading_dimensions_are_a_batch(name):
         "lower_bound",
         "trace_of_square_double_sum",
         "trace_of_square_bound",
+        *SCALARS,
     ):
         whole = getattr(tl, function)(theta, x, q, name)
         single = torch.stack([getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)])
-        torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
     assert tl.predict(theta, x, name).shape == (2, 3, 9)
     assert tl.hidden_representation(theta, x, name).shape == (2, 3, 9, 3)
     assert tl.hidden_gram_norm_squared(theta, x, name).shape == (2, 3)
@@ -140,17 +123,6 @@ def test_batches_larger_than_a_chunk(function):
         pairs = zip(whole, parts, strict=True) if isinstance(parts, tuple) else [(whole, parts)]
         for found, expected in pairs:
             torch.testing.assert_close(found.flatten(0, 1)[k], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_hessian_is_symmetric_and_bounds_enclose_the_spectrum():
-    theta, x, q = instance((2, 3, 50), batch=(200,), scale=3.0)
-    for name in NAMES:
-        hessian = tl.hessian(theta, x, q, name)
-        torch.testing.assert_close(hessian, hessian.mT, rtol=1e-12, atol=1e-12)
-        eigenvalues = torch.linalg.eigvalsh(hessian)
-        slack = 1e-12 * eigenvalues.abs().amax(-1)
-        assert (eigenvalues[:, -1] <= tl.upper_bound(theta, x, q, name) + slack).all()
-        assert (eigenvalues[:, 0] >= tl.lower_bound(theta, x, q, name) - slack).all()
 
 
 def test_nearly_perfect_fit_keeps_its_digits():
@@ -380,15 +352,6 @@ def test_contraction_with_any_symmetric_matrix(name):
     assert relative_error(tl.contraction_gradient(theta, x, q, matrix, name), expected) < GRADIENT_TOLERANCE
     with pytest.raises(ValueError, match=r"shape \(\.\.\., D, D\)"):
         tl.contraction_gradient(theta, x, q, matrix[:-1], name)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_of_a_batch(name):
-    theta, x, q = instance((2, 3, 9), batch=(2, 3))
-    for function in SCALARS:
-        whole = getattr(tl, function)(theta, x, q, name)
-        single = torch.stack([getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)])
-        torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
