@@ -129,6 +129,7 @@ def test_lanczos_on_one_node_and_on_an_exhausted_space(operator, exact):
     found = lanczos_extremes(operator, ["out"], steps=50, generator=seeded())
     assert found.largest.value == pytest.approx(float(eigenvalues[-1]), rel=1e-9)
     assert found.largest.products <= 3
+    assert lanczos_extremes(operator, steps=4, generator=seeded()).largest.products == 4
 
 
 # ------------------------------------------------------------------ scales, and values that are not finite
