@@ -85,19 +85,21 @@ class Spectral(Core):
 
 
 class Language(Core):
-    """Tied embeddings with a row for padding, causal attention, logits of all tokens."""
+    """Tied embeddings with a row for padding, LayerNorm, causal attention, logits of all tokens."""
 
     tokens = True
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Embedding(K, 3, padding_idx=0), nn.Linear(3, 9)
+        self.norm = nn.LayerNorm(3)
+        nn.init.uniform_(self.norm.weight, 0.5, 1.5)
         self.head = nn.Linear(3, K, bias=False)
         self.head.weight = self.first.weight
 
     def hidden(self, t: Tensor) -> Tensor:
         h = self.first(t)
-        q, k, v = self.second(h).chunk(3, -1)
+        q, k, v = self.second(self.norm(h)).chunk(3, -1)
         return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
@@ -382,10 +384,11 @@ def same(a: Any, b: Any) -> bool:
 
 
 def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
-    operator = ParameterOperator(made.module, made.loss, [(made.given, made.target)], part=part)
-    truth = Truth(made)
+    data, truth = [(made.given, made.target)], Truth(made)
+    operator = ParameterOperator(made.module, made.loss, data, part=part)
     v = {k: torch.randn(p.shape, dtype=torch.float64) for k, p in truth.leaves.items()}
-    found = operator @ torch.cat([v[k].flatten() for k in operator.layout.parameters])
+    flat = torch.cat([v[k].flatten() for k in operator.layout.parameters])
+    found = operator @ flat
     monkeypatch.setattr(F, "hardsigmoid", hardly)
     monkeypatch.setattr(F, "multi_margin_loss", lambda f, t, p: margin(f, t))
     vectors = list(v.values())

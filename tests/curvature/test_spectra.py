@@ -134,6 +134,27 @@ def test_every_method_takes_a_parameter_operator(dtype):
     assert float(torch.trapezoid(density.density, density.grid)) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize(("seed", "steps"), [(4, 200), (5, 400), (6, 60)])
+def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_float64(seed, steps):
+    """The first of them fits its first two examples to 4e-7, so that products of these alone are rounding."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3))
+    x, loss = torch.randn(120, 10), nn.CrossEntropyLoss()
+    y = x[:, :3].argmax(1)
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(net(x), y).backward()
+        optimiser.step()
+    operator = ParameterOperator(net, loss, (x, y))
+    found = top_eigenpairs(operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1))
+    assert found.products > 20 and bool(found.converged.all())
+    matrix = ParameterOperator(net.double(), loss, (x.double(), y)).dense()
+    expected = torch.linalg.eigvalsh((matrix + matrix.mT) / 2).flip(0)[:5]
+    assert bool(((found.low <= expected) & (expected <= found.high)).all())
+    assert bool((found.error <= 1e-4 * expected[0]).all())
+
+
 def test_activation_operators_matrices_and_scipy_operators_are_taken():
     case = make("chain")
     operator = CurvatureOperator(case.dag, case.x, case.y)

@@ -58,7 +58,7 @@ class Graphs:
         self.model, self.leaves, self.rows = model, leaves, rows
         self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.keep = False
-        self._found_mode: Mode | None = None
+        self.found_mode: Mode | None = None
         self.skew = 0.0
         """How far two products with few examples are from those of one symmetric matrix, relative to their size."""
         self._kept: dict[Place, Graph] = {}
@@ -87,9 +87,9 @@ class Graphs:
         """How products are taken, found with few examples of this batch when it is asked for the first time."""
         if keep and self.part == "hessian":
             return "kept graph"
-        if self._found_mode is None:
-            self._found_mode = self._agreeing_mode(few_examples(self.rows, batch, self.loss_of))
-        return self._found_mode
+        if self.found_mode is None:
+            self.found_mode = self._agreeing_mode(few_examples(self.rows, batch, self.loss_of))
+        return self.found_mode
 
     def _agreeing_mode(self, batch: Batch) -> Mode:
         """Forward differentiation where there is one and it sees the same function: it does not stop where
@@ -115,7 +115,7 @@ class Graphs:
 
     def random(self) -> bool:
         """Whether two products with the same vector differ."""
-        mode: Mode = "kept graph" if self.part == "hessian" else self._found_mode or "double backward"
+        mode: Mode = "kept graph" if self.part == "hessian" else self.found_mode or "double backward"
         one, two = (self.image(self.few, self._directions()[0], mode)[0] for _ in range(2))
         return float((one - two).norm()) > 1e-3 * float(one.norm())
 
@@ -188,13 +188,12 @@ class Graphs:
         vectors = VECTORS * len(directions[0]) * directions[0].dtype.itemsize
         chosen = plan(needs, counts, vectors, budget)
         if check or self.part != "hessian" or not chosen.keep:
-            self._compare(images)
+            self._compare(images, *directions)
         return chosen
 
-    def _compare(self, images: dict[bool, tuple[Tensor, Mode]]) -> None:
+    def _compare(self, images: dict[bool, tuple[Tensor, Mode]], one: Tensor, two: Tensor) -> None:
         """Finds `skew`, from the products that `planned` has made, and with it how products are taken: forward
         differentiation if it gives the same matrix as double backward."""
-        one, two = self._directions()
         image, mode = images[True]
         if self.part != "hessian" or False not in images:
             other: Mode = "double backward" if mode == "forward over reverse" else mode
@@ -203,16 +202,23 @@ class Graphs:
             except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
                 images[False] = self.image(self.few, two, mode)
 
-        def skew(first: Tensor, second: Tensor) -> float:
-            return abs(float(two.double() @ first - one.double() @ second)) / max(float(first.norm()), 1e-300)
-
-        self.skew = skew(image, images[False][0])
+        self.skew = _skew(one, two, image, images[False][0])
         if mode == "kept graph":
             mode = images[False][1]
         if self.skew > skewed(one.dtype) and mode != "kept graph":
             mode = self._agreeing_mode(self.few)
-            self.skew = skew(*(self.image(self.few, v, mode)[0] for v in (one, two)))
-        self._found_mode = None if mode == "kept graph" else mode
+            self.skew = self.skew_of(self.few, mode)
+        self.found_mode = None if mode == "kept graph" else mode
+
+    def skew_of(self, batch: Batch, mode: Mode | None) -> float:
+        """`skew` of a batch; mode: None for the kept graph."""
+        one, two = self._directions()
+        return _skew(one, two, *(self.image(batch, v, mode or "kept graph")[0] for v in (one, two)))
+
+
+def _skew(one: Tensor, two: Tensor, first: Tensor, second: Tensor) -> float:
+    """Of the images of two vectors."""
+    return abs(float(two.double() @ first - one.double() @ second)) / max(float(first.norm()), 1e-300)
 
 
 FEW, STEP = 2, 4

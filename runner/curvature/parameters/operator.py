@@ -19,7 +19,7 @@ from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapp
 from runner.curvature.graph.tracing.criterion import TORCH
 from runner.curvature.matrix_free.base import SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.matrix_free.reference import widen
+from runner.curvature.matrix_free.reference import Widened, widen
 from runner.curvature.parameters.batches import Batch, Batches, Rows, check_loss
 from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
@@ -294,12 +294,23 @@ class ParameterOperator(SymmetricOperator):
             raise MeasurementError(
                 "two products with the same vector differ: the module is random. Put it in evaluation mode"
             )
-        if skew > (1e-6 if self.dtype == torch.float64 else 1e-2):
+        if skew > (1e-6 if self.dtype == torch.float64 else 1e-2) and not self._rounding():
             raise MeasurementError(
                 "the products are not those of a symmetric matrix: some operation of the module has a wrong second "
                 "derivative. verify(ParameterOperator(..., check=False)) names the group of parameters"
             )
         self.batches.refuse_changes()
+
+    def _rounding(self) -> bool:
+        """Whether the products of few examples are symmetric in float64: those of examples that a network fits up to
+        the rounding of its loss are rounding themselves."""
+        if self.dtype == torch.float64:
+            return False
+        try:
+            with Widened():
+                return self.in_float64().graphs.skew_of(widen_tree(self.graphs.few), self.graphs.found_mode) <= 1e-6
+        except (RuntimeError, ValueError):  # it does not run in float64
+            return False
 
     def _checked(self, batch: Batch) -> Batch:
         """What the loss is checked on: the batch where one evaluation of it fits the budget, else as many examples as

@@ -41,7 +41,8 @@ class Symmetric:
 
     def signs(self, generator: torch.Generator | None) -> Tensor:
         """Independent signs."""
-        return (torch.randint(0, 2, (self.size,), generator=generator, device="cpu").double() * 2 - 1).to(self.device)
+        bits = torch.randint(0, 2, (self.size,), generator=generator, dtype=torch.int8, device="cpu")
+        return bits.double().mul_(2).sub_(1).to(self.device)
 
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""

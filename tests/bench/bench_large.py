@@ -1,0 +1,315 @@
+"""All quantities of a large network in one run: values with errors, products, predicted and actual price, peak memory.
+
+GPT-2 small (124 million parameters, random weights, one text of 64 tokens), ResNet-50 (random weights, four images of
+64 x 64), or a tiny GPT-2. A price is predicted before each measurement, as its products times the seconds of one that
+was timed before; of eigenpairs, whose number of products is not known, the most that they may take. Seconds are
+processor time; the peak is that of the process during the measurement.
+
+Run: python -m tests.bench.bench_large [gpt2 | resnet50 | tiny] [PART ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from runner.curvature import (
+    CurvatureOperator,
+    Estimate,
+    ParameterOperator,
+    TracedDag,
+    as_linear_operator,
+    discarded_coupling,
+    inter_layer_metrics,
+    spectral_density,
+    top_eigenpairs,
+    trace_estimate,
+    trace_module,
+    upper_bound_estimate,
+)
+from runner.curvature.metrics.pairs import WITHOUT_FACTORS
+from runner.store.identity import software
+from tests.bench.machine import in_turns, operations
+
+
+class Block(nn.Module):
+    """Causal attention and an MLP, each behind a LayerNorm and around a skip connection."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        x = x + self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """Embeddings of tokens and places, blocks, and a head that shares the embedding's weight."""
+
+    def __init__(
+        self, vocabulary: int = 50257, length: int = 1024, layers: int = 12, width: int = 768, heads: int = 12
+    ) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.wte.weight
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def language_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy of the next token."""
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+class Bottleneck(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions with a skip connection (He et al., 2016; the stride in the second)."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+
+        def layer(inputs: int, outputs: int, size: int, stride: int = 1) -> list[nn.Module]:
+            return [nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs)]
+
+        self.body = nn.Sequential(
+            *layer(inputs, width, 1), nn.ReLU(), *layer(width, width, 3, stride), nn.ReLU(), *layer(width, 4 * width, 1)
+        )
+        changed = stride > 1 or inputs != 4 * width
+        self.shortcut = nn.Sequential(*layer(inputs, 4 * width, 1, stride)) if changed else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.shortcut(x) + self.body(x))
+
+
+class ResNet50(nn.Module):
+    """Stem, 16 bottleneck blocks, and 1000 classes: 25,557,032 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        self.pool, self.blocks, inputs = nn.MaxPool2d(3, 2, 1), nn.ModuleList(), 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            for k in range(count):
+                self.blocks.append(Bottleneck(inputs, 64 << stage, 2 if stage and k == 0 else 1))
+                inputs = 256 << stage
+        self.head = nn.Linear(inputs, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
+
+
+PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "coupling", "density", "eigenpairs")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with one batch, groups of its parameters, and how much is asked of each estimate.
+
+    probes: of traces, and of Φ on each group a third of them. steps: of each of two runs of Lanczos. products: the most
+    of the eigenpairs. budget: bytes of the vectors and of the graphs. between: bytes of products between layers.
+    repeats: timed products.
+    """
+
+    module: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+    batch: tuple[Tensor, Tensor]
+    groups: dict[str, list[str]]
+    probes: int = 9
+    steps: int = 15
+    products: int = 150
+    eigenpairs: int = 10
+    budget: int = 6 << 30
+    between: int = 1 << 30
+    repeats: int = 3
+
+
+def language_case(net: GPT2, length: int, **settings: int) -> Case:
+    net.eval()
+    tokens = torch.randint(net.wte.num_embeddings, (1, length + 1))
+    blocks = {f"block {i}": [f"blocks.{i}"] for i in range(len(net.blocks))}
+    groups = {"embeddings and norm": ["wte", "wpe", "norm"], **blocks}
+    return Case(net, language_loss, (tokens[:, :-1], tokens[:, 1:]), groups, **settings)
+
+
+def image_case() -> Case:
+    """BatchNorm has the statistics of the batch: with those of a new module, every block doubles the variance."""
+    net, x = ResNet50(), torch.randn(4, 3, 64, 64)
+    for m in net.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.momentum = 1.0
+    with torch.no_grad():
+        net(x)
+    groups = {"stem": ["stem"], **{f"block {i}": [f"blocks.{i}"] for i in range(16)}, "head": ["head"]}
+    return Case(net.eval(), nn.CrossEntropyLoss(), (x, torch.randint(1000, (4,))), groups, budget=3 << 30)
+
+
+TINY = {"probes": 60, "steps": 40, "products": 400, "eigenpairs": 5, "between": 1 << 22}
+CASES: dict[str, Callable[[], Case]] = {
+    "gpt2": lambda: language_case(GPT2(), 64, probes=6, repeats=2),
+    "resnet50": image_case,
+    "tiny": lambda: language_case(GPT2(100, 16, 2, 8, 2), 16, **TINY),
+}
+
+
+@dataclass
+class Clock:
+    """Prints a line for each measurement: its value, products, predicted and actual seconds, and the peak of memory."""
+
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, name: str, measure: Callable[[], Any], products: int = 0, each: float = 0.0) -> Any:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak begins anew
+        start, cpu = time.perf_counter(), time.process_time()
+        found = measure()
+        seconds, wall = time.process_time() - cpu, time.perf_counter() - start
+        with open("/proc/self/status") as file:
+            peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 2**20
+        price = f"{products * each:.0f} | {seconds / (products * each):.2f}" if products * each else "|"
+        cells = [name, told(found), str(products or ""), f"{seconds:.1f}", price, f"{wall:.0f}", f"{peak:.2f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+        self.results[name] = found
+        return found
+
+
+HEADER = ("quantity", "value", "products", "seconds", "predicted", "ratio", "wall seconds", "peak, GiB")
+
+
+def told(found: Any) -> str:
+    """A result in one cell of a table."""
+    if isinstance(found, ParameterOperator):
+        return f"{found.shape[0]:,} parameters, graphs {'kept' if found.planned.keep else 'not kept'}"
+    if hasattr(found, "residuals"):
+        pairs = zip(found.values.tolist(), found.residuals.tolist(), strict=True)
+        return ", ".join(f"{value:.4g} ± {residual:.1g}" for value, residual in pairs)
+    if hasattr(found, "to_frame"):
+        return "; ".join(f"{name} {spread(found, name)}" for name in ("R", "C", "D"))
+    if hasattr(found, "low") and hasattr(found, "summary"):
+        interval = f" [{found.low:.4g}, {found.high:.4g}]" if isinstance(found.low, float) else ""
+        return found.summary().rpartition(",")[0] + interval
+    return ""
+
+
+def spread(found: Any, name: str) -> str:
+    """Smallest and largest value over the pairs of two nodes, and the largest relative error."""
+    values: list[Estimate] = [getattr(pair, name) for (v, w), pair in found.items() if v != w]
+    worst = max(e.error / abs(e.value) for e in values)
+    return f"{min(e.value for e in values):.3g} to {max(e.value for e in values):.3g} (error {worst:.1%} at most)"
+
+
+def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
+    """The parts that are asked for."""
+    print("| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER), sep="\n")
+    if "layers" in parts:
+        layers(case, clock)
+    if "gauss_newton" in parts:
+        product(case, clock, "gauss_newton")
+    if not {"hessian", "trace", "bound", "coupling", "density", "eigenpairs"} & set(parts):
+        return
+    operator, each = product(case, clock, "hessian")
+    n, budget = case.probes, case.budget
+
+    def estimate(part: str, name: str, products: int, measure: Callable[[], Any]) -> None:
+        if part in parts:
+            clock(name, measure, products, each)
+
+    estimate("trace", "trace", n, lambda: trace_estimate(operator, n, "hutchinson", generator=seeded(1)))
+    estimate("bound", "λ_sup", n, lambda: upper_bound_estimate(operator, n, generator=seeded(2)))
+    columns = n // 3 * len(case.groups)
+    estimate("coupling", "Φ", columns, lambda: discarded_coupling(operator, n // 3, generator=seeded(3)))
+    steps = case.steps
+    estimate("density", "spectral density", 2 * steps, lambda: spectral_density(
+        operator, 2, steps, memory_budget=0, generator=seeded(4)
+    ))  # fmt: skip
+    k, most = case.eigenpairs, case.products
+    estimate("eigenpairs", f"{k} eigenpairs", most, lambda: top_eigenpairs(
+        operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
+    ))  # fmt: skip
+
+
+def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, float]:
+    """The operator, and the seconds of a product as the estimators take it, with a vector in float64."""
+    operator: ParameterOperator = clock(f"operator, {part}", lambda: ParameterOperator(
+        case.module, case.loss, case.batch, case.groups, part, memory_budget=case.budget  # type: ignore[arg-type]
+    ))  # fmt: skip
+    parameters, view = list(case.module.parameters()), as_linear_operator(operator)
+    wide = torch.randn(operator.shape[0], generator=seeded(0)).double()
+    v = wide.to(operator.dtype)
+
+    def gradient() -> tuple[Tensor, ...]:
+        x, y = case.batch
+        return torch.autograd.grad(case.loss(case.module(x), y), parameters)
+
+    ours, one, whole = in_turns(lambda: operator @ v, gradient, lambda: view.matvec(wide.numpy()), repeats=case.repeats)
+    counted = operations(lambda: operator @ v) / operations(gradient)
+    ratio = f"{median(ours) / median(one):.2f} gradients ({counted:.2f} by operations)"
+    print(f"| product, {part} | {ratio} | 1 | {median(ours):.2f} | | | | |", flush=True)
+    return operator, median(whole)
+
+
+STEPS = 5
+"""Steps of Golub and Kahan for the largest singular value of a block, two products each."""
+
+
+def layers(case: Case, clock: Clock) -> None:
+    """R, C and D between all blocks of the network: products with the Hessian and its tensor part on each of them."""
+    x, y = case.batch
+    dag = clock("graph of the blocks", lambda: trace_module(case.module, case.loss, (x, y), ["blocks.*"]))
+    nodes = [v for v in dag.order if v.startswith("blocks.")]
+    count, each = len(nodes), seconds_between(case, dag, nodes)
+    products = 2 * WITHOUT_FACTORS * count + STEPS * count * (count + 1)
+    found = clock("R, C, D between blocks", lambda: inter_layer_metrics(
+        dag, dag.x, dag.y, nodes, generator=seeded(7), memory_budget=case.between, check=False
+    ), products, each)  # fmt: skip
+    print(found.to_frame().to_string(), flush=True)
+
+
+def seconds_between(case: Case, dag: TracedDag, nodes: list[str]) -> float:
+    """Of one product with the Hessian between the nodes, as many at once as the estimates take."""
+    operator = CurvatureOperator(dag, dag.x, dag.y, nodes, memory_budget=case.between, check=False)
+    probes = {nodes[0]: torch.randn(WITHOUT_FACTORS, operator.sizes[nodes[0]], generator=seeded(6))}
+    (times,) = in_turns(lambda: operator.apply(probes), repeats=1)
+    return median(times) / WITHOUT_FACTORS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("network", nargs="?", choices=CASES, default="tiny")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
+    known = parser.parse_args()
+    torch.manual_seed(0)
+    machine = software()
+    print(f"{known.network}: {machine['cpu']}, {torch.get_num_threads()} thread(s), commit {machine['git_commit']}")
+    measured(CASES[known.network](), Clock(), known.parts or PARTS)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+if __name__ == "__main__":
+    main()
