@@ -108,9 +108,12 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
 
 
 def counts(rows: list[Row]) -> str:
-    """'55 clauses were checked: 45 hold, 1 with a major error, ...'."""
-    found = Counter(row["verdict"] for row in rows)
-    words = {"holds": "hold", "major error": "with a major error", "minor error": "with a minor error", "open": "open"}
+    """'55 clauses were checked: 45 hold, 1 with a major error, ...'; notation is a minor error of class C."""
+    found = Counter(
+        "notation" if (row["verdict"], row["class"]) == ("minor error", "C") else row["verdict"] for row in rows
+    )
+    words = {"holds": "hold", "major error": "with a major error", "minor error": "with a minor error"}
+    words |= {"notation": "with an error of notation or wording only", "open": "open"}
     words |= {"not counted": "true by construction or by definition, not counted", "not checked": "not checked"}
     parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict]]
     return f"{len(rows)} clauses were checked: {', '.join(parts)}."

@@ -105,7 +105,7 @@ def test_claims_say_what_holds(setup: ScalarSpectrum, tables: dict[str, pd.DataF
     ):
         assert found[name].verdict == "confirmed"
     assert found["proportional"].variants == "refuted: targets fixed; confirmed: targets scaled"
-    assert found["proportional"].verdict == "minor error"  # as the audit has it: errata, scalar.scaling
+    assert found["proportional"].verdict == "not comparable" and "does not say" in found["proportional"].detail
     assert found["phases"].verdict == "minor error"
     assert found["phases"].variants == "confirmed: θ* > 0; refuted: θ* < 0"
     assert is_extension(found["catapult"].where) and not is_extension(found["theorem6"].where)

@@ -249,20 +249,26 @@ def _move(theta: Tensor, x: Tensor, q: Tensor, size: float = 0.0) -> tuple[float
     return ends(Instance("sigmoid", theta - size * gradient_of(here, _bound_of), x, q).hessian)
 
 
+def _descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tensor, float, float]]:
+    """∇μ and √(D−1) ∇σ of sigmoid networks near theta, with the slopes of λ_sup and λ_inf along −∇λ_sup, measured."""
+    generator, step = torch.Generator().manual_seed(0), 1e-6
+    for k in range(40):
+        at = theta + (k > 0) * 2 * torch.randn(4, generator=generator, dtype=torch.float64)
+        case = Instance("sigmoid", at, x, q)
+        by_mean = gradient_of(case, torch.trace) / len(at)
+        high, low = ((b - a) / step for a, b in zip(_move(at, x, q), _move(at, x, q, step), strict=True))
+        yield by_mean, gradient_of(case, _bound_of) - by_mean, high, low
+
+
 def _lower_bound_rises() -> Outcome:
     """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| > |∇μ|."""
     theta = torch.tensor([-0.447, 1.737, 2.01, 2.772], dtype=torch.float64)
     x, q = torch.tensor([[0.361], [0.295]], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     (high, low), (new_high, new_low) = _move(theta, x, q), _move(theta, x, q, 0.01)
-    wrong, generator = 0, torch.Generator().manual_seed(0)
-    for k in range(40):
-        at = theta + (k > 0) * 2 * torch.randn(4, generator=generator, dtype=torch.float64)
-        case, step = Instance("sigmoid", at, x, q), 1e-6
-        slopes = [(after - before) / step for before, after in zip(_move(at, x, q), _move(at, x, q, step), strict=True)]
-        by_mean = gradient_of(case, torch.trace) / len(at)
-        by_std = gradient_of(case, _bound_of) - by_mean
+    wrong = 0
+    for by_mean, by_std, _, slope in _descents(theta, x, q):
         expected = float(by_std @ by_std - by_mean @ by_mean)
-        wrong += abs(slopes[1] - expected) > 1e-3 * float(by_std @ by_std + by_mean @ by_mean)
+        wrong += abs(slope - expected) > 1e-3 * float(by_std @ by_std + by_mean @ by_mean)
     witness = Witness(
         "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.447, 1.737, 2.01, 2.772), x = 0.361, 0.295, q = 0, 0, step 0.01",
         f"λ_sup {high:.4f} → {new_high:.4f}, so λ_inf rises",
@@ -271,6 +277,40 @@ def _lower_bound_rises() -> Outcome:
     )
     printed = (low - new_low) / abs(low) if new_high < high else 0.0
     return Outcome(printed, float(wrong), 41, witness)
+
+
+def _both_fall() -> Outcome:
+    """A step that lowers λ_sup, where μ rises; corrected: μ and √(D−1) σ change by −⟨∇μ, ∇λ_sup⟩, −√(D−1)⟨∇σ, ∇λ_sup⟩.
+
+    The reference counts networks of the paper's size in which μ, or σ, rises.
+    """
+    theta = torch.tensor([-0.7, -1.4, 1.2, 5.3], dtype=torch.float64)
+    x, q = torch.tensor([[0.6], [-2.5]], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    before, after = _move(theta, x, q), _move(theta, x, q, 0.01)
+    mean, new_mean = sum(before) / 2, sum(after) / 2
+    wrong = 0
+    for by_mean, by_std, high, low in _descents(theta, x, q):
+        whole = by_mean + by_std
+        for slope, part in (((high + low) / 2, by_mean), ((high - low) / 2, by_std)):
+            wrong += abs(slope + float(part @ whole)) > 1e-3 * float(whole @ whole + part @ part)
+    rising, networks, generator = [0, 0], 40, torch.Generator().manual_seed(0)
+    for _ in range(networks):
+        at = 20 * torch.rand(13, generator=generator, dtype=torch.float64) - 10
+        points = 2**0.5 * torch.randn(50, 2, generator=generator, dtype=torch.float64)
+        labels = torch.arange(50).double() % 2
+        case = Instance("sigmoid", at, points + 1 - 2 * labels[:, None], labels)
+        by_mean, whole = gradient_of(case, torch.trace) / len(at), gradient_of(case, _bound_of)
+        rising[0] += float(by_mean @ whole) < 0
+        rising[1] += float((whole - by_mean) @ whole) < 0
+    witness = Witness(
+        "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.7, −1.4, 1.2, 5.3), x = 0.6, −2.5, q = 0, 0, step 0.01",
+        f"λ_sup {before[0]:.4f} → {after[0]:.4f}, so μ falls",
+        "falls where ⟨∇μ, ∇λ_sup⟩ > 0",
+        f"μ {mean:.4f} → {new_mean:.4f}; μ rises in {rising[0]} and σ in {rising[1]} of {networks} random networks "
+        "with M = 2, N = 3, I = 50, θ uniform in ±10",
+    )
+    printed = (new_mean - mean) / abs(mean) if after[0] < before[0] else 0.0
+    return Outcome(printed, float(wrong), 41 + networks, witness)
 
 
 def ends(hessian: Tensor) -> tuple[float, float]:
@@ -310,6 +350,7 @@ CHECKS: dict[str, Entry] = {
     "hsr.theorem5": _gradient_of(squared, square_gradient, "v"),
     "hsr.omega": omega_range,
     "hsr.proposition1": _proposition_one,
+    "hsr.section4a": _both_fall,
     "hsr.section5e": _lower_bound_rises,
     "hsr.eq61": inequality(_lower),
     "hsr.proposition2": _proposition_two,

@@ -307,11 +307,6 @@ def outlier_angle(c: Linear) -> float:
     return abs(float(torch.dot(first, second) / (torch.linalg.vector_norm(first) * torch.linalg.vector_norm(second))))
 
 
-def length_error(c: Linear) -> float:
-    """How far |z|² of Eq. (3) is from 1, relative, at its nearest."""
-    return min(abs(float(torch.dot(z, z)) - 1) for z in (outlier_vector(c, 0), outlier_vector(c, 1)))
-
-
 def gradient_form_error(c: Linear) -> float:
     """z = (λ/d) ∇ℓ + d θ, θ = (v, w)."""
     gradient = autodiff_gradient(linear_network, [c.v, c.w], c.x, c.y)
@@ -378,7 +373,6 @@ CHECKS: dict[str, Entry] = {
         repaired_vector_error,
     ),
     "scalar.thm2_gradient": lambda: worst(several(), gradient_form_error),
-    "scalar.thm2_normalised": lambda: worst(several(), length_error, outlier_angle),
     "scalar.thm2_orthogonal": lambda: worst(several(), outlier_angle),
     "scalar.thm3": lambda: worst(
         covariance_cases(-1) + covariance_cases(1),

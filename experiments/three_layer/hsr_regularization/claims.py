@@ -58,7 +58,8 @@ def open_protocol(claim: Claim) -> Claim:
     A statement on flat seeds or on F1 is not comparable either way: the differences are as small as those between
     searches, and the search is calibrated.
     """
-    if ("flat seeds" in claim.name or "F1" in claim.name) and claim.verdict in ("confirmed", "refuted", "inconclusive"):
+    on_search = "flat seeds" in claim.statement or "F1" in claim.name
+    if on_search and claim.verdict in ("confirmed", "refuted", "inconclusive"):
         detail = f"{claim.detail}; {SEARCH}, under which it is {claim.verdict}"
         return replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     by = {part: verdict for verdict, parts in variants_of(claim.variants).items() for part in parts}

@@ -307,3 +307,12 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
 def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):
     claim = Claim("a", "HSR is flatter than A-SAM", "Fig. 11", verdict, variants=variants)
     assert open_protocol(claim).verdict == becomes
+
+
+def test_what_hangs_on_flat_seeds_is_not_comparable():
+    says = statements("hsr_regularization")
+    flat = [name for name, s in says.items() if "flat seeds" in s.statement]
+    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(flat) == 10
+    for name in flat:
+        claim = Claim(name, says[name].statement, says[name].where, "confirmed", variants="confirmed: fitted")
+        assert open_protocol(claim).verdict == "not comparable"

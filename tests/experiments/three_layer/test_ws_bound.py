@@ -12,12 +12,12 @@ from experiments.printed import statements
 from experiments.three_layer.ends import macro_f1
 from experiments.three_layer.study import over_draws
 from experiments.three_layer.ws_bound.analysis import split_low_high, variants
-from experiments.three_layer.ws_bound.claims import boundary_length, largest_rise
+from experiments.three_layer.ws_bound.claims import boundary_length, largest_rise, of_the_fit_alone
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
 from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Cell, Context, SettingError, analyse, measure
+from runner.contract import Cell, Claim, Context, SettingError, analyse, measure
 from runner.report.collect import not_comparable, reference_path
 from runner.report.compare import claims_table, scorecard
 from runner.report.score import read_reference
@@ -238,6 +238,19 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, ta
     assert {"fitted polished", "fitted tanh polished"} <= set(marks(every["tightness"]))
     assert "fitted polished" in marks(every["width matters"]) and "fitted tanh" in marks(every["critical points"])
     assert every["published counts"].verdict == "not comparable"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "variants", "becomes"),
+    [
+        ("refuted", "refuted: fitted; confirmed: printed, fitted tanh", "not comparable"),
+        ("refuted", "refuted: fitted, printed; confirmed: fitted tanh", "refuted"),
+        ("confirmed", "confirmed: fitted; refuted: printed", "confirmed"),
+    ],
+)
+def test_what_the_fitted_search_alone_speaks_against_is_not_comparable(verdict, variants, becomes) -> None:
+    claim = Claim("a", "the loss falls without a rise of the bound", "Fig. 5", verdict, variants=variants)
+    assert of_the_fit_alone(claim).verdict == becomes
 
 
 def test_polished_points_are_where_the_ends_lead(tables: dict[str, pd.DataFrame]) -> None:
