@@ -56,8 +56,10 @@ def _slipped(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
 
 
 def _protocol_unknown(claim: Claim) -> Claim:
-    """Fig. 3's sentences are not refuted by runs on data of another scale than the paper's, which is not printed, nor is
-    proportionality, which holds where targets are scaled with the inputs, by targets that are not."""
+    """Fig. 3's sentences are not refuted by runs on data of another scale than the paper's, which is not printed.
+
+    Nor is proportionality by targets that are kept: it holds where they are scaled with the inputs.
+    """
     if claim.name == "proportional" and "confirmed" in claim.variants and claim.verdict == "refuted":
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {TARGETS}")
     if claim.where == FIG3 and claim.verdict == "refuted":

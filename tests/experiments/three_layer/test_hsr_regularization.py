@@ -311,8 +311,8 @@ def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, b
 
 def test_what_hangs_on_flat_seeds_is_not_comparable():
     says = statements("hsr_regularization")
-    flat = [name for name, s in says.items() if "flat seeds" in s.statement]
-    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(flat) == 10
+    flat = [name for name, s in says.items() if "flat seeds" in s.text]
+    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(flat) == 12
     for name in flat:
-        claim = Claim(name, says[name].statement, says[name].where, "confirmed", variants="confirmed: fitted")
+        claim = Claim(name, says[name].text, says[name].where, "confirmed", variants="confirmed: fitted")
         assert open_protocol(claim).verdict == "not comparable"
