@@ -26,7 +26,7 @@ SHALLOW, DEEP = 6, 8
 """The depths of Tables 3 and N.1."""
 NARROW, WIDE = 4, 256
 """The widths between which Section 5.2 counts the suppression."""
-MEAN_RANK = "dag.exp2, class B"
+MEAN_RANK = "dag.exp2, class C"
 """Root cause in the errata of the rank bound on means, on which nothing rests."""
 FROM = 64
 """Least width of the statements on the deeper network."""

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Entry, Outcome, Witness, apart, attack, exists, needs, relative_error, worst
+from experiments.paper_audit.checks import (
+    Entry,
+    Outcome,
+    Witness,
+    apart,
+    attack,
+    exists,
+    needs,
+    random_matrices,
+    relative_error,
+    worst,
+)
 from experiments.paper_audit.dag import recursion
-from experiments.paper_audit.dag.instances import WIDTH, Instance, Linear, by_hand, chain, diamond, line, skip
-from experiments.paper_audit.dag.oracle import examples
+from experiments.paper_audit.dag.instances import (
+    WIDTH,
+    Instance,
+    Linear,
+    by_hand,
+    chain,
+    diamond,
+    identity,
+    line,
+    scalar_nodes,
+    skip,
+)
+from experiments.paper_audit.dag.oracle import Example, assembled, examples
 
 
 def path_cases() -> tuple[Instance, ...]:
@@ -246,58 +267,60 @@ def skip_placement() -> Outcome:
     return Outcome(1 - max(f / b for _, f, b in rows), None, len(rows), witness)
 
 
-def identity_skip(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """[H^GN] of a chain of `count` free layers, and with identity skips over random spans; all nodes, out included."""
-    layers = branches(z, count, 1.0)
-    base = z[count * WIDTH**2 :].view(WIDTH, WIDTH)
-    base = base @ base.T
-    eye = torch.eye(WIDTH, dtype=torch.float64)
-    plain = [eye] * (count + 1)
-    for k in reversed(range(count)):
-        plain[k] = plain[k + 1] @ layers[k]
-    res = list(plain)
-    for k in reversed(range(count)):
-        res[k] = res[k + 1] @ layers[k] + (res[k + 2] if k + 2 <= count and k % 2 == 0 else 0)
-    wide = [torch.cat(j, 1) for j in (plain, res)]
-    return wide[0].T @ base @ wide[0], wide[1].T @ base @ wide[1]
+NODES = ("v", "p", "m", "w", "out")
 
 
-def hypothesis_of_69() -> Outcome:
-    """The largest λ_min(B) / ‖B‖ that a search finds over chains with identity skips, less what B >= 0 with B != 0
-    would need; the block of B at the head of the last skip is zero, so B >= 0 forces B = 0 there."""
+def inert_skip(eta: float, skip: bool) -> Example:
+    """p = 10 v, m = p, w = m (with an identity skip m + p), out = p + eta (3 − 2 w)(p − 1)²/2, loss = out²/2, v = 0.1.
 
-    def smallest(z: Tensor, count: int) -> float:
-        base, res = identity_skip(z, count)
-        b = res - base
-        return float(torch.linalg.eigvalsh(b)[0] / b.norm().clamp_min(1e-300))
+    At p = 1 the skip changes no first derivative of out; it turns the sign of the second one.
+    """
 
-    found = []
-    for count in (2, 3, 4):
-        start = torch.randn((count + 1) * WIDTH**2, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-        found.append(attack(partial(smallest, count=count), start, 150)[0])
-    base, res = identity_skip(torch.ones(3 * WIDTH**2, dtype=torch.float64), 2)
-    head = float((res - base)[-WIDTH:, -WIDTH:].norm())
+    def out(p: Tensor, w: Tensor) -> Tensor:
+        return p + eta * (3 - 2 * w) * (p - 1) ** 2 / 2
+
+    merge = ("w", ("m", "p"), torch.add) if skip else ("w", ("m",), identity)
+    first = (("v", ("input",), identity), ("p", ("v",), lambda v: 10 * v), ("m", ("p",), identity))
+    return examples(scalar_nodes((*first, merge, ("out", ("p", "w"), out)), [0.1], square=True))[0]
+
+
+def stabilised() -> Outcome:
+    """Theorem 69 on networks that meet its hypotheses (loss convex, B = 0, |H^T| <= eta |H^GN| in every block): by how
+    much (1 − eta) R_base exceeds R_res, for (v, v) and the whole matrix; corrected: (1 − eta)/(1 + eta) R_base."""
+    printed, corrected, shown = -math.inf, -math.inf, []
+    for eta in (0.5, 0.1, 0.9):
+        pair = [inert_skip(eta, skip) for skip in (False, True)]
+        parts = [e.gauss_newton("out") for e in pair]
+        curved = [
+            max(float(t.norm() - eta * g[k].norm()) for k, t in e.tensor("out").items())
+            for e, g in zip(pair, parts, strict=True)
+        ]
+        if max(curved) > 1e-9 or any(float((parts[1][k] - g).norm()) > 1e-9 for k, g in parts[0].items()):
+            raise ValueError(f"expected B = 0 and |H^T| <= eta |H^GN|, found another network at eta = {eta}")
+        for norm in (lambda blocks: blocks["v", "v"].norm(), lambda blocks: assembled(blocks, NODES).norm()):
+            base, res = (float(norm(e.blocks)) for e in pair)
+            printed = max(printed, (1 - eta) * base / res - 1)
+            corrected = max(corrected, (1 - eta) / (1 + eta) * base / res - 1)
+            shown.append((base, res))
+    (base, res), (all_base, all_res) = shown[:2]
     witness = Witness(
-        "v → w → out = w, f_w = D f_v, skip v → out: B",
-        "B >= 0",
-        "never, unless B = 0",
-        f"B[out,out] = {head:g}, B[v,out] = ∇²ℓ; best λ_min(B)/|B| found {max(found):.3f}",
+        "p = 10 v, m = p, w = m (with an identity skip: m + p), out = p + (3 − 2 w)(p − 1)²/4, loss = out²/2, at "
+        f"v = 0.1, where B = 0 and η = 1/2; without the skip R(v,v) = {base:.4g}, ‖[H]‖_F = {all_base:.4g}; with it",
+        f"R(v,v) >= {base / 2:.4g}, ‖[H]‖_F >= {all_base / 2:.4g}",
+        f">= {base / 3:.4g}, {all_base / 3:.4g}",
+        f"{res:.4g}, {all_res:.4g}",
     )
-    met = 0.0 if max(found) >= 0 else 1.0
-    return Outcome(met, head, 450, witness)
+    return Outcome(printed, corrected, len(shown), witness)
 
 
-def total_norm() -> Outcome:
-    """Remark 70: the total Frobenius norm does not decrease with identity skips. w = −v, skip: w = −v + v = 0."""
-    base, res = torch.tensor([-1.0, 1.0]).double(), torch.tensor([0.0, 1.0]).double()
-    norms = [float(torch.outer(j, j).norm()) for j in (base, res)]
-    witness = Witness(
-        "f_out = −f_v, loss = out²/2; with an identity skip f_out = −f_v + f_v: ‖[H^GN]‖_F",
-        f">= {norms[0]:g}",
-        "only where B >= 0",
-        f"{norms[1]:g}",
-    )
-    return Outcome(1 - norms[1] / norms[0], None, 1, witness)
+def total_norm(semidefinite: bool) -> Outcome:
+    """Remark 70: 1 − ‖G + B‖_F / ‖G‖_F for random G >= 0 and B >= 0, or B symmetric."""
+
+    def loss(pair: Tensor) -> float:
+        g, b = pair.view(2, 4, 4)
+        return 1 - float((g @ g.T + (b @ b.T if semidefinite else b + b.T)).norm() / (g @ g.T).norm())
+
+    return worst(random_matrices(((8, 4),) * 20), loss)
 
 
 def unstable() -> Outcome:
@@ -334,8 +357,8 @@ CHECKS: dict[str, Entry] = {
     "dag.thm34.sketch": summands_psd,
     "dag.remark81.skips": unscaled,
     "dag.remark81": unstable,
-    "dag.thm69": hypothesis_of_69,
-    "dag.remark70": total_norm,
+    "dag.thm69": stabilised,
+    "dag.remark70": needs(lambda: total_norm(True), ("B >= 0", lambda: total_norm(False))),
     "dag.cor73": stability_criterion,
     "dag.prop75": skip_placement,
 }

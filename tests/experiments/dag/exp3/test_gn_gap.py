@@ -35,7 +35,7 @@ def test_claims(paper):
     smooth = found["accuracy of smooth activations"]
     assert (smooth.verdict, smooth.variants) == ("refuted", "confirmed: softplus, silu; refuted: gelu")
     p = found["p of the ranking"]
-    assert p.verdict == "refuted" and "no data could give" in p.detail and p.statistic > 0.01
+    assert p.verdict == "minor error" and "no data could give" in p.detail and p.statistic > 0.01
 
 
 def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
