@@ -15,7 +15,7 @@ estimate of σ² below 0 counts as 0, which pushes the other way where σ is nea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -70,7 +70,7 @@ class ParameterHessian(SymmetricOperator):
         self.sizes = {"parameters": sum(p.numel() for p in self.parameters)}
         self.dtype, self.device = self.parameters[0].dtype, self.parameters[0].device
 
-    def apply(self, directions: dict[str, Tensor]) -> dict[str, Tensor]:
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H times every row of directions["parameters"], (K, D)."""
         shapes = [p.numel() for p in self.parameters]
         images = []
