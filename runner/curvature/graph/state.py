@@ -112,11 +112,16 @@ class _RandomState:
             torch.set_rng_state(self.torch[0])
         if any(moved[1:]):
             torch.cuda.set_rng_state_all(self.torch[1:])
-        moved += [now.python != self.python, repr(now.numpy) != repr(self.numpy)]
+        moved += [now.python != self.python, _comparable(now.numpy) != _comparable(self.numpy)]
         random.setstate(self.python)
         if self.numpy is not None:
             self.drawing.set_state(self.numpy)
         return any(moved)
+
+
+def _comparable(state: Any) -> Any:
+    """A state of numpy's global generator with its array of words as bytes."""
+    return state and (state[0], state[1].tobytes(), *state[2:])
 
 
 @contextmanager
