@@ -156,7 +156,8 @@ def test_a_number_is_not_confirmed_without_power():
 
 
 def test_exact_quantities():
-    assert judge.exact(statement(number=785), {"": 785.0}).verdict == "confirmed"
+    alone = judge.exact(statement(number=785), {"": 785.0})
+    assert (alone.verdict, alone.variants) == ("confirmed", "")
     assert judge.exact(statement(number=785), {"": 784.0}).verdict == "refuted"
     one = judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan, "c": 2.0})
     assert (one.verdict, one.statistic) == ("refuted", 2.0)

@@ -181,6 +181,8 @@ def test_spearman():
     assert small.p == pytest.approx(np.mean(np.abs(rhos) >= 0.8 - 1e-12))
     assert small.p_min == pytest.approx(2 / 24)
     assert "cannot reach" in small.note
+    for pair in (([2, 2, 2], [1, 2, 3]), ([1, 2, 3], [2, 2, 2])):
+        assert "constant sample" in stats.spearman(*pair, name="t").note
 
 
 def test_fits():
@@ -203,6 +205,7 @@ def test_summary():
     assert (s.std, s.std_population) == pytest.approx((np.std([1, 2, 4], ddof=1), np.std([1, 2, 4])))
     assert "1 of 4 values missing" in s.note
     assert math.isnan(stats.summary([3], name="t").std)
+    assert stats.summary([], name="t").note == "no values"
 
 
 @pytest.mark.parametrize("a", [[], [math.nan], [1.0], [math.nan, math.inf]])
