@@ -36,7 +36,7 @@ def along_axes(cells: list[Stored]) -> dict[str, list[Stored]]:
 def drawn(cells: list[Stored]) -> dict[str, list[Stored]]:
     """'any N' -> N cells of any seed: what an interrupted sweep may leave."""
     draws = random.Random(7)
-    counts = (2, 3, -(-len(cells) // 3))
+    counts = (2, -(-len(cells) // 3))
     return {f"any {count}": draws.sample(cells, min(count, len(cells))) for count in counts}
 
 

@@ -13,14 +13,12 @@ from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.scores import jackknife
 from experiments.paper_audit.effects import cells
 from experiments.printed import statements
-from runner.contract import Context, SettingError, analyse, measure
+from runner.contract import SettingError, analyse
 from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
 from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import verdicts
-
-SEEDS = (0, 1, 2)
+from tests.experiments.dag.inter_layer_tables import three_seeds, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +31,7 @@ def experiment() -> Exp4Diamond:
 
 @pytest.fixture(scope="module")
 def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for cell in experiment.cells():
-        for seed in SEEDS:
-            for name, columns in measure(experiment, cell, Context(seed=seed)).items():
-                parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
-    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    return three_seeds(experiment, experiment.cells())
 
 
 def dense_merge_block(network, x, y, dtype=torch.float64):
@@ -92,13 +85,13 @@ def test_distances_of_pairs():
 
 
 def test_tables_and_report(experiment, tables):
-    assert len(tables["merge"]) == 12 * len(SEEDS) * 3 * 3
+    assert len(tables["merge"]) == 12 * 3 * 3 * 3
     flat = tables["merge"][~((tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu"))]
     assert (flat["tensor"] == 0).all() and (tables["networks"]["rho"] > 0).all()
     for figure in analyse(experiment, tables).figures().values():
         assert figure().axes
     values = analyse(experiment, tables).measured()
-    assert len(values) == 2 * 12 * len(SEEDS) * 3
+    assert len(values) == 2 * 12 * 3 * 3
     assert analyse(experiment, tables).statistics() and analyse(experiment, tables).notes()
     assert "dataset=surrogate instead of cifar10" in not_comparable(experiment, preview("exp4_diamond"))
 

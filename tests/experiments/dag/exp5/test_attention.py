@@ -14,11 +14,12 @@ from experiments.dag.protocol.summary import first
 from experiments.dag.protocol.training import build, train_regression
 from experiments.printed import statements
 from runner import results
-from runner.contract import Context, SettingError, analyse, measure
+from runner.contract import Context, SettingError, analyse
 from runner.curvature import split_blocks
 from runner.data.images import load
 from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
+from tests.experiments.dag.inter_layer_tables import three_seeds
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +33,9 @@ def experiment() -> Exp5Attention:
 
 @pytest.fixture(scope="module")
 def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for cell in (c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")):
-        for seed in (0, 1, 2):
-            for name, columns in measure(experiment, cell, Context(seed=seed)).items():
-                parts.setdefault(name, []).append(pd.DataFrame(columns).assign(**cell.params, seed=seed))
-    return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    return three_seeds(
+        experiment, [c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")]
+    )
 
 
 def dense_query_key(network, x, y):
