@@ -1,9 +1,10 @@
 """hess-run diagnose: one line for a mistake, tables against independent numbers, and nothing measured twice."""
 
-import os
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from runner import cli
 from runner.contract import SettingError
 from runner.curvature import exact_blocks, stable_rank, trace_module
+from runner.diagnose import command
 from runner.diagnose.command import parse
 from runner.diagnose.experiment import diagnose as measure
 from runner.diagnose.parts import noise_scale
@@ -20,6 +22,7 @@ from runner.diagnose.report import DiagnosisAnalysis
 from runner.store.job import check_outputs
 from runner.store.store import Store
 from tests.diagnose import targets
+from tests.run.conftest import command_environment, forked
 
 TARGETS = str(Path(targets.__file__))
 
@@ -130,9 +133,10 @@ def test_tables_hold_what_the_engine_measures(tmp_path):
 
 
 def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monkeypatch):
-    _, first, folder = diagnose("batch", tmp_path)
+    parts = "parts=network,layers"
+    _, first, folder = diagnose("batch", tmp_path, parts)
     before = (folder / "tables" / "layers.csv").read_bytes()
-    status, again, _ = diagnose("batch", tmp_path)
+    status, again, _ = diagnose("batch", tmp_path, parts)
     assert status == 0 and not any("took" in line for line in again)
     assert any("took" in line for line in first)
     assert (folder / "tables" / "layers.csv").read_bytes() == before
@@ -142,9 +146,9 @@ def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monke
     changed = tmp_path / "targets.py"
     changed.write_text(source)
     said = []
-    assert measure(parse([f"target={changed}:batch", f"outputs={tmp_path / 'other'}"]), said.append) == 0
+    assert measure(parse([f"target={changed}:batch", f"outputs={tmp_path / 'other'}", parts]), said.append) == 0
     monkeypatch.setattr("tests.diagnose.test_command.TARGETS", str(changed))
-    _, other, _ = diagnose("batch", tmp_path)
+    _, other, _ = diagnose("batch", tmp_path, parts)
     assert any("layers: took" in line for line in other)  # other weights, the same name
 
 
@@ -280,13 +284,22 @@ ACTIONS = {
 }
 
 
+def fork_the_target() -> None:
+    """A fork in place of a new interpreter, which takes seconds to import torch."""
+    forks = multiprocessing.get_context("fork")
+    command.multiprocessing = SimpleNamespace(get_context=lambda kind: forks)
+
+
 @pytest.mark.parametrize("what", ACTIONS)
 def test_a_target_cannot_end_or_copy_the_command(what, tmp_path):
     code, status, line = ACTIONS[what]
     (tmp_path / "net.py").write_text(f"{code}\nfrom tests.diagnose.targets import batch\n")
-    command = [sys.executable, "-m", "runner", "diagnose", "target=net.py:batch", "outputs=out", "parts=network"]
-    root = str(Path(TARGETS).parents[2])
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": root})
+    words = ["diagnose", "target=net.py:batch", "outputs=out", "parts=network"]
+    if what == "print":
+        new = [sys.executable, "-m", "runner", *words]
+        ended = subprocess.run(new, cwd=tmp_path, capture_output=True, text=True, env=command_environment())
+    else:
+        ended = forked(words, tmp_path, command_environment(), fork_the_target)
     assert ended.returncode == status, ended
     assert line in ended.stdout + ended.stderr and "Traceback" not in ended.stderr
     if status == 2:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import filelock  # noqa: F401  (a fork of this process need not import these)
@@ -89,7 +90,9 @@ def forked(
                     os.dup2(stream.fileno(), number)
                 prepare()
                 for number, name in ((1, "stdout"), (2, "stderr")):
-                    setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+                    setattr(sys, name, None)  # as the interpreter starts where the stream is closed
+                    with suppress(OSError):
+                        setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
                 os.chdir(folder)
                 os.environ.update(environment)
                 sys.path[:0] = [place for place in environment["PYTHONPATH"].split(os.pathsep) if place != str(ROOT)]
@@ -102,8 +105,8 @@ def forked(
                 traceback.print_exc()
             finally:
                 try:
-                    sys.stdout.flush()
-                    sys.stderr.flush()
+                    for stream in filter(None, (sys.stdout, sys.stderr)):
+                        stream.flush()
                 except OSError:
                     status = 120  # as the interpreter ends
                 os._exit(status)
@@ -119,7 +122,7 @@ def forked(
 def hess_run(toy_conf: Path, tmp_path: Path):
     """Call the command in a process of its own, in an empty working folder; returns the finished process.
 
-    start: return a new interpreter's process before it has ended. Worker processes need a new interpreter, too.
+    start: return a new interpreter's process before it has ended. Processes of a launcher need a new interpreter, too.
     """
     work = tmp_path / "work"
     work.mkdir()
@@ -140,8 +143,8 @@ def hess_run(toy_conf: Path, tmp_path: Path):
                 # A test run in the background inherits an ignored Ctrl-C, which a user's terminal never does.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
-        if any(word.startswith(("jobs=", "hydra/launcher")) for word in arguments):
-            return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=120)
+        if any(word.startswith("hydra/launcher") for word in arguments):
+            return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=300)
         return forked(arguments, work, env)
 
     call.folder = work  # type: ignore[attr-defined]

@@ -65,6 +65,8 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path):
     assert (len(outcome.measured), len(outcome.failed), outcome.interrupted) == (2, 1, False)
     again = run(Job("toy", failing, 42, tmp_path, jobs=2, force=True))
     assert (len(again.measured), len(again.stored), len(again.failed)) == (2, 0, 1)
+    run(Job("toy", failing, 42, tmp_path / "alone"))
+    assert table_bytes(tmp_path) == table_bytes(tmp_path / "alone") != {}
 
 
 def test_ctrl_c_ends_soon_and_says_how_to_go_on(hess_run):

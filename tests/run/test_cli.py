@@ -95,7 +95,7 @@ def test_an_unwritable_output_folder_is_refused(toy_conf, tmp_path, capsys):
 
 
 def test_run_multirun_report_and_list(hess_run):
-    first = hess_run("experiment=toy", "jobs=2")
+    first = hess_run("experiment=toy")
     assert first.returncode == 0, first.stderr
     assert "6 measured" in first.stdout
     root = hess_run.folder / "outputs" / "toy"

@@ -26,7 +26,8 @@ COMMANDS = {
 STREAMS = ("closed", "broken", "full")
 CASES = [
     *[("run", number, how) for number in (0, 1, 2) for how in STREAMS if number or how == "closed"],
-    pytest.param("two processes", 2, "closed", marks=pytest.mark.slow),
+    ("run", None, "closed"),
+    pytest.param("two processes", None, "closed", marks=pytest.mark.slow),
     ("sweep", 1, "broken"),
     ("report", 1, "full"),
     ("list", 1, "broken"),
@@ -44,7 +45,12 @@ def measured(tmp_path_factory) -> Path:
 
 
 def replace_stream(number: int, how: str) -> None:
-    """A pipe without a reader, or a full device, in place of a standard stream of this process."""
+    """A pipe without a reader, a full device or nothing in place of a standard stream of this process."""
+    if how == "closed":
+        os.close(number)
+        if number == 0:
+            sys.stdin = None  # as the interpreter starts
+        return
     reader, stream = os.pipe() if how == "broken" else (-1, os.open("/dev/full", os.O_WRONLY))
     if how == "broken":
         os.close(reader)
@@ -58,8 +64,8 @@ def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, to
     shutil.copytree(measured, work / "outputs")
     before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
     monkeypatch.delenv("TOY_FIGURES", raising=False)
-    if how == "closed":  # a new interpreter starts without the stream
-        shell = ["bash", "-c", f'exec "$@" {number}<&-', "-", sys.executable, "-m", "runner", *words]
+    if number is None:  # a new interpreter starts without any
+        shell = ["bash", "-c", 'exec "$@" 0<&- 1<&- 2<&-', "-", sys.executable, "-m", "runner", *words]
         done = subprocess.run(shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120)
     else:
         done = forked(words, work, command_environment(), lambda: replace_stream(number, how))

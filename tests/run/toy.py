@@ -51,16 +51,15 @@ class Toy(Experiment):
 
 class ToyAnalysis(Analysis):
     def figures(self):
-        """Two, where they are asked for: matplotlib takes longer to import than the toy to measure."""
-        drawn = {"numbers": lambda: self._line("value"), "indices": lambda: self._line("index")}
-        return drawn if os.environ.get("TOY_FIGURES") else {}
+        """One, where it is asked for: matplotlib takes longer to import than the toy to measure."""
+        return {"numbers": self._line} if os.environ.get("TOY_FIGURES") else {}
 
-    def _line(self, column):
+    def _line(self):
         """The numbers."""
         from runner.report import figures
 
         figure, axes = figures.new_figure()
-        axes[0, 0].plot(self.tables["numbers"][column])
+        axes[0, 0].plot(self.tables["numbers"]["value"])
         return figure
 
     def documents(self):
