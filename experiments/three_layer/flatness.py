@@ -8,8 +8,7 @@ Four methods as directions of `descend`, whose rate is the weight γ₁ of the l
     asam   ∇L(theta + ε), ε = ρ T² ∇L / ||T ∇L||    adaptive SAM
 
 T is diagonal: |theta_k| + η for a weight and 1 for a bias, with η = 0.01, as in the implementation of the authors of
-adaptive SAM; `normalise_biases` puts |theta_k| + η there as well. Where T ∇L = 0 there is no ε. The HSR paper prints
-the radius ρ = 0.1 alone.
+adaptive SAM. Where T ∇L = 0 there is no ε. The HSR paper prints the radius ρ = 0.1 alone.
 
 What the stop rule watches is ∇L at theta for every method. The rule is that of the search ("as before"), judged at
 every step; since the paper describes it together with the second half of the steps, `stop_from` of `descend` can put
@@ -258,19 +257,17 @@ class Regularised:
 class AdaptiveSam:
     """∇L at theta + ρ T² ∇L / ||T ∇L|| (adaptive SAM; T as in the module's text), watched: ∇L at theta.
 
-    radius: ρ >= 0. constant: η >= 0. Raises ValueError where one is negative.
+    radius: ρ >= 0. Raises ValueError where it is negative.
     """
 
     x: Tensor
     q: Tensor
     activation: str = "sigmoid"
     radius: float = 0.1
-    constant: float = SAM_CONSTANT
-    normalise_biases: bool = False
 
     def __post_init__(self) -> None:
-        if self.radius < 0 or self.constant < 0:
-            raise ValueError(f"expected a radius and a constant >= 0, found {self.radius} and {self.constant}")
+        if self.radius < 0:
+            raise ValueError(f"expected a radius >= 0, found {self.radius}")
 
     def bind(self, width: int) -> Step:
         loss = LossGradient(self.x, self.q, self.activation)
@@ -278,11 +275,10 @@ class AdaptiveSam:
 
         def step(theta: Tensor, number: int) -> tuple[Tensor, Tensor]:
             gradient = here(theta, number)[0]
-            scale = theta.abs().add_(self.constant)
-            if not self.normalise_biases:
-                units = hidden_width(theta.shape[0], self.x.shape[1])
-                scale[:units] = 1  # b, the first column of W
-                scale[units * (self.x.shape[1] + 1)] = 1  # c
+            scale = theta.abs().add_(SAM_CONSTANT)
+            units = hidden_width(theta.shape[0], self.x.shape[1])
+            scale[:units] = 1  # b, the first column of W
+            scale[units * (self.x.shape[1] + 1)] = 1  # c
             scaled = scale * gradient
             norm = torch.linalg.vector_norm(scaled, dim=0)
             moved = torch.addcmul(theta, scale * scaled, self.radius / (norm + (norm == 0)))

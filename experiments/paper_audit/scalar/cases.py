@@ -205,15 +205,12 @@ def hand_cases() -> list[Linear]:
 
 
 @lru_cache
-def linear_cases(sign: int = 0) -> tuple[Linear, ...]:
-    """Two networks by hand, then random ones, each also with −y; sign = ±1 keeps those with θ* of that sign."""
-    cases = [c for c in hand_cases() if sign in (0, int(torch.sign(c.yx)))]
+def linear_cases() -> tuple[Linear, ...]:
+    """Two networks by hand, then random ones, each also with −y."""
+    cases = hand_cases()
     for seed, (m, n) in enumerate(SIZES):
-        for flip in (1.0, -1.0):
-            (w, v), x, y = random_instance(seed, m, n)
-            case = Linear(w, v, x, flip * y)
-            if sign in (0, int(torch.sign(case.yx))):
-                cases.append(case)
+        (w, v), x, y = random_instance(seed, m, n)
+        cases += [Linear(w, v, x, y), Linear(w, v, x, -y)]
     return tuple(cases)
 
 

@@ -93,14 +93,12 @@ def test_a_vanishing_spread_leaves_the_gradient_of_the_mean():
     assert torch.equal(move[0], torch.zeros(13, dtype=torch.float64))
 
 
-def by_hand(theta, x, q, activation, radius, constant, normalise_biases):
+def by_hand(theta, x, q, activation, radius):
     """Adaptive SAM of one start, one parameter at a time."""
     units = tl.hidden_width(len(theta), x.shape[1])
     biases = {*range(units), units * (x.shape[1] + 1)}
     gradient = torch.func.grad(plain_loss)(theta, x, q, activation)
-    operator = [
-        1.0 if k in biases and not normalise_biases else abs(float(theta[k])) + constant for k in range(len(theta))
-    ]
+    operator = [1.0 if k in biases else abs(float(theta[k])) + 0.01 for k in range(len(theta))]
     norm = math.sqrt(sum((t * float(g)) ** 2 for t, g in zip(operator, gradient, strict=True)))
     moved = theta.clone()
     for k, t in enumerate(operator):
@@ -108,13 +106,12 @@ def by_hand(theta, x, q, activation, radius, constant, normalise_biases):
     return torch.func.grad(plain_loss)(moved, x, q, activation), gradient
 
 
-@pytest.mark.parametrize("normalise_biases", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_adaptive_sam_against_one_start_at_a_time(size, normalise_biases):
+def test_adaptive_sam_against_one_start_at_a_time(size):
     theta, x, q = problem(*size, scale=2.0)
-    move, watched = step(AdaptiveSam(x, q, "tanh", 0.3, 0.02, normalise_biases), theta)
+    move, watched = step(AdaptiveSam(x, q, "tanh", 0.3), theta)
     for k, start in enumerate(theta):
-        expected, gradient = by_hand(start, x, q, "tanh", 0.3, 0.02, normalise_biases)
+        expected, gradient = by_hand(start, x, q, "tanh", 0.3)
         close(move[k], expected)
         close(watched[k], gradient)
 
@@ -125,7 +122,7 @@ def test_adaptive_sam_follows_the_plain_loop():
     for k, start in enumerate(theta):
         point = start
         for _ in range(25):
-            point = point - 0.01 * by_hand(point, x, q, "sigmoid", 0.1, 0.01, False)[0]
+            point = point - 0.01 * by_hand(point, x, q, "sigmoid", 0.1)[0]
         torch.testing.assert_close(ends.theta[k], point, rtol=1e-9, atol=1e-11)
 
 
