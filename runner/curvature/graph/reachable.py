@@ -105,16 +105,17 @@ def _weights(device: torch.device, dtype: torch.dtype) -> Tensor:
     return (drawn + 0.5).to(device)
 
 
-def _sum(t: Tensor) -> Tensor:
+def weighted_sum(t: Tensor) -> Tensor:
+    """The sum of the entries with weights that differ from one to the next, a scalar on the tensor's device."""
     if t.layout != torch.strided or t.is_meta or t.is_nested:
         return torch.zeros((), dtype=torch.float64)
     flat = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).reshape(-1)
     dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
     weights = _weights(t.device, dtype)
     if len(flat) <= SPAN:
-        return flat.to(dtype).dot(weights[: len(flat)]).double().cpu()
+        return flat.to(dtype).dot(weights[: len(flat)])
     sums = [(i + 1) * piece.to(dtype).dot(weights[: len(piece)]) for i, piece in enumerate(flat.split(SPAN))]
-    return torch.stack(sums).sum().double().cpu()
+    return torch.stack(sums).sum()
 
 
 class Fingerprint:
@@ -139,11 +140,19 @@ class Fingerprint:
 
     def _marks(self) -> list[tuple[int, int, float]]:
         with torch.no_grad():
-            sums = [_sum(t.detach()) for _, t in self.tensors.values()]
+            sums = [weighted_sum(t.detach()) for _, t in self.tensors.values()]
+            home = next((s.device for s in sums if s.device.type != "cpu"), torch.device("cpu"))
+            told = torch.stack([s.to(home) for s in sums]).tolist() if sums else []  # the host waits once
             return [
                 (0 if t.is_inference() else t._version, t.data_ptr(), s)
-                for (_, t), s in zip(self.tensors.values(), torch.stack(sums).tolist() if sums else (), strict=True)
+                for (_, t), s in zip(self.tensors.values(), told, strict=True)
             ]
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """The weighted sum of every parameter and buffer by its label."""
+        marks = dict(zip(self.tensors, self.marks, strict=True))
+        return {label: marks[id(t)][2] for label, _, _, t in self.owners}
 
     def renew(self) -> None:
         """Takes the present state as the right one."""

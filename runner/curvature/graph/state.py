@@ -229,7 +229,8 @@ def devices_of(found: Reachable) -> list[str]:
             if type(p).__name__ == "DTensor":
                 raise MeasurementError(
                     f"module {where!r} has parameters that are spread over processes (DTensor, as of FSDP2): expected "
-                    "plain tensors; gather the full state dict into a module of one process"
+                    "plain tensors; load get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)) "
+                    "of torch.distributed.checkpoint.state_dict into a module that is not wrapped"
                 )
     held = {"cpu": ""} | {p.device.type: where for where, m in found.modules.values() for p in m.parameters(False)}
     if "meta" in held:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,6 +101,16 @@ class Rows:
         return leaf.narrow(dim, part.start * rows, (part.stop - part.start) * rows)
 
 
+class Share(NamedTuple):
+    """The data of one process. labels: the sum of what the losses of pieces divide by, NaN where it is not known;
+    uneven: whether that is other than the number of all labels."""
+
+    examples: int
+    batches: int
+    labels: float = 0.0
+    uneven: bool = False
+
+
 class Batches:
     """The data of an operator: a list, or a loader that gives the same batches whenever it is read.
 
@@ -115,28 +125,32 @@ class Batches:
         self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
         if not self.counts or min(self.counts) == 0:
             raise MeasurementError("the data are empty: expected at least one batch with at least one example")
-        self.examples = sum(self.counts)
+        self.own = Share(sum(self.counts), len(self.counts))
         self.chunk: int | None = None
-        self.shares: dict[Place, float] = {}
+        self._labels: dict[Place, float] = {}
+        self.weigh([self.own])
 
-    def weigh(self, labels: Callable[[Batch], tuple[float, bool]]) -> None:
-        """Takes shares by labels, not by examples, where some are ignored or have weights.
-
-        labels(piece): the number that the loss of a piece divides by (NaN: not known), and whether it is not that of
-        all labels. What fails here is told by the checks.
-        """
-        self.shares, found, uneven = {}, {}, False
+    def count_labels(self, labels: Callable[[Batch], tuple[float, bool]]) -> None:
+        """labels(piece): the number that the loss of a piece divides by (NaN: not known), and whether it is not that of
+        all labels. What fails here is told by the checks."""
+        found, uneven = {}, False
         try:
             for place, piece, _ in self.pieces():
                 found[place], differs = labels(piece)
                 uneven = uneven or differs
                 if math.isnan(found[place]):
-                    return
+                    break
         except (ValueError, RuntimeError, IndexError, TypeError):
-            return
-        total = math.fsum(found.values())
-        if uneven and total > 0:
-            self.shares = {place: count / total for place, count in found.items()}
+            found[-1, -1] = math.nan
+        self._labels, self.own = found, Share(*self.own[:2], math.fsum(found.values()), uneven)
+
+    def weigh(self, everyone: Sequence[Share], rank: int = 0) -> None:
+        """Takes shares of the data of all processes, of which these are those of `rank`: by examples, or by labels
+        where some are ignored or have weights. before: batches of the processes before this one."""
+        self.examples, total = sum(s.examples for s in everyone), math.fsum(s.labels for s in everyone)
+        self.before = sum(s.batches for s in everyone[:rank])
+        uneven = total > 0 and any(s.uneven for s in everyone)
+        self.shares = {place: count / total for place, count in self._labels.items()} if uneven else {}
 
     def share(self, i: int) -> float:
         """What part of the mean batch i is."""

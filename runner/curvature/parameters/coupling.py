@@ -57,7 +57,7 @@ def discarded_coupling(
     for g in groups:
         z = torch.eye(sizes[g], device="cpu") if exact else rademacher((probes, sizes[g]), torch.float64, generator)
         rows = []
-        for direction in z:
+        for direction in map(operator.drawn, z):
             squares = {h: float(image.double().square().sum()) for h, image in operator.column(g, direction).items()}
             rows.append((squares[g], math.fsum(v for h, v in squares.items() if h != g)))
         inside[g], outside[g] = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
@@ -116,7 +116,7 @@ def group_metrics(
     squares: dict[Pair, tuple[Square, Square, Square]] = {}
     for w in dict.fromkeys(w for _, w in wanted):
         rows: dict[str, list[Tensor]] = {v: [] for v, other in wanted if other == w}
-        for z in rademacher((probes, operator.sizes[w]), operator.dtype, generator):
+        for z in map(operator.drawn, rademacher((probes, operator.sizes[w]), operator.dtype, generator)):
             whole, flat = operator.column(w, z, list(rows)), smooth.column(w, z, list(rows))
             for v, kept in rows.items():
                 h, gn = whole[v].double(), flat[v].double()
@@ -130,7 +130,7 @@ def group_metrics(
 
     chosen = asked if ranks is None else [(g, h) for g, h in ranks]
     starts = {
-        (v, w): torch.randn(operator.sizes[w], generator=generator, device="cpu").to(operator.device) for v, w in chosen
+        (v, w): operator.drawn(torch.randn(operator.sizes[w], generator=generator, device="cpu")) for v, w in chosen
     }
     leading = leading_singular_values(products, starts, tolerance, 40) if starts else {}
     measured = {}

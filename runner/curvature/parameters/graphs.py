@@ -57,7 +57,7 @@ class Graphs:
     ) -> None:
         self.model, self.leaves, self.rows = model, leaves, rows
         self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
-        self.keep = False
+        self.keep, self.before = False, 0
         self.found_mode: Mode | None = None
         self.skew = 0.0
         """How far two products with few examples are from those of one symmetric matrix, relative to their size."""
@@ -141,7 +141,7 @@ class Graphs:
                 return LossHessian(output.value, tensor, batch[1])
             if self.samples is None:
                 return ExactFisher(output, tensor)
-            generator = torch.Generator().manual_seed(hash((self.seed, *place)) % 2**63)
+            generator = torch.Generator().manual_seed(hash((self.seed, self.before + place[0], place[1])) % 2**63)
             return SampledFisher(output, tensor, self.samples, generator)
 
         def read(whole: Any) -> Output:

@@ -155,13 +155,13 @@ def natural(
     if len(calls) == 1 == len(watch.calls):
         call, valid = calls[0], calls[0].valid()
         if given is not None:
-            factors = valid.to(call.arguments["input"].dtype) / valid.sum()
+            factors = valid.to(call.arguments["input"].dtype) / valid.sum().clamp(min=1)
             return NaturalOutput(model, parameters, whole, target, call, factors)
         grads: Any = [None]
         if value.requires_grad:
             grads = torch.autograd.grad(value, [*watch.values, *reached], create_graph=True, allow_unused=True)
         if call.plain and grads[0] is not None and all(g is None for g in grads[1:]) and not grads[0].requires_grad:
-            return NaturalOutput(model, parameters, whole, target, call, grads[0] * valid)
+            return NaturalOutput(model, parameters, whole, target, call, grads[0].where(valid, 0))
     raise MeasurementError(
         "the Fisher matrix is known for losses that are one call of torch's cross_entropy, nll_loss, "
         "binary_cross_entropy_with_logits or mse_loss without weights (also inside a function of yours), not for "

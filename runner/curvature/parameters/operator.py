@@ -25,6 +25,7 @@ from runner.curvature.parameters.differences import ParameterDifferences, widen_
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
+from runner.curvature.parameters.processes import Processes, together
 
 
 class ParameterOperator(SymmetricOperator):
@@ -70,6 +71,10 @@ class ParameterOperator(SymmetricOperator):
         Whether the loss, one repeated product and the symmetry are checked first.
     progress
         progress(done, pieces), called after every piece of a product.
+    process_group
+        Of torch.distributed, as torch.distributed.group.WORLD: `data` are the share of this process, and the matrix is
+        that of the data of all, in every process. All processes call the same methods in the same order; random
+        vectors are those of the first one. Default: this process alone, also where torch.distributed is initialised.
 
     Raises
     ------
@@ -93,6 +98,7 @@ class ParameterOperator(SymmetricOperator):
     noun = "group"
     piece = "batch"
 
+    @together
     def __init__(
         self,
         module: nn.Module,
@@ -110,7 +116,9 @@ class ParameterOperator(SymmetricOperator):
         memory_budget: int = MEMORY_BUDGET,
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
+        process_group: Any = None,
     ) -> None:
+        self.processes = Processes(process_group)
         _check_part(part, samples, likelihood)
         if not isinstance(module, nn.Module):
             raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
@@ -143,6 +151,7 @@ class ParameterOperator(SymmetricOperator):
         self._weigh()
         if check:
             self._check()
+        self._join()
 
     # ------------------------------------------------------------------ products
 
@@ -157,7 +166,7 @@ class ParameterOperator(SymmetricOperator):
         rows = torch.zeros(count, self.shape[0], dtype=self.dtype, device=self.device)
         for g, r in directions.items():
             rows[:, self.groups[g]] = r.to(rows)
-        images = torch.stack([self._product(row, tuple(directions), tuple(nodes)) for row in rows])
+        images = self._products(rows, tuple(directions), tuple(nodes))
         return {g: images[:, self.groups[g]] for g in nodes}
 
     def matvec(self, z: Tensor) -> Tensor:
@@ -166,9 +175,9 @@ class ParameterOperator(SymmetricOperator):
             raise MeasurementError(
                 f"expected a vector ({self.shape[0]},) or columns ({self.shape[0]}, k), got {tuple(z.shape)}"
             )
-        if z.dim() == 1:
-            return self._product(z, self.nodes, self.nodes)
-        return torch.stack([self._product(column, self.nodes, self.nodes) for column in z.mT], 1)
+        rows = z.mT if z.dim() == 2 else z.unsqueeze(0)
+        images = self._products(rows.detach().to(self.device, self.dtype), self.nodes, self.nodes)
+        return images.mT if z.dim() == 2 else images[0]
 
     rmatvec = matvec
 
@@ -186,43 +195,68 @@ class ParameterOperator(SymmetricOperator):
             self.module, self.loss, self.data, groups, part, samples=self.samples if part == "fisher" else None,
             seed=self.seed, likelihood=self.likelihood if part == "fisher" else None, output=self.model.pick,
             batch_dim=rows.batch_dim, shared=rows.shared, memory_budget=self._budget, check=False,
-            progress=self.progress,
+            progress=self.progress, process_group=self.processes.group,
         )  # fmt: skip
 
     def single(self, example: int) -> ParameterOperator:
-        """The operator of one batch alone."""
-        return self._twin([self.batches.batch(example)], self.model, self._leaves)
+        """The operator of one batch of this process alone."""
+        return self._twin([self.batches.batch(example)], self.model, self._leaves, None)
 
     def in_float64(self) -> ParameterOperator:
         """The operator of the same module in float64."""
         model = self.model.double()
         leaves: Named = {k: widen(p.detach()).requires_grad_() for k, p in self._leaves.items()}
-        twin = self._twin([widen_tree((batch[0], batch[1])) for batch in self.data], model, leaves)
+        data = [widen_tree((batch[0], batch[1])) for batch in self.data]
+        twin = self._twin(data, model, leaves, self.processes.group)
         twin.dtype = torch.float64
         return twin
 
     def reference(self) -> ParameterDifferences:
         """What the products must agree with: gradients of a float64 copy of the module, batch by batch."""
+        if self.processes.size > 1:
+            raise MeasurementError(
+                "batches of other processes cannot be compared here: verify an operator without process_group in each"
+            )
         return ParameterDifferences(self)
 
-    def _twin(self, data: Iterable[Batch], model: Model, leaves: Named) -> ParameterOperator:
+    def _twin(self, data: Iterable[Batch], model: Model, leaves: Named, process_group: Any) -> ParameterOperator:
         """The same operator of other data, or in another precision: neither planned nor checked again."""
         twin = copy.copy(self)
+        twin.processes = Processes(process_group)
         rows, chunk = self.batches.rows, self.batches.chunk
         twin.model, twin._leaves, twin.batches = model, leaves, Batches(data, rows, self._budget)
         twin.data, twin.examples, twin.batches.chunk = twin.batches.data, twin.batches.examples, chunk
         twin.graphs = Graphs(model, leaves, rows, self.part, self.samples, self.seed, self.likelihood)
         twin.progress, twin.products = None, 0
         twin._weigh()
+        twin._join()
         return twin
 
     def _weigh(self) -> None:
         """Labels that are ignored, and weights of classes, make the mean of all batches one over their labels."""
-        if len(self.batches) > 1 and self.part != "empirical_fisher":
-            self.batches.weigh(lambda piece: self.model.labels(self._leaves, piece))
+        if self._several() and self.part != "empirical_fisher":
+            self.batches.count_labels(lambda piece: self.model.labels(self._leaves, piece))
+        self.batches.weigh([self.batches.own])
+
+    def _several(self) -> bool:
+        """Whether the matrix is a mean over several batches, here or in other processes."""
+        return len(self.batches) > 1 or self.processes.size > 1
+
+    def _join(self) -> None:
+        """The shares of batches among those of all processes."""
+        same = {"part": self.part, "groups": str(self.groups), **self._fingerprint.sums}
+        self.batches.weigh(self.processes.gather(self.batches.own, same), self.processes.rank)
+        self.examples, self.graphs.before = self.batches.examples, self.batches.before
+
+    def drawn(self, vectors: Tensor) -> Tensor:
+        """Random vectors: those of the first process."""
+        return self.processes.first(vectors.to(self.device))
 
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
+        return self.processes.sum(self._gradient, torch.zeros(self.shape[0], dtype=self.dtype, device=self.device))
+
+    def _gradient(self) -> Tensor:
         self._check_weights()
         total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
         for _, batch, weight in self.batches.pieces():
@@ -232,12 +266,21 @@ class ParameterOperator(SymmetricOperator):
             total += weight * torch.cat([g.flatten() for g in grads])
         return total
 
+    def _products(self, rows: Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> Tensor:
+        """H restricted to the rows of `targets` and the columns of `sources`, times each of the vectors, (k, n)."""
+
+        def products() -> Tensor:
+            self._check_weights()
+            refuse_autocast((self.device.type,))
+            images = [self._product(row, sources, targets) for row in rows]
+            return torch.stack(images) if len(images) > 1 else images[0].unsqueeze(0)
+
+        return self.processes.sum(products, rows)
+
     def _product(self, v: Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> Tensor:
-        """H restricted to the rows of `targets` and the columns of `sources`, times v."""
-        self._check_weights()
-        refuse_autocast((self.device.type,))
+        """What the batches of this process add to one product."""
         with torch.inference_mode(False):
-            pieces = self.graphs.split(differentiable_copy(v.detach().to(self.device, self.dtype)))
+            pieces = self.graphs.split(differentiable_copy(v))
         directions = {name: pieces[name] for g in sources for name in self.layout.members[g]}
         wanted = [name for g in targets for name in self.layout.members[g]]
         total: Named = {}
@@ -273,9 +316,11 @@ class ParameterOperator(SymmetricOperator):
 
     def _check(self) -> None:
         """A loss that is a mean, finite values, the same data and products twice, and symmetry."""
+        if self.processes.size > 1 and self.batches.own.uneven and self.batches.own.labels == 0:
+            return  # all labels here are ignored: the loss is NaN, and has no share
         batch, rowwise = next(iter(self.data)), self.part == "empirical_fisher"
         needs = ""
-        if len(self.batches) > 1:
+        if self._several():
             needs = "use one batch that fits memory_budget and part='hessian', or a plain mean over the examples"
         elif self.part == "empirical_fisher":
             needs = "an empirical Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
@@ -288,7 +333,7 @@ class ParameterOperator(SymmetricOperator):
                 cut = self._checked((later[0], later[1]))
                 check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
         skew = self.graphs.skew
-        if not (math.isfinite(skew) and ((few and len(self.batches) == 1) or bool(self.gradient().isfinite().all()))):
+        if not (math.isfinite(skew) and ((few and len(self.batches) == 1) or bool(self._gradient().isfinite().all()))):
             raise MeasurementError("a product is not finite: check the weights and the data for NaN and infinity")
         if skew > skewed(self.dtype) and self.graphs.random():
             raise MeasurementError(

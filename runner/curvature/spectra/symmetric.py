@@ -26,6 +26,7 @@ class Symmetric:
     def __init__(self, operator: Any, nodes: Sequence[str] | None = None) -> None:
         self.products = 0
         self._apply, shape, self.dtype, self.device = _products(operator, nodes)
+        self._drawn: Callable[[Tensor], Tensor] = getattr(operator, "drawn", lambda vector: vector)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
         self.size = int(shape[0])
@@ -37,12 +38,13 @@ class Symmetric:
 
     def gaussian(self, generator: torch.Generator | None) -> Tensor:
         """A standard normal vector, drawn on the CPU, so that it does not depend on the device."""
-        return torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu").to(self.device)
+        drawn = torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu")
+        return self._drawn(drawn.to(self.device))
 
     def signs(self, generator: torch.Generator | None) -> Tensor:
         """Independent signs."""
         bits = torch.randint(0, 2, (self.size,), generator=generator, dtype=torch.int8, device="cpu")
-        return bits.double().mul_(2).sub_(1).to(self.device)
+        return self._drawn(bits.double().mul_(2).sub_(1).to(self.device))
 
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""

@@ -1,0 +1,115 @@
+"""Data parallelism: sums over the processes of a torch.distributed group, and what they must agree on before."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.reachable import weighted_sum
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Failed(NamedTuple):
+    line: str
+
+
+class Processes:
+    """The processes of `group`, each with its own share of the data; None: this one alone."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.size, self.rank = (1, 0) if group is None else (dist.get_world_size(group), dist.get_rank(group))
+        self.met = False
+
+    def gather(self, told: T, same: Mapping[str, Any]) -> list[T]:
+        """`told` of every process in the order of ranks. Raises MeasurementError in all of them where one has failed,
+        or `same` differs."""
+        if self.size == 1:
+            return [told]
+        self.met, found = True, [None] * self.size
+        dist.all_gather_object(found, (told, same), group=self.group)
+        everyone: list[Any] = found
+        for rank, (other, _) in enumerate(everyone):
+            if isinstance(other, _Failed):
+                raise MeasurementError(f"process {rank} failed: {other.line}")
+        first = everyone[0][1]
+        for rank, (_, theirs) in enumerate(everyone):
+            for what in {**first, **theirs}:
+                if not _equal(first.get(what), theirs.get(what)):
+                    raise MeasurementError(
+                        f"{what} differs between process 0 and process {rank}: expected the same module (buffers "
+                        "included) and options in every process, and data alone of its own"
+                    )
+        return [other for other, _ in everyone]
+
+    def sum(self, make: Callable[[], Tensor], vectors: Tensor) -> Tensor:
+        """The sum over the processes of what make() gives for `vectors`, of their shape and dtype.
+
+        Raises MeasurementError in all processes where make() fails in one, or their vectors differ.
+        """
+        if self.size == 1:
+            return make()
+        marks = torch.zeros(self.size, dtype=torch.float64, device=vectors.device)
+        failure, found = None, vectors
+        try:
+            found = make()
+            marks[self.rank] = weighted_sum(vectors).nan_to_num(0, 0, 0)
+        except Exception as error:  # it is raised below: the others wait for this process
+            failure = error
+            marks[self.rank] = torch.nan
+        dist.all_reduce(marks, group=self.group)
+        if failure is not None:
+            raise failure
+        told = marks.tolist()
+        for rank, mark in enumerate(told):
+            if math.isnan(mark):
+                raise MeasurementError(f"process {rank} failed during this product; it tells why")
+        if not all(_equal(mark, told[0]) for mark in told):
+            raise MeasurementError(
+                "the processes multiply different vectors: give every process the same, or the same generator="
+                "torch.Generator().manual_seed(0)"
+            )
+        total = found.to(torch.promote_types(found.dtype, torch.float32))
+        dist.all_reduce(total, group=self.group)
+        return total.to(vectors.dtype)
+
+    def first(self, tensor: Tensor) -> Tensor:
+        """The tensor of the first process."""
+        if self.size > 1:
+            dist.broadcast(tensor, group=self.group, group_src=0)
+        return tensor
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Numbers may differ by the rounding of other processors."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-5) or (one != one and other != other)
+    return bool(one == other)
+
+
+def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
+    """A constructor that sets self.processes first and gathers last: where it fails in one process before, the others
+    raise as well and wait for nobody."""
+
+    @functools.wraps(build)
+    def built(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            build(self, *args, **kwargs)
+        except Exception as error:
+            processes = getattr(self, "processes", None)
+            if processes is not None and not processes.met:
+                with suppress(MeasurementError):  # told to the others, among them this one
+                    processes.gather(_Failed(f"{error or type(error).__name__}"), {})
+            raise
+
+    return built
