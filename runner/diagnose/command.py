@@ -25,6 +25,8 @@ from runner.store.job import check_outputs
 
 PARTS = ("network", "certificate", "layers", "groups", "eigenvalues", "density", "trace", "noise")
 """What is measured, in this order."""
+ALONE = {"WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1"}
+"""What torchrun tells its processes; a target that calls init_process_group must not wait for those that have ended."""
 DRIVER = "runner.diagnose.experiment:diagnose"
 """Measures a request; named, since this module is read by a process that never imports torch."""
 
@@ -129,11 +131,16 @@ def diagnose_command(call: Call) -> int:
       eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
       outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
 
+    Started by torchrun, the first process runs the target and measures, as if it were the only one; the others end.
+
     writes <outputs>/<name>/index.html, report.md, tables/*.csv, figures/*.png
     """
     if not call.settings:
         print(getdoc(diagnose_command))
         return 0
+    if os.environ.get("RANK", "0") != "0":  # of torchrun
+        return 0
+    os.environ |= {name: size for name, size in ALONE.items() if name in os.environ}
     return main(call.settings)
 
 

@@ -1,16 +1,42 @@
 """Operators over the data of several processes, started by torchrun (distributed.py has the checks)."""
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+
+from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
+
+
+def torchrun(count: int, *words: str) -> list[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_processes_agree_with_the_whole_data(count):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    done = subprocess.run(
-        [*torchrun, "-m", "tests.curvature.distributed"], capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"process {rank} agrees" for rank in range(count)]
+    said = torchrun(count, "-m", "tests.curvature.distributed")
+    assert sorted(said) == [f"process {rank} agrees" for rank in range(count)]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_guide(tmp_path):
+    guide = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    (tmp_path / "measure.py").write_text(re.search(r"```python\n(# measure\.py\n.*?)```", guide, re.DOTALL)[1])
+    (line,) = torchrun(4, str(tmp_path / "measure.py"))
+    examples, trace, top = line.split(maxsplit=2)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
+    x, y = torch.randn(1000, 8), torch.randint(3, (1000,))
+    hessian = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y))
+    expected = trace_estimate(hessian).value, top_eigenpairs(hessian, 3).values.tolist()
+    assert int(examples) == 1000
+    assert float(trace) == pytest.approx(expected[0], rel=1e-4)
+    assert ast.literal_eval(top) == pytest.approx(expected[1], rel=1e-4)

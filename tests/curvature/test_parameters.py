@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from runner.curvature import ParameterOperator, discarded_coupling, group_metrics, trace_module
@@ -116,6 +117,30 @@ def test_dense_truth_however_the_data_are_cut(name, part):
     for data, budget in (([(x[:2], y[:2]), (x[2:], y[2:])], 1 << 30), (loader, 1 << 30), (loader, 1), ([(x, y)], 1)):
         operator = ParameterOperator(module, loss, data, part=part, memory_budget=budget, check=False)
         assert relative(operator @ v, expected @ v) < 1e-11
+
+
+class Waits(TorchDispatchMode):
+    """Counts the numbers that the host reads of tensors."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_products_do_not_make_the_host_wait_but_for_the_weights(part, monkeypatch):
+    module, loss, x, y = build("perceptron")
+    operator, looks = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])], part=part), []
+    monkeypatch.setattr(operator._fingerprint, "changed", lambda: looks.append(1))
+    vectors = torch.randn(operator.shape[0], 3, dtype=torch.float64)
+    operator @ vectors
+    with Waits() as waits:
+        images = operator @ vectors
+        assert waits.count == 0 and len(looks) == 2  # once a call, not once a product
+        float(images[0, 0])
+        assert waits.count == 1
 
 
 @pytest.mark.parametrize("name", ["perceptron", "convolution", "attention"])

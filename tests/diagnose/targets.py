@@ -1,6 +1,7 @@
 """What the tests diagnose."""
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 
@@ -195,6 +196,12 @@ def drawing():
 def breaks_later():
     yield 0, network(), nn.CrossEntropyLoss(), data()
     yield 1, network(), nn.BCELoss(), data()
+
+
+def in_a_group():
+    dist.init_process_group("gloo")
+    assert dist.get_world_size() == 1
+    return batch()
 
 
 def class_of_loss():

@@ -307,3 +307,20 @@ def test_a_target_cannot_end_or_copy_the_command(what, tmp_path):
         assert ended.stderr.splitlines()[-1].startswith("hess-run: target:")
     if what == "print":
         assert "loading\ndone\n" in ended.stderr and "loading" not in ended.stdout
+
+
+def test_under_torchrun_the_first_process_measures(tmp_path, monkeypatch, capsys):
+    words = ["diagnose", f"target={TARGETS}:in_a_group", f"outputs={tmp_path}", "parts=network"]
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as ending:
+        cli.main(words)
+    assert ending.value.code == 0
+    assert capsys.readouterr() == ("", "") and not list(tmp_path.iterdir())
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "runner"]
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    ended = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert sum(line.startswith("  gradient norm:") for line in ended.stdout.splitlines()) == 1
+    assert (tmp_path / "targets-in_a_group" / "index.html").exists()

@@ -204,10 +204,13 @@ class ParameterOperator(SymmetricOperator):
 
     def in_float64(self) -> ParameterOperator:
         """The operator of the same module in float64."""
+        return self._wide(self.processes.group)
+
+    def _wide(self, process_group: Any) -> ParameterOperator:
         model = self.model.double()
         leaves: Named = {k: widen(p.detach()).requires_grad_() for k, p in self._leaves.items()}
         data = [widen_tree((batch[0], batch[1])) for batch in self.data]
-        twin = self._twin(data, model, leaves, self.processes.group)
+        twin = self._twin(data, model, leaves, process_group)
         twin.dtype = torch.float64
         return twin
 
@@ -353,7 +356,7 @@ class ParameterOperator(SymmetricOperator):
             return False
         try:
             with Widened():
-                return self.in_float64().graphs.skew_of(widen_tree(self.graphs.few), self.graphs.found_mode) <= 1e-6
+                return self._wide(None).graphs.skew_of(widen_tree(self.graphs.few), self.graphs.found_mode) <= 1e-6
         except (RuntimeError, ValueError):  # it does not run in float64
             return False
 

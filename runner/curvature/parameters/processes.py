@@ -109,7 +109,7 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
             processes = getattr(self, "processes", None)
             if processes is not None and not processes.met:
                 with suppress(MeasurementError):  # told to the others, among them this one
-                    processes.gather(_Failed(f"{error or type(error).__name__}"), {})
+                    processes.gather(_Failed(str(error) or type(error).__name__), {})
             raise
 
     return built
