@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: site readme pictures docs help setup demo run test test-slow mutations lint types bench quick reproduce checkpoints figures report errata clean
+.PHONY: site readme pictures docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -55,6 +55,10 @@ types: $(READY) ## mypy
 
 bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory:convnet': some)
 	$(BIN)/python -m tests.bench --page docs/benchmarks.json $(ONLY)
+
+models: $(READY) ## products of models of other packages against double backward, into docs/own-network.md (downloads the packages)
+	$(BIN)/python -m pip install --quiet --editable '.[models]'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.curvature.models_table --page docs/own-network.md $(ONLY)
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 	$(call each,$(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS))

@@ -37,7 +37,9 @@ THIRD_PARTY = {
     "curvature": {"torch"},
     "curvature/matrix_free": {"torch", "numpy", "scipy"},
     "curvature/spectra": {"torch", "numpy", "scipy"},
+    "curvature/spectra/for_curvlinops": {"torch", "curvlinops"},
     "curvature/plots": {"torch", "pandas", "matplotlib"},
+    "curvature/storage": {"torch", "numpy"},
 }
 """Room -> packages it may use, where that is restricted; the longest matching room decides."""
 

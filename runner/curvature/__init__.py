@@ -29,8 +29,10 @@ Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_d
 Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm, interaction_radius
 Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
-Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate, as_linear_operator
-Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot()
+Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
+                    as_curvlinops
+Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot();
+                    save and load: one file each
 Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
@@ -86,21 +88,24 @@ from runner.curvature.parameters.dense import parameter_hessian, parametric_bloc
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.spectra.for_curvlinops import as_curvlinops
 from runner.curvature.spectra.lanczos import lanczos_extremes
 from runner.curvature.spectra.symmetric import as_linear_operator
 from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_estimate, upper_bound_estimate
+from runner.curvature.storage import load, save
 
 __all__ = [
     "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated", "Contribution",
     "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
     "InterLayerMetrics", "LowRank", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
     "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum",
-    "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
-    "couplings", "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms", "gap_by_distance",
-    "gauss_newton_blocks", "gauss_newton_factors", "gn_gap", "gn_gap_of_sums", "gn_gaps", "group_metrics",
-    "inter_layer_metrics", "interaction_radius", "lanczos_extremes", "lyapunov_exponents", "lyapunov_log_norm",
-    "mean_spectral_norms", "negative_curvature_mass", "parameter_hessian", "parametric_blocks", "parametric_terms",
-    "path_decomposition", "paths", "pull_back", "rank_for_accuracy", "resonance", "spectral_density", "spectral_norms",
-    "spectral_radius", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs", "trace_estimate",
-    "trace_module", "truncate", "truncation_bound", "upper_bound_estimate", "verify",
+    "as_curvlinops", "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring",
+    "coupling", "couplings", "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms",
+    "gap_by_distance", "gauss_newton_blocks", "gauss_newton_factors", "gn_gap", "gn_gap_of_sums", "gn_gaps",
+    "group_metrics", "inter_layer_metrics", "interaction_radius", "lanczos_extremes", "load", "lyapunov_exponents",
+    "lyapunov_log_norm", "mean_spectral_norms", "negative_curvature_mass", "parameter_hessian", "parametric_blocks",
+    "parametric_terms", "path_decomposition", "paths", "pull_back", "rank_for_accuracy", "resonance", "save",
+    "spectral_density", "spectral_norms", "spectral_radius", "split_blocks", "stable_rank", "stable_ranks",
+    "top_eigenpairs", "trace_estimate", "trace_module", "truncate", "truncation_bound", "upper_bound_estimate",
+    "verify",
 ]  # fmt: skip

@@ -29,8 +29,9 @@ class Result:
 
     def to_dict(self: Any) -> dict[str, Any]:
         """value, error, low and high, then the other fields by name. Tensors stay tensors."""
-        named = [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else self._fields
-        return {name: getattr(self, name) for name in dict.fromkeys(["value", "error", "low", "high", *named])}
+        return {
+            name: getattr(self, name) for name in dict.fromkeys(["value", "error", "low", "high", *field_names(self)])
+        }
 
     def summary(self: Any) -> str:
         """The result in one line."""
@@ -74,6 +75,11 @@ class Interval(Result):
     @property
     def error(self: Any) -> float:
         return (self.high - self.low) / (2 * NORMAL)
+
+
+def field_names(result: Any) -> list[str]:
+    """What a result is made from."""
+    return [f.name for f in dataclasses.fields(result)] if dataclasses.is_dataclass(result) else list(result._fields)
 
 
 def short(value: object) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,9 +18,12 @@ from runner.curvature import (
     Estimate,
     ParameterOperator,
     discarded_coupling,
+    exact_blocks,
     frobenius_norms,
     gn_gaps,
     inter_layer_metrics,
+    load,
+    save,
     spectral_density,
     top_eigenpairs,
     trace_estimate,
@@ -109,3 +116,81 @@ def test_a_graph_reads_as_its_nodes(problem):
     _, dag, *_ = problem
     assert repr(dag) == "Dag(3 nodes: a, b, out)"
     assert dag._repr_html_().count("<tr>") == 4
+
+
+def same(a, b):
+    """Of one type and equal bit for bit, NaN included."""
+    assert type(a) is type(b)
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    elif isinstance(a, dict):
+        same(list(a.items()), list(b.items()))
+    elif isinstance(a, float):
+        assert np.float64(a).tobytes() == np.float64(b).tobytes()
+    elif isinstance(a, tuple | list):
+        assert len(a) == len(b)
+        for left, right in zip(a, b, strict=True):
+            same(left, right)
+    elif hasattr(a, "to_dict"):
+        same(vars(a), vars(b))
+    else:
+        assert a == b
+
+
+@pytest.mark.parametrize("name", [*NAMES, "pairs", "blocks", "odd"])
+def test_what_is_saved_comes_back_bit_for_bit(name, results, problem, tmp_path):
+    _, dag, x, y = problem
+    odd = {
+        "nan": (math.nan, -math.inf, -0.0, 5e-324, 2**80),
+        3: [None, True, "é"],
+        "t": torch.randn(3, 2).bfloat16().mT,
+    }
+    makers = {"pairs": lambda: inter_layer_metrics(dag, x, y), "blocks": lambda: dict(exact_blocks(dag, x, y))}
+    result = {**odd} if name == "odd" else makers.get(name, lambda: results[name])()
+    if name == "Certificate":
+        result = dataclasses.replace(result, examples=(*result.examples, math.nan))
+    save(result, tmp_path / "result.npz")
+    same(load(str(tmp_path / "result.npz")), result)
+    assert [p.name for p in tmp_path.iterdir()] == ["result.npz"]
+
+
+def test_a_damaged_or_foreign_file_is_refused_in_one_line(results, tmp_path):
+    path, pairs = tmp_path / "result.npz", results["Eigenpairs"]
+    save(pairs, path)
+    whole = path.read_bytes()
+    refused = 0
+    for damaged in [
+        *(whole[:k] for k in range(0, len(whole), 97)),
+        *map(flipped, [whole] * len(whole), range(len(whole))),
+    ]:
+        path.write_bytes(damaged)
+        try:
+            same(load(path), pairs)
+        except ValueError as error:
+            refused += 1
+            assert "damaged" in str(error) and str(path) in str(error) and "\n" not in str(error)
+    assert refused > 0.8 * len(whole)
+    for foreign in (lambda: np.savez(path, a=np.ones(2)), lambda: torch.save({}, path), lambda: path.write_bytes(b"")):
+        foreign()
+        with pytest.raises(ValueError, match="damaged file or one of another kind"):
+            load(path)
+    later = {"format": "hess-run result", "version": 2, "content": 1}
+    np.savez(path, result=np.frombuffer(json.dumps(later).encode(), np.uint8))
+    with pytest.raises(ValueError, match="version 1, as `save` writes it, found hess-run result, version 2"):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "absent.npz")
+
+
+def flipped(whole: bytes, k: int) -> bytes:
+    return whole[:k] + bytes([whole[k] ^ 0x55]) + whole[k + 1 :]
+
+
+def test_what_is_no_result_is_not_saved_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "result.npz"
+    save(1.5, path)
+    for foreign in (nn.Linear(1, 1), {"a": object()}, Path()):
+        with pytest.raises(ValueError, match="expected a result, a tensor or a number, found"):
+            save(foreign, path)
+    assert load(path) == 1.5 and list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,4 @@
-"""One face for every symmetric operator: parameter operators, activation operators, matrices, scipy's operators."""
+"""One interface to symmetric operators: of parameters, of activations, matrices, and operators of other libraries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 NOT_FINITE = "a product is not finite"
@@ -17,10 +18,11 @@ NOT_FINITE = "a product is not finite"
 class Symmetric:
     """n, dtype, device and products of `operator`, counted in `products`.
 
-    operator: anything square with `shape` and `matvec` (a ParameterOperator), a CurvatureOperator (its nodes one after
-    the other), a symmetric tensor, or a scipy LinearOperator. Vectors come and go in float64; the operator is given its
-    own dtype. nodes: those of a CurvatureOperator that are taken, default all. Raises ValueError for anything else, and
-    for a shape that is not square.
+    operator: a ParameterOperator; a CurvatureOperator (its nodes one after the other); a symmetric tensor or array;
+    an operator of scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `matvec` (or
+    `@`) of a tensor. Vectors come and go in float64; the operator is given its own dtype. nodes: those of a
+    CurvatureOperator that are taken, default all. Raises ValueError for anything else, and for a shape that is not
+    square.
     """
 
     def __init__(self, operator: Any, nodes: Sequence[str] | None = None) -> None:
@@ -69,12 +71,16 @@ def _products(
 ) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
     if isinstance(operator, Tensor):
         return operator.__matmul__, operator.shape, operator.dtype, operator.device
+    if isinstance(operator, np.ndarray) or issparse(operator):
+        operator = aslinearoperator(operator)
     if isinstance(operator, LinearOperator):
         numpy_matvec = operator.matvec
         return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, torch.float64, torch.device("cpu")
-    if nodes is None and hasattr(operator, "matvec") and hasattr(operator, "shape"):
+    product = getattr(operator, "matvec", getattr(operator, "__matmul__", None))
+    shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
+    if nodes is None and product is not None and None not in shape:
         dtype = getattr(operator, "dtype", torch.float64)
-        return operator.matvec, operator.shape, dtype, getattr(operator, "device", torch.device("cpu"))
+        return product, shape, dtype, getattr(operator, "device", torch.device("cpu"))
     if hasattr(operator, "apply") and hasattr(operator, "sizes"):
         sizes = {v: operator.sizes[v] for v in (operator.sizes if nodes is None else nodes)}
 
@@ -86,5 +92,5 @@ def _products(
         n = sum(sizes.values())
         return joined, (n, n), operator.dtype, operator.device
     raise ValueError(
-        f"expected an operator with shape and matvec, or a symmetric matrix, found {type(operator).__name__}"
+        f"expected an operator with shape and matvec (or @), or a symmetric matrix, found {type(operator).__name__}"
     )

@@ -51,22 +51,33 @@ def criterion(
     given = tree_unflatten(leaves, spec) if place is None else leaves[place]
     watch = FixedMeans()
     used: tuple[int, ...] | None = None if place is None else (place,)
+    whole = place is None and not own and (len(leaves) > 1 or _accepts(function, given, target))
     if not own:
-        if len(leaves) == 1:
+        if len(leaves) == 1 and not whole:
             refuse_broadcast(function, found[0], target)
-        used = _read_by(function, given, leaves, target, watch) if len(leaves) > 1 and place is None else used
+        used = _read_by(function, given, leaves, target, watch) if whole else used
         if used is None:
             with contextlib.suppress(Exception), torch.no_grad(), watch:  # what fails is told when it is measured
                 function(given, target)
     extra = watch.divisors(targets.batch, replay.x.device)
     if extra:
         targets = Examples(((target, *extra), {}), targets.batch, batch_dim, several=True)
-    named = function if extra or (used and len(leaves) > 1 and place is None) else _named(loss, shape, targets)
-    if own or (_plain_target(targets) and (place is not None or len(leaves) == 1)):
+    named = function if extra or whole else _named(loss, shape, targets)
+    if own or (_plain_target(targets) and not whole):
         return Criterion(named, used, targets)
     function = TORCH.get(named, named) if isinstance(named, str) else named
-    whole = shape if used is not None and place is None else None
-    return Criterion(_unpacked(function, targets, whole, used or (0,)), used, targets, extra)
+    return Criterion(_unpacked(function, targets, shape if whole else None, used or (0,)), used, targets, extra)
+
+
+def _accepts(loss: Any, given: Any, target: Any) -> bool:
+    """Whether a loss takes the object or tuple in which a module returns its only tensor."""
+    if isinstance(given, Tensor):
+        return False
+    try:
+        with torch.no_grad():
+            return isinstance(loss(given, target), Tensor)
+    except Exception:  # it takes the tensor
+        return False
 
 
 def _read_by(loss: Any, given: Any, leaves: list[Any], target: Any, watch: TorchFunctionMode) -> tuple[int, ...]:

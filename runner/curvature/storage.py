@@ -1,0 +1,130 @@
+"""Results in one file each: an archive of numpy (.npz) that holds a description in JSON and every tensor."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.result import Result, field_names
+
+FORMAT, VERSION = "hess-run result", 1
+
+
+def save(result: Any, path: str | Path) -> None:
+    """Write a result to a file, from which `load` returns it bit for bit.
+
+    Parameters
+    ----------
+    result
+        What a function of `runner.curvature` returns: a result, a tensor, a number, or dictionaries, tuples and lists
+        of these.
+    path
+        The file, ".npz" by convention. It is replaced as a whole.
+
+    Raises
+    ------
+    ValueError
+        For anything else inside the result.
+
+    Notes
+    -----
+    The file is an uncompressed archive of `numpy.savez` with the entry "result", JSON with the version of the format,
+    and an array for each tensor, so that numpy alone can read it. Tensors come back on the CPU. Nothing is pickled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from runner.curvature import load, save, top_eigenpairs
+    >>> pairs = top_eigenpairs(torch.diag(torch.tensor([3.0, -5.0, 1.0])), 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(pairs, f"{folder}/pairs.npz")
+    ...     load(f"{folder}/pairs.npz")
+    Eigenpairs(3, 1; 2 of 2 converged, 4 products)
+    """
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps({"format": FORMAT, "version": VERSION, "content": _packed(result, arrays)}, allow_nan=False)
+    path = Path(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            np.savez(file, result=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: str | Path) -> Any:
+    """Return the result that `save` wrote to a file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        For a file that `save` did not write, a damaged one, and one of a later version of the format.
+    """
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                held = json.loads(arrays["result"].tobytes())
+                if held["format"] == FORMAT and held["version"] == VERSION:
+                    return _unpacked(held["content"], arrays)
+                found = f"{held['format']}, version {held['version']}"
+        except Exception:  # a damaged archive raises nearly anything
+            found = "a damaged file or one of another kind"
+    raise MeasurementError(f"expected {FORMAT}, version {VERSION}, as `save` writes it, found {found}: {path}")
+
+
+def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The value for JSON; its tensors go to `arrays`."""
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, float):
+        return {"float": str(value)}
+    if isinstance(value, Tensor):
+        t, kind = value.detach().cpu(), "bfloat16" if value.dtype == torch.bfloat16 else "tensor"
+        name = f"{kind}{len(arrays)}"
+        arrays[name] = (t.view(torch.int16) if kind == "bfloat16" else t).numpy()
+        return {kind: name}
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [_packed(v, arrays) for v in value]}
+    name = type(value).__name__ if isinstance(value, Result) else ""
+    if isinstance(value, Mapping):
+        return {"mapping": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()], "class": name}
+    if not name:
+        raise MeasurementError(f"expected a result, a tensor or a number, found {type(value).__name__}")
+    return {"fields": {k: _packed(getattr(value, k), arrays) for k in field_names(value)}, "class": name}
+
+
+def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind, held = next(iter(value.items()))
+    if kind == "float":
+        return float(held)
+    if kind in ("tensor", "bfloat16"):
+        t = torch.from_numpy(arrays[held])
+        return t.view(torch.bfloat16) if kind == "bfloat16" else t
+    if kind in ("tuple", "list"):
+        return (tuple if kind == "tuple" else list)(_unpacked(v, arrays) for v in held)
+    maker = _classes(Result)[value["class"]] if value["class"] else dict
+    if kind == "mapping":
+        return maker((_unpacked(k, arrays), _unpacked(v, arrays)) for k, v in held)
+    return maker(**{k: _unpacked(v, arrays) for k, v in held.items()})
+
+
+def _classes(base: type) -> dict[str, Any]:
+    """Subclasses by name."""
+    return {name: c for sub in base.__subclasses__() for name, c in [(sub.__name__, sub), *_classes(sub).items()]}

@@ -1,0 +1,176 @@
+"""This package, curvlinops, hessian-eigenthings and PyHessian on the same work, on one thread in one process.
+
+Hessian products of ResNet-18, and products, five largest eigenvalues and the trace of a convolutional network trained
+on scikit-learn's digits, whose matrix is known. Seconds are processor time: the libraries take turns in every repeat,
+the median counts. Ratio: their time / ours. A library that is not installed is left out (`hess-run[libraries]`).
+
+Run: python -m tests.bench libraries, or python -m tests.bench.bench_libraries [--quick]
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import math
+import sys
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from scipy.sparse.linalg import eigsh
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
+from runner.models.resnet import resnet18
+from tests.bench.machine import in_turns
+
+OURS = "hess-run"
+PACKAGES = {
+    "curvlinops": "curvlinops-for-pytorch",
+    "hessian_eigenthings": "hessian-eigenthings",
+    "pyhessian": "pyhessian",
+}
+EIGENVALUES, PRODUCTS = 5, 60
+"""What is asked for; products of a trace."""
+
+Data = tuple[Tensor, Tensor]
+Ways = dict[str, Callable[[], Any]]
+
+
+def library(name: str) -> Any:
+    """The module, None where it is not installed."""
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+def hessians(module: nn.Module, data: Data) -> dict[str, Any]:
+    """The Hessian as each library has it, of a copy of the module, since some write to its gradients."""
+    loss, found = nn.CrossEntropyLoss(), {}
+    if curvlinops := library("curvlinops"):
+        given = module, loss, list(module.parameters()), [data]
+        found["curvlinops"] = curvlinops.HessianLinearOperator(*given, check_deterministic=False)
+    if eigenthings := library("hessian_eigenthings"):
+        twin = copy.deepcopy(module)
+        found["hessian_eigenthings"] = eigenthings.HessianOperator(twin, [data], eigenthings.supervised_loss(loss))
+    if pyhessian := library("pyhessian"):
+        found["pyhessian"] = pyhessian.hessian(copy.deepcopy(module), loss, data=data, cuda=False)
+    return found
+
+
+def products(ours: ParameterOperator, theirs: dict[str, Any], v: Tensor) -> Ways:
+    def by_parts(of: Any) -> Tensor:
+        from pyhessian.utils import hessian_vector_product
+
+        parts = [piece.view_as(p) for piece, p in zip(v.split([p.numel() for p in of.params]), of.params, strict=True)]
+        return torch.cat([t.flatten() for t in hessian_vector_product(of.gradsH, of.params, parts)])
+
+    ways: Ways = {OURS: lambda: ours @ v}
+    for name, of in theirs.items():
+        ways[name] = (lambda of=of: by_parts(of)) if name == "pyhessian" else (lambda of=of: (of @ v).detach())
+    return ways
+
+
+def eigenvalues(ours: ParameterOperator, theirs: dict[str, Any]) -> Ways:
+    ways: Ways = {OURS: lambda: top_eigenpairs(ours, EIGENVALUES).values}
+    if of := theirs.get("curvlinops"):
+        ways["curvlinops and eigsh"] = lambda: eigsh(of.to_scipy(), EIGENVALUES, which="LA", tol=1e-4)[0][::-1].copy()
+    if thing := theirs.get("hessian_eigenthings"):
+        lanczos = library("hessian_eigenthings").lanczos
+        for steps in (2 * EIGENVALUES, 50):
+            given = {"k": EIGENVALUES, "max_iter": steps, "which": "LA"}
+            ways[f"hessian-eigenthings, {steps} steps"] = lambda given=given: lanczos(thing, **given).eigenvalues
+    if powers := theirs.get("pyhessian"):
+        ways["PyHessian, power iteration"] = lambda: powers.eigenvalues(top_n=EIGENVALUES)[0]
+    return ways
+
+
+def traces(ours: ParameterOperator, theirs: dict[str, Any]) -> Ways:
+    """One estimate from 60 products."""
+    ways: Ways = {OURS: lambda: trace_estimate(ours, PRODUCTS).value}
+    if of := theirs.get("curvlinops"):
+        for method in ("hutchinson_trace", "hutchpp_trace", "xtrace"):
+            estimate = getattr(library("curvlinops"), method)
+            ways[f"curvlinops, {method}"] = lambda estimate=estimate: float(estimate(of, PRODUCTS))
+    if thing := theirs.get("hessian_eigenthings"):
+        trace = library("hessian_eigenthings").trace
+        for method in ("hutchinson", "hutch++"):
+            given = {"num_matvecs": PRODUCTS, "method": method}
+            ways[f"hessian-eigenthings, {method}"] = lambda given=given: trace(thing, **given).estimate
+    if plain := theirs.get("pyhessian"):  # no early stop
+        ways["PyHessian, Hutchinson"] = lambda: math.fsum(plain.trace(PRODUCTS, -math.inf)) / PRODUCTS
+    return ways
+
+
+def told(title: str, ways: Ways, repeats: int, error: Callable[[Any], float]) -> None:
+    """Times in turns, ratios to ours, and the error of what each gives."""
+    outcomes: dict[str, list[float]] = {name: [] for name in ways}
+    kept = [lambda name=name: outcomes[name].append(error(ways[name]())) for name in ways]
+    seconds = dict(zip(ways, map(median, in_turns(*kept, repeats=repeats)), strict=True))
+    print(f"\n{title}\n\n| library | seconds | ratio | error |\n|---|---|---|---|")
+    for name in ways:
+        rms = math.sqrt(math.fsum(e * e for e in outcomes[name]) / len(outcomes[name]))
+        print(f"| {name} | {seconds[name]:.3g} | {seconds[name] / seconds[OURS]:.2f} | {rms:.1e} |", flush=True)
+
+
+def digits() -> tuple[nn.Module, Data]:
+    """A convolutional network of 902 parameters after 60 steps of Adam on 512 digits."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 6, 3, 2, 1), nn.Tanh(), nn.Conv2d(6, 9, 3, 2, 1), nn.Tanh(), nn.Flatten(), nn.Linear(36, 10)
+    )
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images[:512] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[:512])
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+    net.zero_grad()
+    return net, (x, y)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    quick = "--quick" in sys.argv
+    known = {name: package for name, package in PACKAGES.items() if library(name)}
+    print(f"torch {torch.__version__}, " + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in known.values()))
+    net, data = digits()
+    ours, theirs = ParameterOperator(net, "cross_entropy", data), hessians(net, data)
+    wide = copy.deepcopy(net).double()
+    exact = ParameterOperator(wide, "cross_entropy", (data[0].double(), data[1])).dense()
+    values, trace = torch.linalg.eigvalsh(exact).flip(0)[:EIGENVALUES], float(exact.trace())
+    n, v = len(exact), torch.randn(len(exact))
+    expected = exact @ v.double()
+    told(
+        f"Convolutional network, {n} parameters, B = 512: Hessian product; error: relative to float64",
+        products(ours, theirs, v), 3 if quick else 20,
+        lambda found: float((found.double() - expected).norm() / expected.norm()),
+    )  # fmt: skip
+    told(
+        "The same network: five largest eigenvalues; error: largest, relative to the largest eigenvalue",
+        eigenvalues(ours, theirs), 1 if quick else 5,
+        lambda found: float((torch.as_tensor(found).double() - values).abs().max() / values[0]),
+    )  # fmt: skip
+    told(
+        f"The same network: trace from {PRODUCTS} products; error: root mean square, relative to the trace",
+        traces(ours, theirs), 3 if quick else 12,
+        lambda found: float(found) / trace - 1,
+    )  # fmt: skip
+    large = resnet18(generator=torch.Generator().manual_seed(0)).eval()
+    batch = torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
+    ours, theirs = ParameterOperator(large, "cross_entropy", batch, memory_budget=1 << 33), hessians(large, batch)
+    v = torch.randn(ours.shape[0])
+    expected = (ours @ v).double()
+    told(
+        "ResNet-18, 11 million parameters, B = 32, graph kept: Hessian product; error: relative to ours",
+        products(ours, theirs, v), 1 if quick else 3,
+        lambda found: float((found.double() - expected).norm() / expected.norm()),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
