@@ -48,7 +48,7 @@ def save(result: Any, path: str | Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(pairs, f"{folder}/pairs.npz")
     ...     load(f"{folder}/pairs.npz")
-    Eigenpairs(3, 1; 2 of 2 converged, 4 products)
+    Eigenpairs(3, 1; 2 of 2 converged, 6 products)
     """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"format": FORMAT, "version": VERSION, "content": _packed(result, arrays)}, allow_nan=False)

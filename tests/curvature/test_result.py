@@ -159,18 +159,15 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_line(results, tmp_path):
     path, pairs = tmp_path / "result.npz", results["Eigenpairs"]
     save(pairs, path)
     whole = path.read_bytes()
-    refused = 0
-    for damaged in [
-        *(whole[:k] for k in range(0, len(whole), 97)),
-        *map(flipped, [whole] * len(whole), range(len(whole))),
-    ]:
+    refused, places = 0, range(0, len(whole), 7)
+    for damaged in [*(whole[:k] for k in places[::20]), *(flipped(whole, k) for k in places)]:
         path.write_bytes(damaged)
         try:
             same(load(path), pairs)
         except ValueError as error:
             refused += 1
             assert "damaged" in str(error) and str(path) in str(error) and "\n" not in str(error)
-    assert refused > 0.8 * len(whole)
+    assert refused > 0.8 * len(places)
     for foreign in (lambda: np.savez(path, a=np.ones(2)), lambda: torch.save({}, path), lambda: path.write_bytes(b"")):
         foreign()
         with pytest.raises(ValueError, match="damaged file or one of another kind"):
