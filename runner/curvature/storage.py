@@ -125,6 +125,9 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return maker(**{k: _unpacked(v, arrays) for k, v in held.items()})
 
 
-def _classes(base: type) -> dict[str, Any]:
+def _classes(base: Any) -> dict[str, Any]:
     """Subclasses by name."""
-    return {name: c for sub in base.__subclasses__() for name, c in [(sub.__name__, sub), *_classes(sub).items()]}
+    found: dict[str, Any] = {}
+    for sub in base.__subclasses__():
+        found |= {sub.__name__: sub, **_classes(sub)}
+    return found
