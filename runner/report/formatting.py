@@ -126,6 +126,7 @@ def report_text(
         f"{summary}\n" if summary else "",
         f"{' '.join(counts)}\n" if counts else "",
         "" if summary else _list("Notes", notes),
+        markdown_table("Published numbers by table and figure", PLACES, place_rows(scored)),
         markdown_table(
             "Published numbers that are not reproduced, or inconclusive", NUMBERS, map(number_row, _sorted(found))
         ),
@@ -137,15 +138,43 @@ def report_text(
     return "\n".join(part for part in parts if part)
 
 
+PLACES = ("place", "numbers", "verdicts", "farthest from the published value (difference / margin)")
 NUMBERS = ("published number", "place", "published", "measured", "verdict", "reason")
 STATEMENTS = ("statement", "place", "measured", "criterion", "verdict")
 
 
-def number_row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A published number as a row of a table."""
+def place_rows(scored: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
+    """For each table and figure of the paper: how many numbers, their verdicts, and the number that differs most. None
+    where every place has one number."""
+    places: dict[str, list[Mapping[str, Any]]] = {}
+    for row in scored:
+        places.setdefault(str(row.get("source") or ""), []).append(row)
+    found: list[Sequence[str]] = []
+    for place, rows in places.items():
+        compared = [row for row in rows if row["verdict"] in COUNTED and row["verdict"] != "exact match"]
+        measured = [row for row in compared if float(row.get("margin") or 0) > 0]
+        far = max(measured, key=_in_margins, default=None)
+        name, _, printed, ours, *_ = ("",) * 6 if far is None else number_row(far)
+        farthest = "" if far is None else f"{name}: {ours}, published {printed} ({_in_margins(far):.2f})"
+        found.append((place, str(len(rows)), counts_of(rows), farthest))
+    return found if len(found) < len(scored) else []
+
+
+def _in_margins(row: Mapping[str, Any]) -> float:
+    return abs(float(row["measured_mean"]) - float(row["paper_mean"])) / float(row["margin"])
+
+
+def number_name(row: Mapping[str, Any]) -> str:
+    """The name of a published number: its metric and settings, in words."""
     columns = list(row)
     keys = columns[: columns.index("paper_mean")] if "paper_mean" in columns else []
-    name = row_label({key: row[key] for key in keys if _word(row[key])})
+    whole = {key: int(v) if isinstance(v := row[key], float) and v.is_integer() else v for key in keys}
+    return row_label({key: value for key, value in whole.items() if _word(value)})
+
+
+def number_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A published number as a row of a table."""
+    name = number_name(row)
     printed = shown(row.get("paper_mean")) or f"at most {shown(row.get('upper_bound'))}"
     reason = "; ".join(text for text in (str(row.get("reason") or ""), _needed(row)) if text)
     spread = [f" ± {shown(row.get(key), 2)}" if shown(row.get(key)) else "" for key in ("paper_std", "measured_std")]

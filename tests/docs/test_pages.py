@@ -50,3 +50,13 @@ def test_the_examples_of_the_api_page_run(published):
     runner = doctest.DocTestRunner()
     runner.run(test)
     assert runner.tries > 20 and not runner.failures
+
+
+def test_every_path_of_the_architecture_page_exists():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = {p for p in re.findall(r"`([a-z_./]+/[a-z_.]*)`", text) if p not in ("quarantine/", "reference/")}
+    roots = ("", "runner/", "runner/curvature/")
+    missing = [
+        p for p in named if not any((DOCS.parent / f"{root}{p}{end}").exists() for root in roots for end in ("", ".py"))
+    ]
+    assert len(named) > 30 and not missing

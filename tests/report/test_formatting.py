@@ -5,7 +5,7 @@ import pytest
 
 from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
-from runner.report.formatting import report_text, row_label, statement_row, summary
+from runner.report.formatting import place_rows, report_text, row_label, statement_row, summary
 from runner.stats import judge
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -48,6 +48,18 @@ def test_a_report_lists_what_is_not_reproduced_with_its_reason():
     assert "| m, depth 1 |" in text and "| m, depth 0 |" not in text and "a detail" not in text
     assert "a detail" in report_text("x", "", claims_table(()), scores(1.0), ["a detail"])
     assert "published number" not in report_text("x", "", claims_table(()), pd.DataFrame(), [])
+
+
+def test_places_name_the_number_that_is_farthest():
+    rows = [
+        {"metric": "R", "depth": depth, "paper_mean": 1.0, "measured_mean": mean, "margin": 0.25, "verdict": verdict}
+        | {"source": "Table 5", "reason": ""}
+        for depth, mean, verdict in ((1.0, 1.01, "reproduced"), (2.0, 0.9, "reproduced"), (3.0, 9.0, "exact match"))
+    ]
+    (found,) = place_rows(rows)
+    assert found[:3] == ("Table 5", "3", "2 reproduced, 1 exact match")
+    assert "depth 2" in found[3] and found[3].endswith(": 0.9, published 1 (0.40)")
+    assert place_rows(rows[:1]) == []
 
 
 @pytest.mark.parametrize(("same", "word"), [({"": 0.908}, True), (None, False)])

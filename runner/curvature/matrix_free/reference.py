@@ -95,7 +95,7 @@ class Reference:
         return central(lambda shift: self.gradient(shift, example), direction, step)
 
     def sides(self, direction: Mapping[str, Tensor], example: int, step: float, distance: float) -> tuple[Vectors, ...]:
-        """The same at this distance behind and ahead on the line of the direction, in its lengths: beside a kink."""
+        """The same at this distance behind and ahead on the line of the direction, in its lengths: next to a kink."""
         return ()
 
     def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
