@@ -136,6 +136,9 @@ class DenseGroups:
     def __init__(self, matrix, operator):
         self.matrix, self.groups, self.sizes, self.products = matrix, operator.groups, operator.sizes, 0
 
+    def drawn(self, vectors):
+        return vectors
+
     def column(self, group, z):
         image = self.matrix[:, self.groups[group]] @ z.double()
         return {g: image[rows] for g, rows in self.groups.items()}

@@ -26,7 +26,8 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     """One claim per statement, decided under the recovered protocol; the other targets are variants."""
     blocks, networks, history = (of_paper(tables[name]) for name in ("blocks", "networks", "history"))
     blocks = first(blocks)
-    protocols = list(dict.fromkeys([*(p for p in blocks["protocol"] if p == RECOVERED), *blocks["protocol"]]))
+    measured_under = list(tables["blocks"]["protocol"])
+    protocols = list(dict.fromkeys([*(p for p in measured_under if p == RECOVERED), *measured_under]))
     exact = authors_own(tables)
 
     def each(which: str, make: Callable[[str], dict[str, list[float]]], *, number: bool = False) -> Claim:
