@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.contract import Cell, Experiment, SettingError, one_of
+from runner.report.manifest import NAME as MANIFEST, changed_files, is_merged, read_manifest
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.console import Progress
 from runner.run.execute import run
 from runner.run.loop import measure
 from runner.run.reports import read_jobs
-from runner.store.archive import CELLS, published_root, where_published
+from runner.store.archive import CELLS, published_root, report_folders, where_published
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.tables import compare
@@ -33,8 +34,8 @@ def store_command(call: Call) -> int:
     """hess-run store check [outputs=PATH] [repair=true]
 
     Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Names the damaged ones, one line
-    each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Exit status 1 if
-    any cell is damaged.
+    each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Names the files of
+    reports that have changed, too; the next report makes them again. Exit status 1 if anything is damaged.
 
       hess-run store check outputs=outputs/run
     """
@@ -45,7 +46,7 @@ def store_command(call: Call) -> int:
 
 
 def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
-    """Examine every stored cell; 1 when one is damaged. repair: move damaged ones to quarantine."""
+    """Examine every stored cell and report; 1 when one is damaged. repair: move damaged cells to quarantine."""
     check_outputs(root)
     if not root.is_dir() and published_root() is None:
         raise SettingError(
@@ -58,9 +59,18 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
         for name, reason in sorted(store.damaged.items()):
             lines.append(store.quarantine(name) if repair else f"{experiment}: damaged cell {name} ({reason})")
         lines += store.published_damage()
-    text = "\n".join([*lines, f"{total} cells are whole, {len(lines)} damaged"])
-    print(json.dumps({"whole": total, "damaged": lines}, indent=1) if as_json else text)
-    return 1 if lines else 0
+    reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
+    text = "\n".join([*lines, *reports, f"{total} cells are whole, {len(lines)} damaged"])
+    print(json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1) if as_json else text)
+    return 1 if lines or reports else 0
+
+
+def _changed_report(folder: Path) -> list[str]:
+    """A line for a report whose files are not what its manifest says; published ones come without merged tables."""
+    manifest = read_manifest(folder)
+    changed = [MANIFEST] if manifest is None else changed_files(folder, manifest)
+    there = ", ".join(file for file in changed if not is_merged(file) or (folder / file).exists())
+    return [f"{folder}: changed after the report: {there}; the next report makes them again"] if there else []
 
 
 def _experiments(root: Path) -> list[str]:

@@ -82,8 +82,7 @@ def check_outputs(root: Path) -> None:
         if not _is_marker(root / MARKER) and root.exists():
             _check_content(root)
     except OSError as error:
-        shown = str(root) if len(str(root)) <= 80 else str(root)[:77] + "..."
-        raise SettingError(f"outputs: {shown} cannot be used ({error.strerror}); choose outputs=PATH") from error
+        raise SettingError(f"outputs: {root!s:.80} cannot be used ({error.strerror}); choose outputs=PATH") from error
 
 
 def _check_place(root: Path) -> None:

@@ -331,3 +331,11 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
         with pytest.raises(DataError, match=r"expected at most .* bytes, found more"):
             fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob("*.part"))
+
+
+@pytest.mark.parametrize(("limit", "value"), [("SLOWEST", 1e12), ("LONGEST", -1.0)])
+def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value):
+    for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
+        monkeypatch.setattr(f"runner.data.fetch.{name}", changed)
+    with Server(PACKED) as slow, pytest.raises(DataError, match="too slow: "):
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[slow.url])

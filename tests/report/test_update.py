@@ -11,6 +11,7 @@ from runner.contract import Analysis, Claim, Experiment, SettingError, grid
 from runner.report import figures, update
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
+from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.job import Job
 
@@ -84,7 +85,10 @@ FILES |= {file: tuple(CHANGES) for file in ("claims.csv", "manifest.json")}  # t
 def test_a_changed_file_is_made_again(job, file, change):
     folder = job.store.root
     before = files(folder)
+    assert check_store(job.outputs) == 0
     CHANGES[change](folder / file)
+    unseen = file == "index.html" or (change == "lost" and file in ("manifest.json", "t.csv"))
+    assert check_store(job.outputs) == (not unseen)
     again = first_line(job)
     assert again == ("unchanged" if file in ("t.csv", "index.html") else "")  # those are written without an analysis
     after = files(folder)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,14 @@ COMMANDS = {
     "a mistake": (("experiment=tyo",), 2),
 }
 STREAMS = ("closed", "broken", "full")
-CASES = [
+FAST = {
     *[("run", number, how) for number in (0, 1, 2) for how in STREAMS if number or how == "closed"],
-    ("run", None, "closed"),
-    pytest.param("two processes", None, "closed", marks=pytest.mark.slow),
-    ("sweep", 1, "broken"),
-    ("report", 1, "full"),
-    ("list", 1, "broken"),
+    *[("run", None, "closed"), ("sweep", 1, "broken"), ("report", 1, "full"), ("list", 1, "broken")],
     ("a mistake", 2, "closed"),
+}
+CASES = [
+    pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+    for case in [*product(COMMANDS, (0, 1, 2), STREAMS), *product(COMMANDS, (None,), ("closed",))]
 ]
 
 

@@ -91,6 +91,8 @@ def test_seeds_needed_decide():
     assert judge.equal(enough, theirs, margin).outcome == "reproduced"
     assert judge.equal(short, theirs, margin).outcome == "inconclusive"
     assert math.isinf(judge.equal(Sample(1.1, 0.3, 5), Sample(1.0, 0.5, 5), margin).seeds_needed)
+    for mean in (0.75, 1.25):  # on the margin
+        assert seeds_to_compare(Sample(mean, 0.0, 5), Sample(1.0, 0.0, 5), margin, judge.EQUIVALENCE) == 2
 
 
 def test_margins_are_never_finer_than_the_print():
@@ -310,7 +312,8 @@ def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refute
     spread = [0.5, 1.5, 1.0, 0.7, 1.2]
     says = statement(number=1.0, rounding=0.05, n=5)
     assert judge.number(says, spread).verdict == "inconclusive"
-    assert judge.number(says, spread, same={"": 0.98}).verdict == "confirmed"  # every printed digit
+    exact = judge.number(says, spread, same={"": 0.98})  # every printed digit
+    assert exact.verdict == "confirmed" and "on the published networks and images; " in exact.detail
     assert judge.number(says, spread, same={"": 1.2}).verdict == "inconclusive"  # within the margin, not the digits
     assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"
 
@@ -335,7 +338,8 @@ def test_only_tests_of_the_variant_are_counted():
 
 
 def test_the_sign_of_a_test_decides():
-    assert evidence(*[(0.001, 0.5)] * 4, (0.5, 0.1)).tested(SAYS, "t", sign=1).verdict == "confirmed"
+    found = evidence(*[(0.001, 0.5)] * 4, (0.01, 0.1)).tested(SAYS, "t", sign=1)
+    assert found.verdict == "confirmed" and found.detail.endswith("4 below 0.01 after Holm")
     assert evidence(*[(0.001, 0.5)] * 3, *[(0.001, -0.5)] * 2).tested(SAYS, "t", sign=1).verdict == "refuted"
     assert evidence(*[(0.001, -0.5)] * 4).tested(SAYS, "t", sign=0).verdict == "confirmed"
     assert evidence(*[(0.001, 0.0)] * 4).tested(SAYS, "t", sign=1).verdict == "refuted"  # a tie shows neither side

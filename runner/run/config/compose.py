@@ -122,8 +122,6 @@ def _chosen(name: str, words: Sequence[Word]) -> dict[str, str | None]:
 def _base() -> tuple[dict[str, Any], dict[str, Any]]:
     """Choices and settings of the run in conf/config.yaml. Raises SettingError for what it may not hold."""
     path = files.CONF / "config.yaml"
-    if not path.is_file():
-        raise SettingError(f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {files.CONF}")
     node, chosen = load(path), {}
     for key in node:
         if key not in (*KNOWN_KEYS, "profiles", "hydra", "defaults"):

@@ -59,6 +59,8 @@ def _stems(folder: Path) -> set[str]:
 
 def choices(group: str) -> list[str]:
     """Sorted names of all files of a group."""
+    if not (CONF / "config.yaml").is_file():
+        raise SettingError(f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {CONF}")
     return sorted(set().union(*(_stems(root / group) for root in (CONF, *_ADDED))))
 
 

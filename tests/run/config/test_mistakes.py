@@ -152,3 +152,5 @@ def test_mutated_files(empty, toy_conf):
             problem = wrong(*call(argv), clear(empty))
             assert not problem, (number, name, argv, problem)
         (toy_conf / name).write_text(originals[name])
+    (toy_conf / "config.yaml").unlink()
+    assert "HESS_CONF: expected a whole configuration folder" in call(["list"])[1]
