@@ -209,7 +209,8 @@ def _of_z(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
     if len(part) < 3:
         return
     df = _freedom(part).clip(upper=1e6)
-    spread = float((df[df > 2] / (df[df > 2] - 2)).mean() ** 0.5) if (df > 2).any() else NAN
+    above = df[df > 2]
+    spread = float((above / (above - 2)).mean() ** 0.5)
     yield _row(
         "std of z",
         float(part["z"].std()),

@@ -113,10 +113,8 @@ def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERAN
         records.append({"experiment": job.name, "seed": job.seed, "cell": cell_id, "agrees": agrees, "found": line})
         if not as_json:
             print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
-    if as_json:
-        print(json.dumps({"stored": len(stored), "cells": records}, indent=1))
-        return 1 if wrong else 0
-    print(f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ")
+    counts = f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ"
+    print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
     return 1 if wrong else 0
 
 

@@ -101,7 +101,7 @@ def cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor()
+        lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
     return names[0] if names else platform.processor()
 

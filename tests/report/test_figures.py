@@ -67,8 +67,9 @@ def test_new_figure_always_gives_a_grid_of_axes():
     assert figures.new_figure()[1].shape == (1, 1)
     figure, axes = figures.new_figure(2, 3, sharex=True)
     assert axes.shape == (2, 3)
-    figures.letter(axes, ["first"])
-    assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a) first", "(b)", "(c)", "(d)", "(e)", "(f)"]
+    figures.letter(axes, ["first", *[""] * 4, "more words than " * 4])
+    *titles, last = [ax.get_title(loc="left").strip() for ax in axes.flat]
+    assert titles == ["(a) first", "(b)", "(c)", "(d)", "(e)"] and "\n" in last
     assert len(figure.axes) == 6
 
 
@@ -107,6 +108,9 @@ def test_helpers_draw_something_and_survive_thin_data():
     blank = ink(figure)
     axes[0, 0].plot(np.arange(5), np.exp(-np.arange(5)), label="plain")
     figures.log_axis(axes[0, 0])
+    axes[1, 1].plot([1.5, 15.0])
+    figures.log_axis(axes[1, 1])
+    assert {2.0, 5.0} <= set(axes[1, 1].get_yticks())
     figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), np.nan])
     figures.histogram(axes[0, 2], [])
     figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]})

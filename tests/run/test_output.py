@@ -47,7 +47,7 @@ def test_why_store_and_results_have_json(command):
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(command):
-    words = ("verify", "experiment=toy", "width=[1]", "shape=[round]", "--json")
+    words = ("verify", "experiment=toy", "width=[1]", "shape=[round]", "sample=0", "--json")
     status, out, _ = command(*words)
     record = json.loads(out)
     assert status == 0 and record["stored"] == 1
@@ -82,6 +82,7 @@ def test_data_list_says_where_it_looks_and_what_to_do(command, tmp_path, monkeyp
     monkeypatch.setenv("HESS_DATA", str(tmp_path / "pixels"))
     status, out, _ = command("data", "list", "cifar100")
     assert status == 0 and f"{tmp_path / 'pixels' / 'cifar-100-binary'} ($HESS_DATA)" in out and "cifar10:" not in out
+    assert "  note " not in out
 
 
 @pytest.mark.parametrize(

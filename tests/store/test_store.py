@@ -18,7 +18,7 @@ import pytest
 from runner.contract import SettingError, since
 from runner.kinds.dataset import GaussianData
 from runner.run.execute import LimitReached, run
-from runner.store import tables
+from runner.store import identity, tables
 from runner.store.identity import Identity
 from runner.store.job import MARKER, Job, check_outputs, claim_outputs
 from runner.store.store import Store, merge
@@ -67,6 +67,15 @@ def test_identity_moves_with_what_changes_numbers_and_only_with_it():
     ]
     ids = {identity.cell_id(cell, 42) for identity in others} | {base.cell_id(cell, 42), base.cell_id(cell, 43)}
     assert len(ids) == len(others) + 2
+
+
+def test_the_processor_has_the_name_that_the_system_gives_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(identity, "Path", lambda _: tmp_path / "cpuinfo")
+    monkeypatch.setattr(identity.platform, "processor", lambda: "other")
+    assert identity.cpu_model.__wrapped__() == "other"
+    for text, name in (("flags\n", "other"), ("model name\t: A: 2 GHz\nflags\n", "A: 2 GHz")):
+        (tmp_path / "cpuinfo").write_text(text)
+        assert identity.cpu_model.__wrapped__() == name
 
 
 def test_outputs_of_another_project_are_refused_and_untouched(tmp_path):
