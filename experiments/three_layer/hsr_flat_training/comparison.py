@@ -44,20 +44,12 @@ class Ratio:
         low, high = sample.interval(LEVEL)
         return cls(math.exp(sample.mean), math.exp(low), math.exp(high), sample.n)
 
-    def __str__(self) -> str:
-        return f"{self.value:.2g}" + (f" [{self.low:.2g}, {self.high:.2g}]" if self.n > 1 else " (one seed)")
-
 
 class Comparison:
     """The tables of a contest. chosen: method -> settings number of each of `ENTRIES`; data: their name in words."""
 
     def __init__(self, tables: Mapping[str, pd.DataFrame], chosen: Mapping[str, Sequence[int]], data: str = "") -> None:
         self.tables, self.chosen, self.data = tables, chosen, data
-
-    def same_settings(self, budget: str, method: str) -> bool:
-        """Whether both rules chose the same settings at this budget."""
-        first, second = (self.chosen[method][ENTRIES.index((budget, rule))] for rule in ("accurate", "flat"))
-        return first == second
 
     def methods(self, entry: Entry) -> list[str]:
         """Methods that have this entry and at least one stored end, in order."""

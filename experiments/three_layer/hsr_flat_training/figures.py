@@ -1,4 +1,4 @@
-"""Figures of the contest: ratios with intervals, ends of all methods, and trainings by loss and by processor time."""
+"""Figures of the contest: ratios with intervals, and trainings by loss and by processor time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import EIGENVALUE, STYLES, plain_log
-from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
+from experiments.three_layer.hsr_flat_training.comparison import MAIN, Comparison, Entry, Ratio, words
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, HSR, NAMES
 from runner.report import figures as draw
 
@@ -59,55 +59,8 @@ def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
 def _ratio(ax: Axes, found: Ratio, own: str, y: float) -> None:
     if found.n and math.isfinite(found.value):
         style: dict[str, Any] = {**look(own), "linestyle": "none", "markersize": 5.5, "capsize": 2, "elinewidth": 0.9}
-        ax.errorbar([found.value], [y], xerr=_arms(found), label=NAMES[own], **style)
-
-
-def _arms(found: Ratio) -> list[list[float]] | None:
-    """The interval as error bars have it."""
-    return [[found.value - found.low], [found.high - found.value]] if math.isfinite(found.low) else None
-
-
-def ends(compared: Comparison, entries: Sequence[Entry]) -> Figure:
-    """λ₁ and its bound λ_sup against test error and against processor time at the end, geometric means and 95 %
-    intervals over seeds, by budget; full: the most accurate settings, hollow: the flattest within a standard error of
-    them. Where both rules chose the same settings the full mark alone is drawn."""
-    quantities = {"lambda_max": EIGENVALUE, "lambda_sup": r"bound $\lambda_{\mathrm{sup}}$"}
-    costs = {"test_accuracy": "test error (%)", "cpu_seconds": "processor time (s)"}
-
-    def panel(ax: Axes, key: tuple[str, str, str]) -> None:
-        budget, cost, quantity = key
-        for entry in (e for e in entries if e[0] == budget):
-            for method in compared.methods(entry):
-                if entry[1] != "flat" or not compared.same_settings(budget, method):
-                    _end(ax, compared, entry, method, quantity, cost)
-        plain_log(ax, "both")
-        ax.set_xlabel(costs[cost])
-        ax.set_ylabel(f"{quantities[quantity]} at the end")
-
-    budgets = dict.fromkeys(budget for budget, _ in entries)
-    titles = {(b, cost, q): WORDS[b] for b in budgets for cost in costs for q in quantities}
-    size: dict[str, Any] = {"width": 8.4, "height": 0.9 + 1.45 * len(titles), "sharey": False, "legend_columns": 4}
-    figure = draw.panels(titles, panel, columns=2, **size)
-    draw.note(figure, compared.data)
-    draw.note(figure, "geometric means over the seeds with their 95 % intervals; full: the most accurate settings")
-    draw.note(figure, "hollow: the flattest within a standard error of them, where they are others")
-    return figure
-
-
-def _end(ax: Axes, compared: Comparison, entry: Entry, method: str, quantity: str, cost: str) -> None:
-    if cost == "test_accuracy":
-        wrong = 1 - compared.values(entry, method, cost)
-        across = Ratio.of([math.log(100 * v) for v in wrong if v > 0])
-    else:
-        across = Ratio.of(list(compared.values(entry, method, cost)))
-    along = Ratio.of(list(compared.values(entry, method, quantity)))
-    if along.n and across.n:
-        flat = entry[1] == "flat"
-        style: dict[str, Any] = {**look(method), "linestyle": "none", "elinewidth": 0.7} | (
-            {"markerfacecolor": "white"} if flat else {}
-        )
-        bars: dict[str, Any] = {"xerr": _arms(across), "yerr": _arms(along), "label": None if flat else NAMES[method]}
-        ax.errorbar([across.value], [along.value], **bars, **style)
+        arms = [[found.value - found.low], [found.high - found.value]] if math.isfinite(found.low) else None
+        ax.errorbar([found.value], [y], xerr=arms, label=NAMES[own], **style)
 
 
 def trainings(compared: Comparison) -> Figure:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
 from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
-from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, WIDE, FlatContest
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, FlatContest
 from runner import stats
 from runner.contract import Analysis, Claim
 from runner.stats import Statistic, judge
@@ -20,8 +20,6 @@ from runner.stats.intervals import Sample
 
 WHERE = "extension of Section VII"
 MATCHED = "matched training loss"
-MORE_PROBES: Entry = ("steps", "accurate")
-"""Where a probe costs nothing but time."""
 TESTED = {"lambda_max": "log λ₁", "lambda_sup": "log λ_sup", "test_accuracy": "test accuracy"}
 
 
@@ -124,31 +122,7 @@ class ContestAnalysis(Analysis):
     # -- words and figures ---------------------------------------------------------------------------------------------
 
     def notes(self) -> list[str]:
-        found = [self._headline("hsr", MAIN)] if MAIN in self.entries else []
-        found += [self._sparing()] if MAIN in self.entries else []
-        found += [self._same_loss()] if MAIN in self.entries and "curves" in self.tables else []
-        others = [entry for entry in self.entries if entry != MAIN]
-        found += [self._headline("hsr", entry) for entry in others if "hsr" in self.compared.methods(entry)]
-        found += [self._more_probes(MORE_PROBES)] if {"hsr", WIDE} <= set(self.compared.methods(MORE_PROBES)) else []
-        return found + self._lost() + ["Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
-
-    def _more_probes(self, entry: Entry) -> str:
-        """Whether the search with more probes and larger weights ends elsewhere than the one of the contest."""
-        ends, compared = self.compared.ends(entry, WIDE), self.compared
-        best = self._most_accurate(entry)
-        less = {b: Sample.of(compared.differences(entry, WIDE, b, "test_accuracy")) for b in ("hsr", best)}
-        points = ", ".join(
-            f"{100 * s.mean:+.2f} [{100 * s.interval(judge.LEVEL)[0]:+.2f}, {100 * s.interval(judge.LEVEL)[1]:+.2f}] "
-            f"points of test accuracy against {NAMES[b]}"
-            for b, s in less.items()
-        )
-        ratios = ", ".join(f"{compared.ratio(entry, WIDE, b)} times that of {NAMES[b]}" for b in ("hsr", best))
-        price = math.exp(Sample.of(compared.differences(entry, WIDE, "hsr", "cpu_seconds")).mean)
-        return (
-            f"More probes ({words(entry)}): {ends['probes'].iloc[0]:.0f} at every step, weight "
-            f"{ends['weight'].iloc[0]:g}, the best of as many settings over 1 to 8 probes and weights 1e-3 to 1e-1, "
-            f"ends at a λ₁ {ratios}, with {points}, for {price:.1f} times the processor time of HSR."
-        )
+        return [*self._lost(), "Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
 
     def _lost(self) -> list[str]:
         """Trainings that failed: they stay in every comparison as far as they have numbers."""
@@ -156,54 +130,10 @@ class ContestAnalysis(Analysis):
         chance = math.log(self.experiment.dataset.classes)
         failed = ends[(ends["status"] != "ok") | (ends["train_loss"] >= chance)]
         return [
-            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: at {len(rows)} of {self._seeds()} seeds it "
+            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: at {len(rows)} of {ends['seed'].nunique()} seeds it "
             "diverged, ended no better than chance, or λ₁ did not converge."
             for (method, budget, number), rows in failed.groupby(["method", "budget", "trial"])
         ]
-
-    def _seeds(self) -> int:
-        return int(self.tables["ends"]["seed"].nunique())
-
-    def _headline(self, own: str, entry: Entry) -> str:
-        """In one sentence, who is flatter and by how much, and the accuracy that goes with it."""
-        ratios = {b: self.compared.ratio(entry, own, b) for b in self._against(entry, own)}
-        sharper = [b for b, r in ratios.items() if r.low > 1]
-        flatter = [b for b, r in ratios.items() if r.high < 1]
-        verb = "loses" if sharper else "wins" if len(flatter) == len(ratios) else "does not win"
-        listed = ", ".join(f"{r} times that of {NAMES[b]}" for b, r in ratios.items())
-        best = self._most_accurate(entry)
-        less = Sample.of(self.compared.differences(entry, own, best, "test_accuracy"))
-        low, high = (100 * v for v in less.interval(judge.LEVEL))
-        around = f" [{low:+.2f}, {high:+.2f}]" if less.n > 1 else ""
-        return (
-            f"{NAMES[own]} {verb} on flatness on {self.data} ({words(entry)}, seeds: {self._seeds()}): its λ₁ is "
-            f"{listed} (geometric mean and 95 % interval); its test accuracy less that of {NAMES[best]}, the most "
-            f"accurate baseline, is {100 * less.mean:+.2f} points{around}."
-        )
-
-    def _most_accurate(self, entry: Entry) -> str:
-        there = [m for m in self.compared.methods(entry) if m in BASELINES]
-        return max(there, key=lambda m: float(self.compared.values(entry, m, "test_accuracy").mean()))
-
-    def _sparing(self) -> str:
-        """What the ways to spare products change, against HSR at every step and against SGD, at equal cost."""
-        texts = []
-        for own in (m for m in HSR[1:] if m in self.compared.methods(MAIN)):
-            against: list[tuple[str, Ratio]] = [
-                (NAMES[b], self.compared.ratio(MAIN, own, b))
-                for b in ("hsr", "sgd")
-                if b in self.compared.methods(MAIN)
-            ]
-            texts.append(f"{NAMES[own]}: λ₁ {', '.join(f'{r} times that of {name}' for name, r in against)}")
-        return f"What spares products, {words(MAIN)}: {'; '.join(texts) or 'nothing stored'}."
-
-    def _same_loss(self) -> str:
-        """λ₁ where both first reach the lowest training loss that both reach."""
-        texts = []
-        for own in (m for m in HSR if m in self.compared.methods(MAIN)):
-            found = {NAMES[b]: Ratio.of(self.compared.matched(MAIN, own, b)) for b in self._against(MAIN, own)}
-            texts.append(f"{NAMES[own]}: {', '.join(f'{r} times that of {b}' for b, r in found.items())}")
-        return f"λ₁ at the lowest training loss that both of a pair reach, {words(MAIN)}: {'; '.join(texts)}."
 
     def documents(self) -> Mapping[str, str]:
         """methods.md: a table of every entry, one row per method."""
@@ -238,7 +168,6 @@ class ContestAnalysis(Analysis):
             return {}
         found: dict[str, Callable[[], Figure]] = {
             "ratios": partial(figures.ratios, self.compared, self.entries),
-            "ends": partial(figures.ends, self.compared, self.entries),
         }
         if MAIN in self.entries and "curves" in self.tables:
             found["trainings"] = partial(figures.trainings, self.compared)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
-from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
+from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.contract import Claim
@@ -88,25 +88,6 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
             )
 
 
-def break_even(cost: pd.DataFrame, varied: str, symbol: str) -> Iterator[str]:
-    """Where this project's form becomes the faster or the slower one of two, from the medians over data sets."""
-    rows = cost[(cost["varied"] == varied) & (cost["status"] == "ok")]
-    times = rows.pivot_table(index=varied, columns="form", values="seconds", aggfunc="median")
-    for other in ("double sum", "matrix", "autodiff", "numerical"):
-        if other not in times or "own" not in times:
-            continue
-        log = np.log((times[other] / times["own"]).dropna())
-        sizes = np.log(log.index.to_numpy(dtype=float))
-        turns = [
-            float(np.exp(sizes[k] - log.iloc[k] * (sizes[k + 1] - sizes[k]) / (log.iloc[k + 1] - log.iloc[k])))
-            for k in range(len(log) - 1)
-            if log.iloc[k] * log.iloc[k + 1] < 0
-        ]
-        ends = f"{np.exp(log.iloc[0]):.2g} at {symbol} = {log.index[0]}, {np.exp(log.iloc[-1]):.2g} at {log.index[-1]}"
-        even = f"break-even at {symbol} = {', '.join(f'{t:.0f}' for t in turns)}" if turns else "no break-even"
-        yield f"Time of {FORMS[other]} over that of this project's form: {ends}; {even}."
-
-
 class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
@@ -134,19 +115,12 @@ class HsrGradientAnalysis(Study):
 
     def notes(self) -> list[str]:
         """Findings for the report."""
-        found, tests = [], self.tests.items()
+        found = []
         if "cost" in self.tables:
             found.append(
                 "Times are processor seconds of this machine, the least of several turns: the one table that does not "
                 "repeat byte for byte."
             )
-            for varied, symbol in SIZES.items():
-                fits = {f: [s.slope for (n, _), s in tests if n == f"exponent in {symbol}, {f}"] for f in FORMS}
-                listed = "; ".join(f"{FORMS[f]} {', '.join(f'{v:.2f}' for v in v_)}" for f, v_ in fits.items() if v_)
-                found.append(
-                    f"Exponents of the time in {symbol} over the last {self.experiment.octaves} doublings: {listed}."
-                )
-                found += break_even(self.tables["cost"], varied, symbol)
         if "difference_norms" in self.tables:
             norms = self.tables["difference_norms"]
             relative = (norms["difference_norm"] / norms["gradient_norm"]).max()

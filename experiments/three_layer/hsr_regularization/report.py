@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,50 +14,11 @@ from experiments.three_layer.hsr_regularization import analysis, figures, networ
 from experiments.three_layer.hsr_regularization.analysis import variants
 from experiments.three_layer.hsr_regularization.claims import claims
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
-from experiments.three_layer.study import Study, Tests, listed_kinds
-from runner.contract import Claim, Tables
+from experiments.three_layer.study import Study
+from runner.contract import Claim
 from runner.stats import Statistic
 
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
-COMPARED = (
-    ("lambda_max", "hsr", "gd"),
-    ("lambda_max", "asam", "gd"),
-    ("lambda_max", "trace", "gd"),
-    ("lambda_max", "hsr", "trace"),
-    ("f1", "hsr", "gd"),
-    ("f1", "asam", "gd"),
-    ("f1", "trace", "gd"),
-    ("f1", "hsr", "trace"),
-    ("lambda_max", "asam_wide", "gd"),
-    ("f1", "asam_wide", "gd"),
-    ("lambda_max", "hsr", "asam_wide"),
-    ("f1", "hsr", "asam_wide"),
-)
-
-
-def _where_they_lead(tables: Tables) -> str:
-    """What polishing makes of the ends, method by method."""
-    near = tables["nearest"]
-    lines = []
-    for method, name in NAMES.items():
-        part = near[near["method"] == method]
-        saddles = int((part["nearest_kind"] == "saddle").sum())
-        lines.append(f"{name}: {listed_kinds(part['kind'])}; nearest point without gradient a saddle for {saddles}")
-    return (
-        "Where the ends lead when they are not stopped (infinity: the infimum along the way is not attained): "
-        + ". ".join(lines)
-        + "."
-    )
-
-
-def _sharpness(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[str]:
-    for variant in variants(experiment, tables)[:1]:
-        for quantity, a, b in COMPARED:
-            name = f"{quantity}, {a} - {b}, sharp seeds"
-            seeds = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
-            if seeds:
-                listed = ", ".join(f"{s.shift:+.3g} (r = {s.effect:+.2f}, n = {s.n_a})" for s in seeds)
-                yield f"{variant.text}: shift of {quantity}, {NAMES[a]} - {NAMES[b]}, sharp seeds: {listed}."
 
 
 class HsrRegularizationAnalysis(Study):
@@ -98,7 +59,6 @@ class HsrRegularizationAnalysis(Study):
             f"it; its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} next to it (wide "
             "radius).",
         ]
-        found += [_where_they_lead(self.tables), *_sharpness(experiment, self.tables, self.tests)]
         rows = self.tables["endpoints"]
         for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
             lost = part[part["status"] != "ok"]["method"].value_counts()

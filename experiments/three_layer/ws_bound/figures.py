@@ -1,4 +1,5 @@
-"""Figures of all critical points: Figs. 2, 6, 7, 9, 10, 11 and 12. Data sets are pooled where only the eye compares."""
+"""Figures of all critical points: Figs. 2, 6, 7, 9 to 13, and the scanned rate. Data sets are pooled where only the eye
+compares."""
 
 from __future__ import annotations
 
@@ -10,9 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.printed import printed_number
-from experiments.three_layer.drawing import BOUND, EIGENVALUE, STYLES, box_legend, boxes, dots, plain_log
+from experiments.three_layer.drawing import BOUND, EIGENVALUE, STYLES, box_legend, boxes, dots, line, plain_log
 from experiments.three_layer.study import Tests, data_sets
-from experiments.three_layer.ws_bound.analysis import KEYS, Variant, lower_edge, split_low_high, unique_points
+from experiments.three_layer.ws_bound.analysis import (
+    KEYS,
+    PAPER_ACTIVATION,
+    Variant,
+    lower_edge,
+    split_low_high,
+    unique_points,
+)
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
@@ -228,3 +236,62 @@ def width(experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[
     box_legend(figure, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
     draw.note(figure, f"{WHAT_BOXES_ARE}; {TESTED}")
     return figure
+
+
+PUBLISHED = {3: (460 / 500, 353 / 500), 10: (453 / 500, 420 / 500)}
+"""Shares of starts that converge and that are unique (Appendix C)."""
+
+
+def activation_curves(tables: Tables) -> Figure:
+    """Fig. 13: every stored activation with its first two derivatives."""
+    table = tables["activations"].drop_duplicates(["activation", "y"])
+
+    def panel(ax: Axes, column: str) -> None:
+        for activation, rows in table.groupby("activation", sort=False):
+            ax.plot(rows["y"], rows[column], label=str(activation), **line(str(activation)))
+        if column == "f":
+            ax.set_ylim(-1.6, 3)
+
+    titles = {"f": "$f(y)$", "f_slope": "first derivative $f'(y)$", "f_bend": "second derivative $f''(y)$"}
+    caption = "functions without chance: every cell has the same"
+    return draw.panels(titles, panel, x="$y$", sharey=False, caption=caption, width=8.4, height=3.2)
+
+
+def scan(tables: Tables) -> Figure:
+    """Counts and sharpness against the learning rate under the printed stop rule."""
+    rows = tables["search"]
+    rows = rows[(rows["protocol"] == "printed") & (rows["activation"] == PAPER_ACTIVATION)]
+    rates = sorted(rows["rate"].unique())
+
+    def panel(ax: Axes, column: str) -> None:
+        for hidden, part in rows.groupby("hidden", sort=True):
+            label = f"N={hidden}"
+            if column == "lambda_max_largest":
+                _ranged(ax, part.groupby("rate")[column], label, f"N = {hidden}")
+                continue
+            _ranged(ax, (part[column] / part["starts"]).groupby(part["rate"]), label, f"N = {hidden}")
+            ax.set_ylim(0, 1.03)
+            if hidden in PUBLISHED:
+                share = PUBLISHED[int(str(hidden))][column == "unique"]
+                look: dict[str, Any] = {"color": STYLES.colour(label), "linewidth": 1, "linestyle": ":"}
+                ax.axhline(share, label=f"published, N = {hidden}", **look)
+        if column == "lambda_max_largest":
+            limit = [2 / rate for rate in rates]
+            ax.plot(rates, limit, color="black", linestyle="--", label="stability limit 2/η")
+            draw.log_axis(ax, "y")
+
+    titles = {"converged": "share of starts that converge", "unique": "share of distinct points"}
+    titles["lambda_max_largest"] = r"largest $\lambda_1$ found"
+    caption = "lines: mean over the data sets, bands: their range; dotted: the paper's counts (Appendix C)"
+    size: dict[str, Any] = {"sharey": False, "width": 9.0, "height": 3.4}
+    figure = draw.panels(titles, panel, x="learning rate η", log="x", caption=caption, **size)
+    for ax in figure.axes:
+        ax.set_xticks(rates, [f"{rate:g}" for rate in rates], minor=False)
+    return figure
+
+
+def _ranged(ax: Axes, grouped: pd.core.groupby.SeriesGroupBy, label: str, name: str) -> None:
+    """Mean over data sets as a line, their range as a band."""
+    mean, low, high = grouped.mean(), grouped.min(), grouped.max()
+    ax.plot(mean.index, mean, label=name, **STYLES.style(label))
+    ax.fill_between(mean.index, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)

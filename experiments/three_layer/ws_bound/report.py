@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
-from experiments.three_layer.study import Study, data_sets, listed_kinds
-from experiments.three_layer.ws_bound import analysis, extension_figures, figures, portrait_figures
-from experiments.three_layer.ws_bound.analysis import KEYS, Variant, split_low_high, unique_points, variants
+from experiments.three_layer.study import Study, data_sets
+from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
+from experiments.three_layer.ws_bound.analysis import Variant, split_low_high, unique_points, variants
 from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Tables
@@ -38,33 +38,6 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
             yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
 
 
-def _where_they_lead(experiment: WsBound, tables: Tables) -> str:
-    """Whether the ends are critical points."""
-    if "polished" not in tables:
-        return ""
-    rows, lines = analysis.where_led(tables), []
-    for (protocol, activation, hidden), part in rows.groupby(["protocol", "activation", "hidden"], sort=False):
-        lines.append(f"{protocol} {activation}, N = {hidden}: {listed_kinds(part['kind'])}")
-    told = rows[(rows["kind"] == "degenerate") & (rows["gradient"] > experiment.polish_tolerance)]
-    rounded = (
-        f" Of the degenerate {len(told)} have a gradient that is the rounding of the point: whether the valley goes on "
-        "there float64 cannot tell."
-        if len(told)
-        else ""
-    )
-    both = tables["critical_points"][[*KEYS, "lambda_sup"]].merge(rows, on=KEYS, suffixes=("_before", ""))
-    own = both[(both["hidden"] == experiment.portrait_hidden) & (both["kind"] != "unfinished")]
-    ranks = [
-        f"{protocol} {part['lambda_sup_before'].corr(part['lambda_sup'], method='spearman'):.2f}"
-        for protocol, part in own[own["activation"] == "sigmoid"].groupby("protocol")
-    ]
-    return (
-        "Where the ends of the search lead when they are not stopped (infinity: the infimum along the way is not "
-        f"attained): {'; '.join(lines)}.{rounded} Rank correlation of the bound before and after, sigmoid: "
-        f"{', '.join(ranks)}."
-    )
-
-
 def _nearest_rate(tables: Tables) -> str:
     scan = tables["search"][tables["search"]["protocol"] == "printed"]
     if scan.empty:
@@ -75,20 +48,6 @@ def _nearest_rate(tables: Tables) -> str:
         for rate, row in share.iterrows()
     )
     return f"Printed stop rule, share of starts that converge (published: 0.92 at N = 3, 0.91 at N = 10): {lines}."
-
-
-def _stability(tables: Tables) -> str:
-    scan = tables["search"][tables["search"]["protocol"] == "printed"]
-    if scan.empty:
-        return ""
-    beyond, converged = int(scan["beyond_limit"].sum()), int(scan["converged"].sum())
-    fast = scan[scan["rate"] == scan["rate"].max()]
-    hovering = (fast["lambda_max_not_converged"] / fast["stability_limit"]).median()
-    return (
-        f"Gradient descent is unstable where λ₁ > 2/η. Of {converged} points that converge in the scan {beyond} lie "
-        f"beyond (they meet the stop rule in passing), and at the largest rate the starts that do not converge hover "
-        f"at {hovering:.2f} times 2/η: large rates take the sharp points out of what can be found."
-    )
 
 
 def _lost(tables: Tables) -> str:
@@ -124,20 +83,11 @@ class WsBoundAnalysis(Study):
         """Findings for the report."""
         if "search" not in self.tables:
             return []
-        experiment, tables = self.experiment, self.tables
-        found = [_where_they_lead(experiment, tables), _nearest_rate(tables), _stability(tables), _lost(tables)]
-        for variant in variants(experiment, tables, paper_only=True):
-            points = unique_points(tables, variant, experiment.portrait_hidden)
-            if not points.empty:
-                relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).median()
-                found.append(
-                    f"{variant.group}: the numerical Hessian's mean error {points['hessian_error'].mean():.3g} is that "
-                    f"of differences with h = {experiment.difference_step:g} (relative {relative:.2g})."
-                )
+        found = [_nearest_rate(self.tables), _lost(self.tables)]
         return [line for line in found if line] + unchecked("ws_bound")
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        """The counterpart of every figure of the paper that the stored tables allow, and extensions."""
+        """The counterpart of every figure of the paper that the stored tables allow, and the scanned rate."""
         tables, narrow = self.tables, self.experiment.portrait_hidden
         about = (self.experiment, tables)
         paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
@@ -158,13 +108,9 @@ class WsBoundAnalysis(Study):
         if "draws" in tables:
             found["fig07_draws"] = partial(portrait_figures.draws, tables)
         if "activations" in tables:
-            found["fig13_activations"] = partial(extension_figures.activation_curves, tables)
+            found["fig13_activations"] = partial(figures.activation_curves, tables)
         if any(v.protocol == "printed" for v in paper):
-            found["scan_of_the_rate"] = partial(extension_figures.scan, tables)
-        if "theorems" in tables:
-            found["slack_and_limit"] = partial(extension_figures.slack_and_limit, tables)
-        if len(variants(*about)) > len(paper):
-            found["beyond_activations"] = partial(extension_figures.activations, *about)
+            found["scan_of_the_rate"] = partial(figures.scan, tables)
         return dict(sorted(found.items()))
 
     def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:

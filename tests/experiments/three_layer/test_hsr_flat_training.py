@@ -203,8 +203,8 @@ def held(contest, factor, seeds=10, shift=0.0):
     return {"ends": pd.DataFrame(ends), "curves": pd.DataFrame(curves)}
 
 
-@pytest.mark.parametrize(("factor", "verdict", "word"), [(0.5, "confirmed", "wins"), (2.0, "refuted", "loses")])
-def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
+@pytest.mark.parametrize(("factor", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
+def test_the_contest_can_be_won_and_lost(contest, factor, verdict):
     analysis = analyse(contest, held(contest, factor))
     found = {c.name: c for c in analysis.claims()}
     assert found["flatter: hsr"].verdict == verdict
@@ -213,7 +213,6 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
     assert "most accurate at equal cost" in marks and "matched training loss" in marks
     assert found["accurate: hsr"].verdict == "confirmed"
     assert found["sparing helps: hsr_every"].verdict == ("confirmed" if factor > 1 else "refuted")
-    assert analysis.notes()[0].startswith(f"HSR {word} on flatness")
     assert (
         f"| HSR | rate 0.1, weight 0.1, probes 2, every 4 steps | {factor * 1.02:.3g} |"
         in analysis.documents()["methods.md"]
@@ -227,24 +226,10 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict, word):
     assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
 
 
-def test_more_probes_are_compared_with_hsr_and_the_most_accurate_baseline(contest):
-    wide = replace(
-        contest, method=[*contest.method, WIDE], chosen=contest.chosen | {WIDE: [6, 6, -1, -1]}
-    )  # four times as flat as HSR, which is as flat as all others
-    tables = held(wide, 1.0)
-    tables["ends"].loc[tables["ends"]["method"] == WIDE, "lambda_max"] /= 4
-    note = next(n for n in analyse(wide, tables).notes() if n.startswith("More probes"))
-    assert "ends at a λ₁ 0.25 [" in note and "times that of HSR" in note and "for 1.0 times the processor time" in note
-    assert not any(n.startswith("More probes") for n in analyse(contest, held(contest, 1.0)).notes())
-    for make in analyse(wide, tables).figures().values():
-        make()
-
-
 def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
     analysis = analyse(contest, held(contest, 1.0, shift=-0.02))
     found = {c.name: c.verdict for c in analysis.claims()}
     assert found["flatter: hsr"] == "inconclusive" and found["accurate: hsr"] == "refuted"
-    assert analysis.notes()[0].startswith("HSR does not win")
 
 
 def test_ten_seeds_reach_the_level_after_holm(contest):

@@ -381,7 +381,7 @@ def test_every_figure_is_drawn(experiment: WsBound, tables: dict[str, pd.DataFra
     drawn = {name: draw() for name, draw in analyse(experiment, tables).figures().items()}
     numbers = {name[:5] for name in drawn if name.startswith("fig")}
     assert numbers == {f"fig{n:02d}" for n in range(2, 14)}
-    extra = {"scan_of_the_rate", "slack_and_limit", "beyond_activations", "critical_points", "fig07_draws"}
+    extra = {"scan_of_the_rate", "critical_points", "fig07_draws"}
     assert extra <= set(drawn)
     for name, figure in drawn.items():
         figure.canvas.draw()
