@@ -189,36 +189,11 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     distances, estimates = first(tables["distances"]), tables["estimates"]
     keys = [*VARIANT, "seed", "distance"]
     both = distances.merge(estimates, on=keys, suffixes=("", "_estimate"))
-    found = profile_notes(tables)
     if len(start := both[both["checkpoint"] == "init"]):
         moved = 100 * (start["R_estimate"] / start["R"] - 1).abs().mean()
-        found.append(
+        return [
             "R and C of Table N.3 are estimates from 100 probes, and its probes are not published. Ours are others: at "
             f"init, where networks and images are the paper's, they alone move R(d) by {moved:.1f} % on average, so "
             "that ρ can be the printed number to the digit, R and C cannot be expected to."
-        )
-    for (depth, arch, checkpoint), part in groups(both, VARIANT):
-        if checkpoint in ENDS:
-            shift = (part["R_estimate"] / part["R"] - 1).abs().mean()
-            rank = (part["D_estimate"] / part["D"] - 1).mean()
-            found.append(
-                f"L = {depth} {arch} {checkpoint}: estimated R(d) differs from the exact one by {100 * shift:.1f} % on "
-                f"average, estimated D(d) by {100 * rank:+.1f} %; smallest estimated D {part['D_smallest'].min():.3f}, "
-                f"smallest exact mean {part['D'].min():.3f} (exact D is never below 1)."
-            )
-    return found
-
-
-def profile_notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Which blocks have the large R(v,v) that the U shape is put down to (Appendix N.2): mean over seeds, trained."""
-    wide = self_curvatures(tables)
-    if wide is None:
-        return []
-    mean = wide.mean()
-    cut = len(mean) - len(mean) // 3
-    low, late = str(mean.idxmin()), str(mean.iloc[cut:].idxmax())
-    return [
-        f"L = {DEEPEST} plain final, R(v,v) along the network (mean, n = {len(wide)}): {mean.iloc[0]:.3g} at "
-        f"{mean.index[0]}, least {mean[low]:.2g} at {low}, largest of the last third {mean[late]:.2g} at {late}; a "
-        "pair at the largest distances holds a block of either end."
-    ]
+        ]
+    return []

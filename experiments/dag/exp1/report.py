@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any, ClassVar
@@ -15,9 +14,9 @@ from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import first, groups, variance_components
-from runner.contract import Claim, Figures, Tables
+from experiments.dag.protocol.spread import SpreadAnalysis, said
+from experiments.dag.protocol.summary import first, groups
+from runner.contract import Claim, Figures
 from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")
@@ -51,7 +50,6 @@ class ResonanceAnalysis(SpreadAnalysis):
             "remark38_examples": f"The mean over images of the norms of single images, next to R of the mean: {each}",
             "stable_rank": f"Stable rank D of the block against distance: {each}",
             self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a column per depth L",
-            "spread": "Standard deviation of R relative to its mean, between trainings and between image sets of one",
             "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
             "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
         }
@@ -68,9 +66,8 @@ class ResonanceAnalysis(SpreadAnalysis):
             "stable_rank": lambda: figures.decay(distances, "D", **of),
             self.dynamics_figure: lambda: figures.through_training(networks, DYNAMICS, paper=paper, **of),
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
-            "spread": lambda: figures.spread(distances, "R", checkpoint="final", **of),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
-            **self.spread_figures(),
+            **self.further_figures(),
         }
 
     def _points(self, value: str) -> Iterator[tuple[int, int, float, str]]:
@@ -78,17 +75,6 @@ class ResonanceAnalysis(SpreadAnalysis):
         for of, depth, distance, name in self.points:
             if of == value:
                 yield depth, distance, self.experiment.says[name].number, self.plain
-
-    def quantities(self, tables: Tables) -> pd.DataFrame:
-        """R and C at distance 0 and at the longest, the dynamics and the test accuracy."""
-
-        columns = [*VARIANT, "distance", "metric", "checkpoint", "seed", "images", "value"]
-        far = tables["distances"].groupby("depth")["distance"].transform("max")
-        ends = tables["distances"][tables["distances"]["distance"].isin([0]) | (tables["distances"]["distance"] == far)]
-        parts = [ends.assign(metric=name, value=ends[name])[columns] for name in ("R", "C")]
-        networks = tables["networks"].assign(distance=float("nan"))
-        names = (*DYNAMICS, "test_accuracy")
-        return pd.concat([*parts, *(networks.assign(metric=n, value=networks[n])[columns] for n in names)])
 
     def statistics(self) -> list[Statistic]:
         distances, networks = self.tables["distances"], self.tables["networks"]
@@ -106,7 +92,7 @@ class ResonanceAnalysis(SpreadAnalysis):
             rows += summary.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
         for value in DYNAMICS:
             rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
-        return rows + self.spread_statistics()
+        return rows + self.further
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables, self.experiment.says)
@@ -116,7 +102,7 @@ class ResonanceAnalysis(SpreadAnalysis):
 
     def notes(self) -> list[str]:
         without_norm = without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
-        return [*notes(self.tables, self.plain), *without_norm, *self.spread_notes()]
+        return [*without_norm, *said(self.further)]
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
@@ -167,22 +153,6 @@ class DeepAnalysis(ResonanceAnalysis):
 
     def notes(self) -> list[str]:
         return deep_claims.notes(self.tables)
-
-
-def notes(tables: Mapping[str, pd.DataFrame], plain_name: str) -> list[str]:
-    """Findings in plain words."""
-    found = [power_note(tables["distances"])]
-    found += spread_note(tables["distances"])
-    found += examples_note(tables["distances"], plain_name)
-    networks = first(tables["networks"])
-    part = networks[(networks["arch"] == plain_name) & (networks["checkpoint"] == "init")]
-    for (depth,), rows in groups(part, ["depth"]):
-        qr, log_norm = rows["lyapunov_1"].mean(), rows["lyapunov_log_norm"].mean()
-        found.append(
-            f"λ₁ at L = {depth}, {plain_name}, init: {qr:.3f} by QR from Q = I (what the paper's tables hold), "
-            f"{log_norm:.3f} by Eq. 8, (1/L) log ‖J_L … J_1‖₂."
-        )
-    return [note for note in found if note]
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:
@@ -240,43 +210,3 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     text += "L = 12, 1e-14 at L = 32): "
     other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
     return [f"{text}{'; '.join(said)}. {other}"] if said else []
-
-
-def power_note(distances: pd.DataFrame) -> str:
-    """What the tests per distance can show at this number of seeds."""
-    n = distances["seed"].nunique()
-    smallest = 2 / math.comb(2 * n, n)
-    if n < 2:
-        return "One seed: no test between architectures or checkpoints."
-    return (
-        f"With {n} seeds the smallest p is {smallest:.2g} (Mann–Whitney) and {2.0 ** (1 - n):.2g} (Wilcoxon): "
-        "after Holm's correction over the distances of a figure no single distance can reach 0.05; read the effect "
-        "sizes (±1: the two groups do not overlap)."
-    )
-
-
-def spread_note(distances: pd.DataFrame) -> list[str]:
-    """How the two sources of variance compare at distance 0."""
-    found = []
-    for (depth, arch, checkpoint), part in groups(distances[distances["distance"] == 0], [*VARIANT, "checkpoint"]):
-        c = variance_components(part, "R")
-        if checkpoint in ENDS and c.seeds > 0:
-            found.append(f"L = {depth} {arch} {checkpoint} {math.sqrt(c.within / c.seeds):.1f}")
-    text = "Std of R(0) between sets of images of one network over that between training seeds: "
-    return [text + "; ".join(found) + "."] if found else []
-
-
-def examples_note(distances: pd.DataFrame, plain_name: str) -> list[str]:
-    """The norm of the mean block next to the mean norm of the images' own blocks (Remark 38)."""
-    found = []
-    table = first(distances)[lambda t: t["arch"] == plain_name]
-    for (depth, checkpoint), part in groups(table, ["depth", "checkpoint"]):
-        if checkpoint in ENDS:
-            means = part.groupby("distance")[["R", "R_examples"]].mean()
-            near, far = means.loc[0], means.loc[depth - 1]
-            found.append(
-                f"{plain_name}, L = {depth}, {checkpoint}: the mean block has norm {near['R']:.3g} at d = 0 and "
-                f"{far['R']:.3g} at d = {depth - 1}; the images' own blocks have {near['R_examples']:.3g} and "
-                f"{far['R_examples']:.3g} on average. The tables hold the first, Remark 38 writes the second."
-            )
-    return found

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, printed
-from experiments.dag.protocol.summary import first, groups, long_format, variance_components
+from experiments.dag.protocol.summary import first, groups, long_format
 from runner import stats
 from runner.contract import Claim, Statement
 from runner.stats import judge
@@ -205,35 +205,3 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     accuracy = paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2])
     found = pd.concat([far, accuracy], ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes
-
-
-def notes(tables: Mapping[str, pd.DataFrame], classes: int) -> list[str]:
-    """Findings in plain words."""
-    far, found = first(tables["far"]), []
-    for (depth, checkpoint), part in groups(far[far["checkpoint"].isin(ENDS)], ["depth", "checkpoint"]):
-        shift = part["D_estimate"] / part["D"] - 1
-        found.append(
-            f"L = {depth}, {checkpoint}: the estimated D_far is {100 * shift.mean():+.1f} % off the exact one on "
-            f"average ({100 * shift.min():+.1f} to {100 * shift.max():+.1f} %)."
-        )
-    rows = tables["ranks"][tables["ranks"]["part"] == "gauss_newton"]
-    narrow = rows[(rows["d_u"] == rows["d_u"].min()) & (rows["checkpoint"] == "init")]
-    if len(narrow) and rows["d_u"].nunique() > 1:
-        by = narrow.groupby("block")["rank"].max()
-        found.append(
-            f"d_u = {narrow['d_u'].iloc[0]}, init: H^GN of one example has rank {by['example']} at most (ReLU closes "
-            f"some of the narrow units), the batch mean {by['mean']}: unless v is the block just before the narrow one "
-            f"every example has a row space of its own, so that Proposition 31 does not bound the mean's rank, "
-            f"and D_far <= min(d_u, K−1) does not follow from it."
-        )
-    for (depth, checkpoint), part in groups(tables["far"], ["depth", "checkpoint"]):
-        c = [variance_components(p, "D") for _, p in groups(part, ["d_u"])]
-        known = [v for v in c if v.seeds == v.seeds and v.mean]
-        if checkpoint in ENDS and known:
-            images = sum(v.within**0.5 / v.mean for v in known) / len(known)
-            seeds = sum(v.seeds**0.5 / v.mean for v in known) / len(known)
-            found.append(
-                f"L = {depth}, {checkpoint}: relative std of D_far {100 * images:.1f} % between sets of images of one "
-                f"network, {100 * seeds:.1f} % between seeds (means over d_u)."
-            )
-    return [*found, printed_sensitivity()]

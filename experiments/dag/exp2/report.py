@@ -56,7 +56,7 @@ class BottleneckAnalysis(Analysis):
         return exp2_claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return exp2_claims.notes(self.tables, self.experiment.dataset.classes)
+        return [exp2_claims.printed_sensitivity()]
 
 
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:

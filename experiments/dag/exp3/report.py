@@ -13,9 +13,9 @@ from experiments.dag.exp3 import claims, figures as draw
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.scores import paired, printed, scored
-from experiments.dag.protocol.spread import SpreadAnalysis
+from experiments.dag.protocol.spread import SpreadAnalysis, said
 from experiments.dag.protocol.summary import first, gap, global_gaps, groups, long_format, variance_components
-from runner.contract import Analysis, Claim, Figures, Statement, Tables
+from runner.contract import Analysis, Claim, Figures
 from runner.stats import Statistic
 
 
@@ -46,15 +46,7 @@ class GapAnalysis(SpreadAnalysis):
         }
         if "stochastic" in tables:
             found["tableN6_stochastic"] = lambda: draw.stochastic(tables["stochastic"])
-        return {**found, **self.spread_figures()}
-
-    def quantities(self, tables: Tables) -> pd.DataFrame:
-        """Gap over all pairs and test accuracy, by activation, checkpoint, seed and set of images."""
-
-        gaps = global_gaps(tables["distances"], ["activation"]).assign(metric="gap", value=lambda t: t["gap"])
-        networks = tables["networks"].assign(metric="test_accuracy", value=lambda t: t["test_accuracy"])
-        columns = ["activation", "metric", "checkpoint", "seed", "images", "value"]
-        return pd.concat([gaps[columns], networks[columns]], ignore_index=True)
+        return {**found, **self.further_figures()}
 
     def statistics(self) -> list[Statistic]:
         where, parts = ["activation", "checkpoint"], "tableN5_parts"
@@ -63,7 +55,7 @@ class GapAnalysis(SpreadAnalysis):
         rows += summary.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
         for value in ("gn", "tensor"):
             rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
-        return rows + self.spread_statistics()
+        return rows + self.further
 
     def claims(self) -> list[Claim]:
         return claims.without_norm(self.gaps, self.tables, self.experiment.says)
@@ -72,7 +64,7 @@ class GapAnalysis(SpreadAnalysis):
         return self.rounded(gap_values(self.gaps, self.tables))
 
     def notes(self) -> list[str]:
-        return gap_notes(self.gaps, self.tables) + self.spread_notes()
+        return gap_notes(self.gaps, self.tables) + said(self.further)
 
 
 class LayerNormAnalysis(GapAnalysis):
@@ -108,9 +100,6 @@ class StochasticGapAnalysis(Analysis):
 
     def measured(self) -> pd.DataFrame:
         return stochastic_values(self.tables)
-
-    def notes(self) -> list[str]:
-        return stochastic_notes(self.tables, self.experiment.says)
 
 
 def gap_values(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -163,56 +152,5 @@ def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[st
                 f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
                 f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
                 f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    found += [
-        f"{activation}, init: by Eq. 2 as printed, which leaves H^T to the pairs (v, v), the gap would be {left:.3f}; "
-        f"it is {whole:.3f}."
-        for activation, (left, whole) in by_equation_2(tables["distances"]).items()
-    ]
-    init = first(gaps)[lambda t: t["checkpoint"] == "init"]
-    for (activation,), part in groups(init[init["gap"] > 0], ["activation"]):
-        found.append(
-            f"{activation}, init: ratio of sums {part['gap'].mean():.3g} (the tables'), mean of Eq. 4 over pairs "
-            f"{part['gap_of_pairs'].mean():.3g}."
-        )
-    return found
-
-
-def by_equation_2(distances: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """activation -> (gap with the tensor part of the pairs (v, v) alone, gap), at init, means over seeds.
-
-    In a chain Eq. 2 as printed gives H^T[v,w] = 0 for every v before w (errata, Eq. 2).
-    """
-    found = {}
-    init = first(distances)[lambda t: t["checkpoint"] == "init"]
-    for (activation,), part in claims.by_activation(init):
-        own = part[part["distance"] == 0].set_index("seed")["tensor"]
-        sums = part.groupby("seed")[["tensor", "gn"]].sum()
-        if (sums["tensor"] > 0).all():
-            found[activation] = float((own / sums["gn"]).mean()), float((sums["tensor"] / sums["gn"]).mean())
-    return found
-
-
-def stochastic_notes(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[str]:
-    """Findings in plain words."""
-    draws, predicted = tables["draws"], tables["predicted"]
-    found = []
-    both = claims.spreads(draws).merge(
-        predicted, on=["activation", "checkpoint", "seed", "probes"], suffixes=("", "_theory")
-    )
-    for (checkpoint, probes), part in groups(both, ["checkpoint", "probes"]):
-        if checkpoint in claims.ENDS and probes in (claims.TEXT_PROBES, claims.PAPER_PROBES):
-            found.append(
-                f"{checkpoint}, {probes} probes: one estimate scatters by {part['percent'].mean():.1f} % over the "
-                f"draws, {part['percent_theory'].mean():.1f} % predicted from the blocks (means over networks)."
-            )
-    means = claims.of_means(draws)
-    for (checkpoint, probes), part in groups(means, ["checkpoint", "probes"]):
-        if checkpoint in claims.ENDS and probes in (claims.TEXT_PROBES, claims.PAPER_PROBES):
-            limit = says["discrepancy at init" if checkpoint == "init" else "discrepancy at the end"].high
-            below = part.assign(size=part["percent"].abs()).groupby("draw")["size"].max() <= limit
-            found.append(
-                f"{checkpoint}, {probes} probes: {int(below.sum())} of {len(below)} repetitions of Table N.6 stay "
-                f"within the printed {limit:g} % for every activation."
             )
     return found

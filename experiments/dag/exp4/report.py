@@ -8,20 +8,19 @@ compared.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from experiments.dag.exp4 import claims, figures as draw
-from experiments.dag.exp4.claims import ENDS, VARIANT
+from experiments.dag.exp4.claims import VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import first, groups, label, variance_components
+from experiments.dag.protocol.summary import first, groups
 from runner.contract import Analysis, Claim, Figures
 from runner.stats import Statistic
 
@@ -74,7 +73,7 @@ class DiamondAnalysis(Analysis):
         return claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return notes(self.tables, self._without_norm)
+        return list(across_notes(self.tables, self._without_norm))
 
     @property
     def _without_norm(self) -> pd.DataFrame | None:
@@ -136,68 +135,3 @@ def across_notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame 
             "LayerNorm makes ρ_max > 1 speaks of another network than the decay does. It was found after about 110 "
             "other readings of the ratio."
         )
-    if any(k[:3] == (2, "cat", "silu") for k in kept):
-        gn, tensor = (ratio_of(tables["distances"], part) for part in ("gn", "tensor"))
-        yield (
-            f"cat+SiLU at init: from d = 2 to d = 4 ‖H^GN‖ falls to {gn:.2f} and ‖H^T‖ rises to {tensor:.2f} of what "
-            "it was (k = 2), and R with it: what decays there is the Gauss–Newton part."
-        )
-    grown = [v - 1 for k, v in two_blocks(tables["distances"], "final").items() if k[0] == 2]
-    if grown:
-        yield (
-            f"Fig. N.2's growth at the end, printed 3.5–5.7 %: R(4)/R(2) is {1 + min(grown):.2f} to "
-            f"{1 + max(grown):.2f} (k = 2), an increase of {min(grown):.2f} to {max(grown):.2f} times R(2). Read as "
-            "the increase the print agrees to a twentieth; as a ratio sum+SiLU lies above it; as a percentage it is "
-            "off by a hundred."
-        )
-
-
-def ratio_of(distances: pd.DataFrame, part: str) -> float:
-    """Part(4)/Part(2) across the branches of cat+SiLU, k = 2, at init."""
-    own = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == "init")]
-    own = own[(own["branch_depth"] == 2) & (own["merge"] == "cat") & (own["activation"] == "silu")]
-    means = own.groupby("distance")[part].mean()
-    return float(means[4] / means[2])
-
-
-def notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None) -> list[str]:
-    """Findings in plain words."""
-    merge, found = tables["merge"], []
-    flat = merge[~((merge["merge"] == "cat") & (merge["activation"] == "silu"))]
-    if len(flat):
-        found.append(
-            f"Merges without curvature: the largest ‖H^T‖ over {len(flat)} measurements is {flat['tensor'].max():.2g}. "
-            "The engine routes the second derivative of the merge itself, which is zero there; the paper's 1e-8 to "
-            "1e-10 are what is left of subtracting two float32 matrices."
-        )
-    curved = merge.drop(flat.index)
-    for (depth, checkpoint), part in groups(curved, ["branch_depth", "checkpoint"]):
-        c, own = variance_components(part, "gap"), first(part)["gap"]
-        if checkpoint in ENDS and not math.isnan(c.images):
-            random = part[part["images"] != 0].groupby("images")["gap"].mean()
-            found.append(
-                f"cat+SiLU, k={depth}, {checkpoint}: gap {own.mean():.3g} on the paper's images, {random.min():.3g} to "
-                f"{random.max():.3g} on {len(random)} random sets (means over seeds); std {math.sqrt(c.images):.2g} "
-                f"between sets, {math.sqrt(c.seeds):.2g} between seeds."
-            )
-    return [*across_notes(tables, without_norm), *found, *conventions(first(tables["distances"]))]
-
-
-def conventions(distances: pd.DataFrame) -> list[str]:
-    """Ratio of sums next to mean of Eq. 4 over the pairs across the branches."""
-    found = []
-    cross = distances[(distances["relation"] == "cross") & distances["checkpoint"].isin(ENDS)]
-    for values, part in groups(cross[cross["tensor"] > 0], [*VARIANT, "checkpoint"]):
-        by: Sequence[Any] = ["seed"]
-        sums = (
-            part.assign(pair_sum=part["gap_of_pairs"] * part["pairs"])
-            .groupby(by)[["tensor", "gn", "pair_sum", "pairs"]]
-            .sum()
-        )
-        ratio, mean = (sums["tensor"] / sums["gn"]).mean(), (sums["pair_sum"] / sums["pairs"]).mean()
-        if values[0] > 1:
-            text = label([*VARIANT, "checkpoint"], values)
-            found.append(
-                f"{text}: over all pairs across the branches, ratio of sums {ratio:.3g}, mean of Eq. 4 {mean:.3g}."
-            )
-    return found

@@ -39,13 +39,14 @@ class AttentionAnalysis(SpreadAnalysis):
     def figures(self) -> Figures:
         blocks, networks = self.tables["blocks"], self.tables["networks"]
         paper = printed(self.experiment.claimed)
+        of_paper = claims.of_paper(blocks, self.experiment.control)
         return {
-            "table7_norms": lambda: norms(claims.of_paper(blocks[blocks["protocol"] == claims.RECOVERED]), paper),
+            "table7_norms": lambda: norms(of_paper[of_paper["protocol"] == claims.RECOVERED], paper),
             "gap_by_protocol": lambda: by_protocol(blocks, paper),
             "loss_by_protocol": lambda: losses(self.tables["history"]),
             "value_path": lambda: value_path(blocks, networks),
             "sample_sets": lambda: sample_sets(blocks[blocks["protocol"] == claims.RECOVERED]),
-            **self.spread_figures(),
+            **self.further_figures(),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -58,16 +59,13 @@ class AttentionAnalysis(SpreadAnalysis):
         again = blocks[blocks["protocol"].isin(self.experiment.resampled)]
         for value in ("gap", "full"):
             rows += summary.variance_rows(again, value, keys=["network", *where], figure="sample_sets")
-        return rows + self.spread_statistics()
+        return rows + self.further
 
     def claims(self) -> list[Claim]:
-        return claims.claims(self.tables, self.experiment.says)
+        return claims.claims(self.tables, self.experiment.says, self.experiment.control)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)
-
-    def notes(self) -> list[str]:
-        return [*claims.notes(self.tables), *self.spread_notes()]
 
 
 def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:

@@ -38,6 +38,7 @@ class Exp5Attention(Judged):
     flat_width: int = c.since(6, above=0)
     resampled: list[str] = c.free()
     protocols: dict[str, Any]
+    control: dict[str, str] = c.report_only()
     dataset: AttentionData
     model: AttentionModel = c.since(AttentionModel())
     metric: InterLayerMetric
@@ -47,6 +48,7 @@ class Exp5Attention(Judged):
         super().__post_init__()
         c.one_of("experiment.protocol", self.protocol, self.protocols)
         c.one_of("experiment.resampled", self.resampled, self.protocols)
+        c.one_of("experiment.control", list(self.control.values()), NETWORKS)
         if self.model.width != self.dataset.width:
             raise c.SettingError(f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}")
         if self.metric.examples > self.dataset.validation:

@@ -220,14 +220,6 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
                 f"{activation} {arch}, init: R(0)/R(4) = {means['running']:.3g} with BatchNorm's statistics at 0 and "
                 f"1, as published, {means['calibrated']:.3g} once they are those of training images (means over seeds)."
             )
-    keys = [*KEYS, "seed", "distance"]
-    both = selected(distances, "published").merge(selected(distances, "engine"), on=keys, suffixes=("", "_engine"))
-    for (activation, arch, checkpoint), part in groups(both, KEYS):
-        shift = 100 * (part["R"] / part["R_engine"] - 1)
-        found.append(
-            f"{activation} {arch}, {checkpoint}: R(d) from 30 probes is off by {shift.abs().mean():.1f} % on average, "
-            f"{shift.abs().max():.1f} % at most (one network, against the engine's value)."
-        )
     published, engine = leaving_out(tables, "published", negligible), selected(distances, "engine")
     for (activation, arch, checkpoint), part in groups(published[published["D"].notna()], KEYS):
         ours = by_network(engine)[f"{activation} {arch} {checkpoint}"]

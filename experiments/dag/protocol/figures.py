@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.protocol.scores import chosen
-from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
+from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
 from runner.report.formatting import label
 from runner.training import CHECKPOINTS
@@ -169,28 +169,6 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
         for _, rows in part.groupby("seed"):
             ax.plot(rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1)
-
-
-def spread(distances: pd.DataFrame, value: str, *, panel: str, variant: str, checkpoint: str) -> Figure:
-    """Standard deviation of `value` relative to its mean: between trainings, and between sets of images of one network.
-
-    The second holds what all networks share of a set and what is one network's own; a component estimated below 0 is
-    drawn at 0.
-    """
-    table = distances[distances["checkpoint"] == checkpoint]
-
-    def draw(ax: Axes, at: Any) -> None:
-        for (kind,), part in groups(table[table[panel] == at], [variant]):
-            found = [(d, variance_components(p, value)) for (d,), p in groups(part, ["distance"])]
-            for source, text in (("seeds", "between seeds"), ("within", "between sets of images of one network")):
-                y = [getattr(c, source) ** 0.5 / abs(c.mean) if c.mean else 0 for _, c in found]
-                style = look(kind, "init" if source == "seeds" else "final")
-                ax.plot([d for d, _ in found], y, label=f"{label(kind)}, {text}", **style)
-
-    y = f"relative std of ${value}(d)$,\n{label(checkpoint)}"
-    figure = figures.panels(titles(table, panel), draw, x=DISTANCE, y=y, integer=True, legend_columns=2)
-    figure.axes[0].set_ylim(bottom=0)  # shared by all panels
-    return figure
 
 
 def pair_maps(

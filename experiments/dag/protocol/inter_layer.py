@@ -6,7 +6,8 @@
     hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44                    networks crossed with orders
     hess-run -m experiment=exp3_gn_gap model.initial=named training.order=named seed=range(100,110)    further seeds
 
-Measured or not, they change no value of the experiment itself; its report says what they add (`protocol.spread`).
+Measured or not, they change no value of the experiment itself; its report says what rounding and further seeds add
+(`protocol.spread`). `runner.results.load` gives networks crossed with orders, which no report uses.
 """
 
 from __future__ import annotations
@@ -104,10 +105,6 @@ PERTURBATION = 1e-7
 def order_of(seed: int) -> str:
     """Name of the companion that takes the order of one seed for all networks."""
     return f"order of seed {seed}"
-
-
-ORDERS = frozenset(order_of(seed) for seed in PUBLISHED_SEEDS)
-"""Names of the companions that cross networks with orders."""
 
 
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from experiments.dag.exp3.report import by_equation_2, changes
+from experiments.dag.exp3.report import changes
 from experiments.printed import statements
 from runner.contract import analyse
 from runner.report.collect import reference_path
@@ -122,11 +122,6 @@ def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
     found = analyse(paper, gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"inconclusive", "not run"}
-
-
-def test_the_gap_by_equation_2_keeps_the_pairs_of_a_layer_with_itself():
-    tables = gaps({"relu": 0.0, "silu": 0.3}, CURVATURE, ACCURACY)  # three distances with the same parts
-    assert by_equation_2(tables["distances"]) == {"silu": (pytest.approx(0.1), pytest.approx(0.3))}
 
 
 def test_the_change_is_that_of_the_means():

@@ -1,4 +1,4 @@
-"""Rounding, variance components and further seeds on tables with known answers."""
+"""Rounding and further seeds on tables with known answers."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dag.protocol import spread_statistics as spread
+from experiments.dag.protocol import spread
 from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING, companions, order_of
 from runner.contract import analyse
 from runner.report.collect import reference_path
@@ -58,67 +58,19 @@ def test_rounding_is_the_interval_of_paired_rows(layernorm):
     assert len(plain) == len(scores) and not plain["reason"].str.contains("another device").any()
 
 
-def test_statistics_notes_and_figures_of_all_three(layernorm):
+def test_statistics_and_figure_of_further_seeds(layernorm):
     from dataclasses import replace
 
     own = tables()
-    beside = {ROUNDING: tables(relu=0.303), FURTHER: further_tables()}
-    for seed in (42, 43, 44):
-        other = {k: t[t["seed"].isin([42, 43, 44]) & (t["seed"] != seed)] for k, t in tables(relu=0.31).items()}
-        beside[order_of(seed)] = other
-    analysis = replace(analyse(layernorm, own), beside=beside)
-    found = analysis.spread_statistics()
-    assert {s.kind for s in found} == {"rounding", "variance", "typical"}
-    assert {s.n_a for s in found if s.kind == "typical"} == {10}
-    assert len(analysis.spread_notes()) >= 3 and set(analysis.spread_figures()) == {
-        "rounding",
-        "components",
-        "further_seeds",
-    }
-    for draw in analysis.spread_figures().values():
-        draw()
-    assert analyse(layernorm, own).spread_statistics() == [] and analyse(layernorm, own).spread_notes() == []
+    analysis = replace(analyse(layernorm, own), beside={FURTHER: further_tables()})
+    assert {(s.kind, s.n_a) for s in analysis.further} == {("typical", 10)}
+    assert any("Further seeds (10" in note for note in analysis.notes())
+    analysis.further_figures()["further_seeds"]()
+    assert analyse(layernorm, own).further == [] and analyse(layernorm, own).further_figures() == {}
 
 
 def further_tables():
     return gaps(GAPS, dict.fromkeys(GAPS, 0.1), ACCURACY, seeds=tuple(range(100, 110)))
-
-
-def test_crossed_finds_where_the_variance_comes_from():
-    rng = np.random.default_rng(0)
-    network, order, images = (
-        dict(zip(range(42, 47), rng.standard_normal(5), strict=True)),
-        dict(zip(range(42, 47), 0.1 * rng.standard_normal(5), strict=True)),
-        dict(zip(range(11), 0.5 * rng.standard_normal(11), strict=True)),
-    )
-
-    def value(n, o, i):
-        return 10 + network[n] + order[o] + (images[i] if i else 99.0)
-
-    def rows(of_order, networks):
-        return pd.DataFrame(
-            [
-                {"metric": "gap", "seed": n, "images": i, "value": value(n, of_order or n, i)}
-                for n in networks
-                for i in range(11)
-            ]
-        )
-
-    beside = {order_of(o): rows(o, [n for n in range(42, 47) if n != o]) for o in range(42, 46)}
-    values = spread.gathered(rows(0, range(42, 47)), beside)
-    ((keys, y, seeds),) = spread.cubes(values, ["metric"])
-    assert keys == {"metric": "gap"} and y.shape == (4, 4, 10) and seeds == [42, 43, 44, 45]
-    by = {c.source: c for c in spread.split(y)}
-    assert by["initial network"].variance == pytest.approx(np.var([network[s] for s in seeds], ddof=1))
-    assert by["data order"].variance == pytest.approx(np.var([order[s] for s in seeds], ddof=1))
-    assert by["set of images"].variance == pytest.approx(np.var([images[i] for i in range(1, 11)], ddof=1))
-    assert by["network and order together"].variance == pytest.approx(0, abs=1e-12)
-    assert {s.label_a: s.n_a for s in spread.crossed_rows(values, ["metric"])}["set of images"] == 10
-
-
-def test_a_square_is_complete_or_smaller():
-    pairs = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if (a, b) != (3, 2)]
-    assert spread.complete(pairs) == [1, 2] and spread.complete([(1, 1)]) == [1] and spread.complete([]) == []
 
 
 def test_percentile_of_a_printed_mean():
