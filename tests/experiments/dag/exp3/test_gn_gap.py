@@ -155,7 +155,6 @@ def test_end_to_end_without_a_store(name):
     for figure in analyse(experiment, tables).figures().values():
         assert (figure() if callable(figure) else figure).axes
     assert analyse(experiment, tables).statistics() and analyse(experiment, tables).measured() is not None
-    assert analyse(experiment, tables).notes()
 
 
 def test_stochastic_gaps_surround_the_exact_one():
