@@ -261,7 +261,7 @@ def _package(experiment: Experiment) -> Path:
     module = sys.modules[type(experiment).__module__]
     parts = module.__name__.split(".")
     own = Path(str(module.__file__)).resolve()
-    for _ in range(len(parts) - 2 if len(parts) > 2 else 0):
+    for _ in range(len(parts) - 2):
         own = own.parent
     return own if own.is_dir() else own.parent if own.name == "__init__.py" else own
 

@@ -55,6 +55,9 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
         "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; not reproduced: R, depth 9: 4,"
     )
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
+    open_rows = {name: table.assign(verdict="inconclusive") for name, table in ROWS.items()}
+    assert "; inconclusive: R falls" in finding("Fig. 12", open_rows)
+    assert finding("Table N.4", open_rows).endswith("2 inconclusive")  # numbers: the count says it all
 
 
 def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():

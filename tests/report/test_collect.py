@@ -121,6 +121,8 @@ def test_companions_stand_beside_and_their_seeds_are_no_part_of_the_report(outpu
         "shifted": [1, 1],
         "later": [5, 5, 6, 6],
     }
+    further = Job("shifted", Shifted(k=[3]), 42, outputs)
+    assert [cell.seed for cell in collect([further], protocol, any_seed=True).missing] == [1]  # the first stored one
 
 
 def test_seeds_of_a_companion_alone_are_reported_as_asked(outputs, tmp_path):

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import time
 
 import numpy as np
@@ -76,6 +77,23 @@ def test_the_processor_has_the_name_that_the_system_gives_it(monkeypatch, tmp_pa
     for text, name in (("flags\n", "other"), ("model name\t: A: 2 GHz\nflags\n", "A: 2 GHz")):
         (tmp_path / "cpuinfo").write_text(text)
         assert identity.cpu_model.__wrapped__() == name
+
+
+def test_the_commit_says_whether_code_has_changed(monkeypatch, tmp_path):
+    def git(*words):
+        called = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(called, check=True, capture_output=True, text=True).stdout.strip()
+
+    file = tmp_path / "runner" / "store" / "identity.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "code")
+    monkeypatch.setattr(identity, "__file__", str(file))
+    assert identity.git_commit.__wrapped__() == git("rev-parse", "--short=12", "HEAD")
+    file.write_text("changed")
+    assert identity.git_commit.__wrapped__().endswith("+changes")
 
 
 def test_outputs_of_another_project_are_refused_and_untouched(tmp_path):
