@@ -25,6 +25,7 @@ SYMBOLS = {"|": "‖", "lambda": "λ", "rho": "ρ", "Sigma": "Σ", "sigma": "σ"
 SYMBOLS |= {"theta": "θ", "alpha": "α", "beta": "β", "phi": "φ", "Phi": "Φ", "cdot": "·", "leq": "≤", "pm": "±"}
 SYMBOLS |= {"partial": "∂", "nabla": "∇", "mu": "μ", "kappa": "κ", "tau": "τ", "omega": "ω", "xi": "ξ", "chi": "χ"}
 SYMBOLS |= {"times": "×", "infty": "∞", "top": "ᵀ", "langle": "⟨", "rangle": "⟩", ",": " ", "epsilon": "ε", "nu": "ν"}
+SYMBOLS |= {"zeta": "ζ", "psi": "ψ", "Psi": "Ψ", "Omega": "Ω"}
 
 
 @dataclass(frozen=True)
@@ -185,15 +186,17 @@ def place_of(name: str, what: str = "") -> str:
     return next(iter(sorted(places(what.partition(":")[0]))), "") if ":" in what else ""
 
 
-def places(text: str) -> set[str]:
-    """The figures and tables that a text names.
+def places(text: str, kinds: str = "Fig|Table") -> set[str]:
+    """The figures and tables that a text names. kinds: other things with numbers.
 
     >>> sorted(places("DAG paper, Tables 6 and N.4; Fig. 12A"))
     ['Fig. 12', 'Table 6', 'Table N.4']
+    >>> sorted(places("Theorem 34(a); Lemma B.10, Part 1", "Theorem|Lemma"))
+    ['Lemma B.10', 'Theorem 34']
     """
     number = r"(?:[A-Z]\.)?\d+"
     found: set[str] = set()
-    for kind, listed in re.findall(rf"\b(Fig|Table)\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text):
+    for kind, listed in re.findall(rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text):
         found |= {f"{'Fig.' if kind == 'Fig' else kind} {one}" for one in re.findall(number, listed)}
     return found
 

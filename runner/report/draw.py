@@ -117,7 +117,8 @@ class Gallery:
     """The figures of one report.
 
     directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that a figure may have
-    nothing to show. written: every file; captions: by figure; left_out: figures of which nothing is measured.
+    nothing to show. written: every file; captions, sources (file and line of the
+    code): by figure; left_out: figures of which nothing is measured.
     """
 
     directory: Path
@@ -128,6 +129,7 @@ class Gallery:
     partial: bool = False
     written: list[Path] = field(default_factory=list)
     captions: dict[str, Caption] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     def draw(self, makers: Figures, say: Callable[[str], None] = lambda line: None) -> None:
@@ -148,6 +150,7 @@ class Gallery:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
         what = self.found.captions.get(name) or caption_of(maker)
         self.captions[name] = caption(name, what, read, rows, self.manifest, bars=self.found.bars)
+        self.sources[name] = source_of(maker)
 
 
 def draw_one(
@@ -204,6 +207,16 @@ def caption_of(maker: Any) -> str:
     """What a figure shows: the first paragraph of the docstring of the function that draws it."""
     text = getattr(_drawing(maker), "__doc__", None) or ""
     return " ".join(text.strip().split("\n\n")[0].replace("`", "").split())
+
+
+def source_of(maker: Any) -> str:
+    """File and line of the function that draws a figure; '' for a figure that is made already."""
+    code = getattr(_drawing(maker), "__code__", None)
+    if code is None:
+        return ""
+    path = Path(code.co_filename)
+    root = Path(__file__).resolve().parents[2]
+    return f"{path.relative_to(root) if path.is_relative_to(root) else path.name}:{code.co_firstlineno}"
 
 
 def _drawing(maker: Any) -> Any:

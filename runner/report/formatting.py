@@ -239,7 +239,7 @@ def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A heading and a table below it; '' without rows."""
-    cells = [[" ".join(text.split()).replace("|", "\\|") for text in row] for row in rows]
+    cells = [[re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split())) for text in row] for row in rows]
     if not cells:
         return ""
     lines = [columns, ["---"] * len(columns), *cells[:MOST_ROWS]]

@@ -50,6 +50,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "certificates": (list, str),
     "captions": (dict, str),
     "alts": (dict, str),
+    "sources": (dict, str),
     "left_out": (list, str),
     "files": (dict, str),
 }

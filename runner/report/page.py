@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import is_extension
-from runner.report.captions import places
+from runner.report.captions import place_of, places
 from runner.report.formatting import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 from runner.report.score import Score, text_of
@@ -49,6 +49,8 @@ PAPERS = {
     "Attention": "attention",
 }
 """Short names in anchors."""
+PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
+"""What readers look for in a paper."""
 
 
 def tone(verdict: str) -> str:
@@ -75,14 +77,16 @@ def slug(text: Any) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of an experiment: file below the page, caption, text for those who do not see it, and the command that
-    redraws it."""
+    """A figure of an experiment: file below the page, caption, text for those who do not see it, the command that
+    redraws it, the line of the code that draws it, and the figure or table of the paper that it redraws."""
 
     name: str
     file: str
     caption: str
     alt: str
     command: str
+    source: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,17 @@ class Page:
         return "Scalar spectrum" if found == "scalar spectrum" else found
 
     @property
+    def written(self) -> str:
+        """The day of the report."""
+        return str(self.manifest["written"])[:10]
+
+    @property
+    def version(self) -> str:
+        """The version of hess-run that made the report, with its commit."""
+        by = self.manifest["software"]
+        return f"hess-run {by['hess_run']} ({by.get('git_commit', '')})" if "hess_run" in by else ""
+
+    @property
     def complete(self) -> bool:
         return not self.manifest.get("missing")
 
@@ -140,7 +155,7 @@ class Page:
             numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
             words = {k: row[k] for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95") if row.get(k)}
             words |= {k: row[k] for k in ("in_their_prediction", "sign_kept", "margin_reason") if row.get(k)}
-            about = {"label": row_label(keys), "places": sorted(places(row.get("source", "")))}
+            about = {"label": row_label(keys), "places": sorted(places(row.get("source", ""), PLACES))}
             found.append({"id": self._anchor(row, keys), "keys": keys, **about, **numbers, **words, "values": seeds})
         return _unique(found)
 
@@ -153,7 +168,7 @@ class Page:
         for row in self.table("claims"):
             content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
             ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
-            ours["places"] = sorted(places(row["where"]))
+            ours["places"] = sorted(places(row["where"], PLACES))
             found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours})
         return _unique(found)
 
@@ -186,7 +201,8 @@ class Page:
         captions, alts = self.manifest.get("captions") or {}, self.manifest.get("alts") or {}
         said = str(captions.get(name) or name.replace("_", " "))
         command = self.command or f"hess-run report experiment={self.name} figure={name}"
-        return Figure(name, file, said, str(alts.get(name) or said), command)
+        source = self.manifest["sources"].get(name, "")
+        return Figure(name, file, said, str(alts.get(name) or said), command, source, place_of(name, said))
 
     @property
     def findings(self) -> str:

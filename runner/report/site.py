@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 
 from runner import __version__
 from runner.report.captions import seeds_line
+from runner.report.formulas import formulas, marked, table
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
 from runner.store.archive import PUBLISHED
 from runner.store.tables import write_bytes
@@ -70,6 +73,11 @@ def _environment() -> Any:
     return environment
 
 
+def render(template: str, **about: Any) -> str:
+    """A page."""
+    return str(_environment().get_template(template).render(**about))
+
+
 def _asset(name: str) -> Any:
     from markupsafe import Markup
 
@@ -81,33 +89,27 @@ def island(value: Any) -> Any:
     from markupsafe import Markup
 
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    return Markup(
+        text.replace("</", "<\\/").replace("<!", "\\u003c!").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
 
 
-def formulas(text: Any) -> Any:
-    """Text with the superscripts and indices of its formulas as HTML.
-
-    >>> formulas("‖H^GN‖_F < 1")
-    Markup('‖H<sup>GN</sup>‖<sub>F</sub> &lt; 1')
-    """
-    from markupsafe import Markup, escape
-
-    raised = re.sub(r"(?<=\w)\^(GN|T)\b", r"<sup>\1</sup>", str(escape(text)))
-    return Markup(re.sub(r"(?<=[‖λ])_(F|\w+)\b", r"<sub>\1</sub>", raised))
-
-
-def markdown(text: str) -> Any:
-    """Markdown as HTML; raw HTML in it is shown as text. Its headings begin below the page's own."""
+def markdown(text: str, *, html: bool = False, below: int = 2) -> Any:
+    """Markdown as HTML, its formulas as MathML. Raw HTML is shown as text unless html=True. Headings begin `below`
+    levels further down."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser = MarkdownIt("commonmark", {"html": html}).enable("table")
     parser.validateLink = _safe  # type: ignore[assignment, method-assign]
     tokens = parser.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
-    return formulas(Markup(parser.renderer.render(tokens, parser.options, {})))
+            token.tag = f"h{min(6, int(token.tag[1]) + below)}"
+        for child in token.children or ():
+            if child.type == "text":
+                child.type, child.content = "html_inline", formulas(child.content)
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
 def _safe(address: str) -> bool:
@@ -124,21 +126,25 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
         script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
         write_bytes(page.folder / "stats.js", script.encode())
     cells = page.cells if len(page.cells) <= MOST_CELLS else []
-    data = {"name": page.name, "scores": page.scores, "claims": page.claims, "cells": cells}
-    html = (
-        _environment()
-        .get_template("experiment.html")
-        .render(
-            page=page,
-            data=data,
-            warnings=list(warnings),
-            lead=markdown(page.lead),
-            findings=markdown(page.tables) if page.tables else "",
-            statistics=len(rows),
-            files=[a for a in page.manifest["files"] if a.endswith((".csv", ".md")) and (page.folder / a).is_file()],
-            cite=bibtex(*known_papers()) if page.paper == ALL else bibtex(page.paper),
-            up=up,
-        )
+    data = {
+        "name": page.name,
+        "scores": [row | {"label": marked(row["label"])} for row in page.scores],
+        "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
+        "cells": cells,
+        "maths": table([*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]),
+        "figures": {figure.place: figure.name for figure in reversed(page.figures) if figure.place},
+    }
+    html = render(
+        "experiment.html",
+        page=page,
+        data=data,
+        warnings=list(warnings),
+        lead=markdown(page.lead),
+        findings=markdown(page.tables) if page.tables else "",
+        statistics=len(rows),
+        files=[a for a in page.manifest["files"] if a.endswith((".csv", ".md")) and (page.folder / a).is_file()],
+        cite=bibtex(*known_papers()) if page.paper == ALL else bibtex(page.paper),
+        up=up,
     )
     path = page.folder / "index.html"
     write_bytes(path, html.encode())
@@ -146,50 +152,76 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
 
 
 def _cards(papers: Mapping[str, Sequence[Page]], root: Path) -> list[dict[str, str]]:
-    """A card for each paper that has a report and a finding; its figure where that is drawn."""
+    """A card for each paper that has a report and a finding; its figure, report and errata where they are there."""
     found = []
     for paper, about in known_papers().items():
         if paper in papers:
             name, _, figure = str(about["figure"]).partition("/")
-            file = f"{name}/figures/{figure}.png"
-            drawn = (
-                {"figure": file, "page": f"{name}/index.html#figure.{figure}"}
-                if (root / file).is_file()
-                else {"figure": ""}
-            )
-            found.append({"paper": paper, "title": about["title"], "finding": about["finding"], **drawn})
+            links = {
+                "figure": f"{name}/figures/{figure}.png",
+                "report": f"reproduction/{about['report']}.html",
+                "errata": f"errata/{about['errata']}.html",
+            }
+            links = {key: file if (root / file).is_file() else "" for key, file in links.items()}
+            words = {key: str(about[key]) for key in ("title", "finding")}
+            found.append({"paper": paper, **words, **links, "page": f"{name}/index.html#figure.{figure}"})
     return found
 
 
 def start_rows(pages: Sequence[Page]) -> list[list[Any]]:
     """Every published number and statement: [page, anchor, paper, text, place, verdict, published, measured]."""
-
-    def head(page: Page, row: Mapping[str, Any]) -> tuple[str, str, str]:
-        return page.name, str(row["id"]), page.paper
-
     rows: list[list[Any]] = []
     for page in pages:
         for row in page.scores:
-            printed, ours = row.get("paper_mean"), row.get("measured_mean")
+            values = [row.get(key) and float(f"{row[key]:.5g}") for key in ("paper_mean", "measured_mean")]
             rows.append(
-                [page.name, row["id"], page.paper, row["label"], row.get("source", ""), row["verdict"], printed, ours]
+                [page.name, row["id"], page.paper, row["label"], row.get("source", ""), row["verdict"], *values]
             )
         for row in page.claims:
-            rows.append(
-                [page.name, row["id"], page.paper, row["statement"], row.get("where", ""), row["verdict"], None, None]
-            )
+            text = (row["statement"], row.get("where", ""), row["verdict"])
+            rows.append([page.name, row["id"], page.paper, *text, None, None])
     return rows
 
 
-def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[str]]]:
-    """Paper -> figure or table of it -> experiments with rows on it."""
-    found: dict[str, dict[str, list[str]]] = {}
+@dataclass(frozen=True)
+class Place:
+    """What an experiment has on a figure, table or theorem of a paper: how many verdicts of each tone, the filter that
+    shows their rows, and the name of its figure."""
+
+    page: str
+    counts: Mapping[str, int]
+    search: str
+    figure: str = ""
+
+
+def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[Place]]]:
+    """Paper -> figure, table or theorem of it -> experiments with rows on it."""
+    found: dict[str, dict[str, list[Place]]] = {}
     for page in pages:
+        counts: dict[tuple[str, str], Counter[str]] = {}
         for row in (*page.scores, *page.claims):
-            for place in row["places"] if page.paper != ALL else ():
-                names = found.setdefault(page.paper, {}).setdefault(place, [])
-                names += [] if page.name in names else [page.name]
-    return {paper: dict(sorted(by.items(), key=lambda item: _natural(item[0]))) for paper, by in found.items()}
+            paper = str(row.get("where", "")).partition(",")[0] if page.paper == ALL else page.paper
+            for place in row["places"]:
+                counts.setdefault((paper, place), Counter())[tone(row["verdict"])] += 1
+        figures = {figure.place: figure.name for figure in reversed(page.figures)}
+        for (paper, place), tones in counts.items():
+            search = f"{paper} {place}" if page.paper == ALL else place
+            about = Place(page.name, {t: tones[t] for t in SIGNS if tones[t]}, search, figures.get(place, ""))
+            found.setdefault(paper, {}).setdefault(place, []).append(about)
+    return {
+        paper: {place: found[paper][place] for place in sorted(found[paper], key=_order)} for paper in _sorted(found)
+    }
+
+
+def _sorted(papers: Iterable[str]) -> list[str]:
+    """Papers in the order of papers.toml; others after them."""
+    known = list(known_papers())
+    return sorted(papers, key=lambda paper: (known.index(paper) if paper in known else len(known), paper == ALL, paper))
+
+
+def _order(place: str) -> tuple[bool, list[tuple[int, str]]]:
+    """Figures and tables, then theorems; 2 before 10."""
+    return not place.startswith(("Fig", "Table")), _natural(place)
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
@@ -211,37 +243,41 @@ def build_start(
     papers: dict[str, list[Page]] = {}
     for page in pages:
         papers.setdefault(page.paper or "other", []).append(page)
-    papers = dict(sorted(papers.items(), key=lambda item: item[0] == ALL))
+    papers = {paper: papers[paper] for paper in _sorted(papers)}
     totals = {paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()}
     classes: dict[str, dict[str, int]] = {}
     for entry in errata:
         counts = classes.setdefault(str(entry["paper"]), {})
         counts[str(entry["class"])] = counts.get(str(entry["class"]), 0) + 1
     below = [p.parent.relative_to(root) for p in root.glob("*/*/manifest.json")]
-    rows: dict[str, list[list[Any]]] = {page.name: [] for page in pages}
-    for name, anchor, _, *rest in start_rows(pages):
-        rows[name].append([anchor, *rest])
+    rows = {page.name: [row[1:2] + row[3:] for row in start_rows([page])] for page in pages}
+    texts = [
+        row for page in pages if page.paper != ALL for row in rows[page.name]
+    ]  # formulas of the audit: on its page
+    maths = table(row[1] for row in texts)
+    for row in texts:
+        row[1] = marked(row[1])
     found = {page.name: [page.paper, rows[page.name]] for page in pages}
-    write_bytes(root / "rows.js", f"window.hessRows={island(found)};\n".encode())
+    content = f"window.hessRows={island(found)};\nwindow.hessMaths={island(maths)};\n"
+    write_bytes(root / "rows.js", content.encode())
     names = [page.name for members in papers.values() for page in members]
     write_bytes(root / "pages.js", f"window.hessPages={island(names)};\n".encode())
     others = sorted(p.as_posix() for p in below if p.parts[0] != PUBLISHED)
-    html = (
-        _environment()
-        .get_template("start.html")
-        .render(
-            papers=papers,
-            cards=_cards(papers, root),
-            places=place_index(pages),
-            totals=totals,
-            not_run=not_run,
-            classes=classes,
-            others=others,
-            pages=pages,
-            broken=broken,
-            origin=origin,
-            cite=bibtex(*papers),
-        )
+    html = render(
+        "start.html",
+        papers=papers,
+        cards=_cards(papers, root),
+        places=place_index(pages),
+        totals=totals,
+        not_run=not_run,
+        classes=classes,
+        others=others,
+        pages=pages,
+        broken=broken,
+        legend={t: ", ".join(verdict for verdict in MEANINGS if tone(verdict) == t) for t in SIGNS},
+        origin=origin,
+        cite=bibtex(*papers),
+        summary="reproduction/index.html" if (root / "reproduction" / "index.html").is_file() else "",
     )
     path = root / "index.html"
     write_bytes(path, html.encode())

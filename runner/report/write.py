@@ -20,6 +20,7 @@ from runner.contract import CLAIM_VERDICTS, Experiment, Tables, is_extension
 from runner.contract.records import CERTIFICATE, certificate_lines
 from runner.report import compare
 from runner.report.collect import said_of
+from runner.report.documents import write_documents
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
 from runner.report.formatting import PARTIAL, report_text, summary, summary_path
@@ -142,6 +143,7 @@ def write_report(
         "certificates": trust,
         "captions": {figure: made.text for figure, made in gallery.captions.items()},
         "alts": {figure: made.alt for figure, made in gallery.captions.items()},
+        "sources": gallery.sources,
         "left_out": gallery.left_out,
         "files": checksums(directory, files),
     }
@@ -261,6 +263,7 @@ def export_site(folders: Iterable[Path], target: Path) -> list[str]:
         for file in ("manifest.json", *(name for name in page.manifest["files"] if (folder / name).is_file())):
             shutil.copyfile(folder / file, place / file)
         write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
+    write_documents(target)
     write_overview(target)
     files = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
     content = ((f"{target.name}/{path.relative_to(target).as_posix()}", path.read_bytes()) for path in files)

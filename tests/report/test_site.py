@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import time
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.report.documents import write_documents
+from runner.report.formulas import mathml
 from runner.report.manifest import checksums
 from runner.report.page import Page
-from runner.report.site import build_experiment, build_start, island, markdown, place_index, start_rows
+from runner.report.site import Place, build_experiment, build_start, island, markdown, place_index, start_rows
 from runner.report.write import export_site
 
 FLAGS = (
@@ -176,7 +179,7 @@ def test_rows_filter_sort_open_and_keep_their_state_in_the_address(browser, tmp_
     browser.get("about:blank")
     browser.get(url + "#dag.T5.silu.final.3.gap")
     detail = browser.execute_script("return document.querySelector('tr.detail').textContent")
-    for text in ("again", "activation=silu", "Circles: our seeds", "cells1"):
+    for text in ("reproduce", "activation=silu", "Circles: our seeds", "cells1"):
         assert text in detail
     browser.execute_script("document.getElementById('load-stats').click()")
     deadline = time.monotonic() + 10
@@ -214,7 +217,7 @@ def test_every_link_of_the_site_leads_somewhere(tmp_path):
         ids = set(re.findall(r'\bid="([^"]+)"', html))
         for link in re.findall(r'(?:href|src)="([^"]+)"', html):
             target, _, fragment = link.partition("#")
-            if target.startswith(("data:", "${")):
+            if target.startswith("data:") or "${" in link:
                 continue
             assert not target or (path.parent / target).exists(), f"{path.name}: {link}"
             if not target and "?" not in fragment:
@@ -240,7 +243,46 @@ def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
     rows = start_rows([page])
     assert rows[0] == ["exp3", "dag.T5.relu.final.0.gap", "DAG", page.scores[0]["label"], *rows[0][4:]]
     assert rows[0][4:] == ["DAG paper, Table 5", "reproduced", 1.0, 1.0] and len(rows) == 13
-    assert place_index([page]) == {"DAG": {"Table 5": ["exp3"]}}
+    counts = {"good": 4, "bad": 4, "open": 4}
+    assert place_index([page]) == {"DAG": {"Table 5": [Place("exp3", counts, "Table 5")]}}
+
+
+def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_theorems(tmp_path):
+    folder = report(tmp_path, "paper_audit")
+    claim = {"name": "bound", "statement": "R(d) ≤ ρ^d", "where": "DAG, Theorem 25, Eq. 9", "verdict": "refuted"}
+    written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["captions"]["gap"] = "Fig. 5: gap against distance."
+    manifest |= {"paper": "all five", "files": checksums(folder, FILES), "sources": {"gap": "experiments/dag/x.py:7"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    page = Page.read(folder)
+    assert page is not None and page.figures[0].place == "Fig. 5"
+    at = place_index([page])["DAG"]["Theorem 25"]
+    assert at == [Place("paper_audit", {"bad": 1}, "DAG Theorem 25")]
+    html = build_experiment(page, []).read_text()
+    assert "<code>experiments/dag/x.py:7</code>" in html and '"Fig. 5":"gap"' in html
+    assert mathml("R(d)").replace("</", "<\\/") in html  # of the statement, for the script
+
+
+def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_pages(tmp_path, monkeypatch):
+    monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "outputs" / "published"))
+    docs, site = tmp_path / "docs", tmp_path / "site"
+    for name, text in {
+        "errata.md": "# Errata\n\n[DAG](errata/dag.md), [audit](../experiments/README.md)\n",
+        "errata/dag.md": "# DAG\n\n<details><summary>More</summary>\n\nlog λ_sup of `a_b`, $x$\n\n</details>\n",
+        "reproduction/README.md": "# All\n\n5<!--n()--> [of](../errata.md) ![a](../../outputs/published/e/f.png)\n",
+        "../outputs/published/not_run.md": "- `e`: no data\n",
+    }.items():
+        path = Path(os.path.normpath(docs / name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    write_documents(site, docs)
+    written_pages = ("errata.html", "errata/dag.html", "reproduction/index.html")
+    assert {path.relative_to(site).as_posix() for path in site.rglob("*.html")} == set(written_pages)
+    top, dag, all_papers = ((site / page).read_text() for page in written_pages)
+    assert '<a href="errata/dag.html">DAG</a>, audit' in top and "<title>Errata" in top
+    assert f"<details><summary>More</summary>\n<p>log {mathml('λ_sup')} of <code>a_b</code>" in dag
+    assert '5 <a href="../errata.html">of</a> <img src="../e/f.png"' in all_papers
 
 
 def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_figures(tmp_path):

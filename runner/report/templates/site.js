@@ -6,7 +6,7 @@
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const sign = { good: "✓", bad: "✗", neutral: "–", open: "○" };
   const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
-  const maths = t => esc(t).replace(/(\w)\^(GN|T)\b/g, "$1<sup>$2</sup>").replace(/([‖λ])_(\w+)/g, "$1<sub>$2</sub>");
+  const maths = t => t.split("\u2061").map((part, i) => i % 2 ? data.maths[part] : esc(part)).join("");
   const num = x => x === undefined || x === null ? "" : x === 0 ? "0" :
     Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
   const known = x => x !== undefined && x !== null;
@@ -18,7 +18,7 @@
     ...data.claims.map(r => ({ ...r, kind: r.extension ? "extension" : "statement", what: r.statement, place: r.where || "",
       paper: r.threshold, ours: r.statistic === undefined ? undefined : Number(r.statistic) })),
   ];
-  for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").toLowerCase();
+  for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").replaceAll("\u2061", "").toLowerCase();
 
   const form = document.getElementById("filter"), body = document.querySelector("#table tbody");
   const more = document.getElementById("more"), count = form.querySelector("output");
@@ -28,7 +28,7 @@
     form.verdict.add(new Option(v, v));
 
   function printed(row) {
-    if (row.kind !== "number") return esc(row.paper || "");
+    if (row.kind !== "number") return esc((row.paper || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
     if (known(row.paper_mean)) return num(row.paper_mean) + (known(row.paper_std) ? " ± " + num(row.paper_std) : "");
     return known(row.upper_bound) ? "≤ " + num(row.upper_bound) : "";
   }
@@ -36,11 +36,15 @@
     if (row.kind !== "number") return num(row.ours);
     return num(row.measured_mean) + (known(row.measured_std) ? " ± " + num(row.measured_std) : "");
   }
+  function place(row) {
+    const figure = row.places.map(p => data.figures[p]).find(Boolean);
+    return esc(row.place) + (figure ? ` <a href="#figure.${esc(figure)}">figure</a>` : "");
+  }
   function line(row) {
     const t = tone(row.verdict), open = opened.has(row.id);
     return `<tr id="${esc(row.id)}"><td data-name="verdict" class="${t}">${sign[t]} ${esc(row.verdict)}${row.shifted === "yes" ? ", shifted" : ""}</td>` +
       `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${esc(row.id)}">${maths(row.what)}</button></td>` +
-      `<td data-name="published">${printed(row)}</td><td data-name="measured">${measured(row)}</td><td data-name="ratio">${num(row.ratio)}</td><td data-name="place">${esc(row.place)}</td></tr>` + (open ? detail(row) : "");
+      `<td data-name="published">${printed(row)}</td><td data-name="measured">${measured(row)}</td><td data-name="ratio">${num(row.ratio)}</td><td data-name="place">${place(row)}</td></tr>` + (open ? detail(row) : "");
   }
   function dots(row) {
     if (!row.values || !row.values.length || !known(row.paper_mean)) return "";
@@ -86,7 +90,7 @@
     return `<tr class="detail"><td colspan="6">${dots(row)}<dl>${parts.join("")}<dt>link</dt><dd><a href="#${esc(row.id)}">#${esc(row.id)}</a></dd></dl></td></tr>`;
   }
   function chosen() {
-    const place = /\b(?:table|fig\.?|figure)\s+[a-z]?\.?\d[\d.]*/gi;
+    const place = /\b(?:table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+[a-z]?\.?\d[\d.]*/gi;
     const asked = (state.q.match(place) || []).map(p => p.toLowerCase().replace(/^fig(?:ure|\.)?\s+/, "fig. ").replace(/\s+/g, " "));
     const words = state.q.replace(place, " ").toLowerCase().split(/\s+/).filter(Boolean);
     let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "extension")) && asked.every(p => r.places.some(q => q.toLowerCase() === p)) && words.every(w => r.text.includes(w)));
@@ -105,7 +109,9 @@
     const found = chosen();
     body.innerHTML = found.slice(0, state.shown).map(line).join("");
     more.hidden = found.length <= state.shown;
-    count.textContent = `${found.length} of ${rows.length} rows`;
+    const verdicts = {};
+    for (const row of found) verdicts[row.verdict] = (verdicts[row.verdict] || 0) + 1;
+    count.textContent = `${found.length} of ${rows.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ");
     for (const th of document.querySelectorAll("#table th")) {
       const key = th.firstElementChild.dataset.sort;
       th.setAttribute("aria-sort", state.sort === key ? "ascending" : state.sort === "-" + key ? "descending" : "none");

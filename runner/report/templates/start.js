@@ -6,7 +6,7 @@
   const NEUTRAL = ["minor error", "calibrated", "true by construction", "not comparable"];
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
-  const maths = t => esc(t).replace(/(\w)\^(GN|T)\b/g, "$1<sup>$2</sup>").replace(/([‖λ])_(\w+)/g, "$1<sub>$2</sub>");
+  const maths = t => t.split("\u2061").map((part, i) => i % 2 ? window.hessMaths[part] : esc(part)).join("");
   const link = r => `${encodeURIComponent(r[0])}/index.html#${encodeURIComponent(r[1])}`;
   const form = document.getElementById("find"), hits = document.getElementById("hits");
   const phrase = /\b(?:tables?|figs?\.?|figures?|theorems?|lemmas?|sections?|propositions?|eqs?\.?)\s+[a-z]?\.?\d[\d.]*/gi;
@@ -14,8 +14,10 @@
   function search() {
     const q = form.q.value.trim(), asked = (q.match(phrase) || []).map(boundary);
     const words = q.replace(phrase, " ").toLowerCase().split(/\s+/).filter(Boolean);
-    const found = q ? rows.filter(r => asked.every(p => p.test(r[4])) && words.every(w => r.join(" ").toLowerCase().includes(w))) : [];
-    form.querySelector("output").textContent = q ? `${found.length} rows` : "";
+    const found = q ? rows.filter(r => asked.every(p => p.test(r[4])) && words.every(w => r.join(" ").replaceAll("\u2061", "").toLowerCase().includes(w))) : [];
+    const verdicts = {};
+    for (const r of found) verdicts[r[5]] = (verdicts[r[5]] || 0) + 1;
+    form.querySelector("output").textContent = q ? `${found.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ") : "";
     hits.innerHTML = found.slice(0, PAGE).map(r => `<li><a href="${link(r)}">${maths(r[3])}</a> <span class="small">${esc(r[2])}, ${esc(r[4])}; ${esc(r[0])}</span> <b class="${tone(r[5])}">${esc(r[5])}</b></li>`).join("");
   }
   form.addEventListener("input", search);
@@ -31,7 +33,7 @@
     let svg = `<svg viewBox="0 0 ${W} ${H}" width="${W}" role="group" aria-label="${shown.length} published numbers against measured ones">`;
     for (let t = lo; t <= hi; t += step) svg += `<path d="M${x(t)} 10V${H - 40}M${L} ${y(t)}H${W - 10}" stroke="var(--line)"/><text x="${x(t)}" y="${H - 24}" text-anchor="middle">1e${t}</text><text x="${L - 6}" y="${y(t) + 4}" text-anchor="end">1e${t}</text>`;
     svg += `<path d="M${x(lo)} ${y(lo)}L${x(hi)} ${y(hi)}" stroke="currentColor" stroke-dasharray="4 3"/>`;
-    for (const [r, a, b] of shown) svg += `<a href="${link(r)}"><path class="${tone(r[5])}" d="${shapes[tone(r[5])]}" transform="translate(${x(a)} ${y(b)})" fill="currentColor" fill-opacity=".35" stroke="currentColor"><title>${esc(r[3])}, ${esc(r[4])}: published ${r[6]}, measured ${r[7]}, ${esc(r[5])}</title></path></a>`;
+    for (const [r, a, b] of shown) svg += `<a href="${link(r)}"><path class="${tone(r[5])}" d="${shapes[tone(r[5])]}" transform="translate(${x(a)} ${y(b)})" fill="currentColor" fill-opacity=".35" stroke="currentColor"><title>${esc(r[3].replaceAll("\u2061", ""))}, ${esc(r[4])}: published ${r[6]}, measured ${r[7]}, ${esc(r[5])}</title></path></a>`;
     plot.innerHTML = svg + `<text x="${W / 2}" y="${H - 6}" text-anchor="middle">published</text><text x="14" y="${H / 2}" text-anchor="middle" transform="rotate(-90 14 ${H / 2})">measured</text></svg>`;
   }
   which.addEventListener("change", draw);
