@@ -22,10 +22,7 @@ ALLOWED = {
     "stats": {"contract"},
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
-    "run": {
-        *("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report"),
-        "results",
-    },
+    "run": {*("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report"), "results"},
     "results": {"contract", "run", "store"},
     "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report", "run"},
     "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},

@@ -42,6 +42,12 @@ class OperatorContract(ABC):
 
     # ------------------------------------------------------------------ helpers
 
+    def truth(self) -> Tensor:
+        """`dense`, computed once for each class."""
+        if "known_truth" not in vars(type(self)):
+            type(self).known_truth = self.dense()
+        return type(self).known_truth
+
     def directions(self, operator: Any, count: int = 3, seed: int = 0) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(seed)
         return {
@@ -69,7 +75,7 @@ class OperatorContract(ABC):
         for dtype in self.dtypes:
             operator = self.build(dtype)
             assert operator.dtype == dtype
-            assert self.error(self.matrix(operator), self.dense()) < DTYPES[dtype]
+            assert self.error(self.matrix(operator), self.truth()) < DTYPES[dtype]
 
     def test_it_is_symmetric(self):
         operator = self.build()
@@ -124,49 +130,30 @@ class OperatorContract(ABC):
             assert torch.equal(self.stacked(operator, self.build().apply(r)), expected)
 
     def test_it_scales_with_the_loss(self):
-        truth = self.dense()
+        truth = self.truth()
         for dtype in self.dtypes:
             for scale in self.scales:
                 operator = self.build(dtype, scale)
                 names = operator.nodes
                 assert self.error(self.matrix(operator) / scale, truth) < DTYPES[dtype]
+                if dtype != self.dtypes[-1]:
+                    continue  # what is in range in the narrowest type is so in the others
                 pair = (names[0], names[0])
-                rank = stable_ranks(operator, [pair], 30, 20, torch.Generator().manual_seed(0))[pair]
+                rank = stable_ranks(operator, [pair], 20, 10, torch.Generator().manual_seed(0))[pair]
                 size = operator.sizes[names[0]]
                 block = torch.linalg.svdvals(truth[:size, :size])
                 assert (
                     rank.reason == "" and abs(rank.value - float((block / block[0]).square().sum())) <= 5 * rank.error
                 )
 
-    def test_estimates_agree_with_the_truth(self):
-        operator, truth = self.build(), self.dense()
-        pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
-        rows = dict(zip(operator.nodes, truth.split([operator.sizes[v] for v in operator.nodes]), strict=True))
-        found = frobenius_norms(operator, pairs, 60, torch.Generator().manual_seed(0))
-        for (v, w), estimate in found.items():
-            columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)
-            norm = float(columns[operator.nodes.index(w)].norm())
-            assert abs(estimate.value - norm) <= 5 * estimate.error + 1e-12
-        ends = lanczos_extremes(operator, steps=len(truth), generator=torch.Generator().manual_seed(0))
-        values = torch.linalg.eigvalsh(truth)
-        for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
-            assert abs(end.value - float(value)) <= end.error + 1e-8 * float(values.abs().max())
-
     def test_its_device_is_that_of_the_network(self):
         """Whatever the default device is: one without values stands for another."""
         operator = self.build()
-        r, pair = self.directions(operator), (operator.nodes[0], operator.nodes[-1])
-
-        def estimates():
-            found = [f(operator, [pair], generator=torch.Generator().manual_seed(0))[pair] for f in ESTIMATORS]
-            return [*found, lanczos_extremes(operator, steps=5, generator=torch.Generator().manual_seed(0)).largest]
-
-        products, expected = operator.apply(r), estimates()
+        r = self.directions(operator)
+        products = operator.apply(r)
         with torch.device("meta"):
-            inside, again = operator.apply(r), estimates()
-            certificate = verify(operator, generator=torch.Generator().manual_seed(0))
+            inside = operator.apply(r)
         assert all(p.device == operator.device and torch.equal(p, products[v]) for v, p in inside.items())
-        assert again == expected and certificate.ok
 
     def test_mistakes_are_refused(self):
         operator = self.build()
@@ -180,9 +167,9 @@ class OperatorContract(ABC):
         operator = self.build(poison=True)
         pair = (operator.nodes[0], operator.nodes[0])
         estimates = [
-            frobenius_norms(operator, [pair])[pair],
-            stable_ranks(operator, [pair])[pair],
-            lanczos_extremes(operator).largest,
+            frobenius_norms(operator, [pair], 8)[pair],
+            stable_ranks(operator, [pair], 8, 4)[pair],
+            lanczos_extremes(operator, steps=4).largest,
         ]
         for estimate in estimates:
             assert math.isnan(estimate.value) and math.isnan(estimate.error) and estimate.reason
@@ -192,7 +179,7 @@ class BlockContract(OperatorContract):
     """Laws of an operator that also gives its blocks, `matvec` and `dense`."""
 
     def test_blocks_and_adjoints(self):
-        operator, truth = self.build(), self.dense()
+        operator, truth = self.build(), self.truth()
         v, w = operator.nodes[0], operator.nodes[-1]
         block = operator.block(v, w)
         rows, columns = operator.sizes[v], operator.sizes[w]
@@ -207,8 +194,39 @@ class BlockContract(OperatorContract):
             operator.block(v, "nowhere")
 
     def test_flat_vectors(self):
-        operator, truth = self.build(), self.dense()
+        operator, truth = self.build(), self.truth()
         assert operator.shape == tuple(truth.shape)
         assert self.error(operator.dense(), truth) < 1e-10
         z = torch.randn(len(truth), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         assert self.error(operator.matvec(z), truth @ z) < 1e-10
+
+
+class EstimatorContract(BlockContract):
+    """Estimators, which take an operator by its products alone, agree with its truth on every default device."""
+
+    def test_estimates_agree_with_the_truth(self):
+        operator, truth = self.build(), self.truth()
+        pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
+        rows = dict(zip(operator.nodes, truth.split([operator.sizes[v] for v in operator.nodes]), strict=True))
+        found = frobenius_norms(operator, pairs, 60, torch.Generator().manual_seed(0))
+        for (v, w), estimate in found.items():
+            columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)
+            norm = float(columns[operator.nodes.index(w)].norm())
+            assert abs(estimate.value - norm) <= 5 * estimate.error + 1e-12
+        ends = lanczos_extremes(operator, steps=len(truth), generator=torch.Generator().manual_seed(0))
+        values = torch.linalg.eigvalsh(truth)
+        for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
+            assert abs(end.value - float(value)) <= end.error + 1e-8 * float(values.abs().max())
+
+    def test_estimates_do_not_depend_on_the_default_device(self):
+        operator = self.build()
+        pair = (operator.nodes[0], operator.nodes[-1])
+
+        def estimates():
+            found = [f(operator, [pair], 8, generator=torch.Generator().manual_seed(0))[pair] for f in ESTIMATORS]
+            return [*found, lanczos_extremes(operator, steps=5, generator=torch.Generator().manual_seed(0)).largest]
+
+        expected = estimates()
+        with torch.device("meta"):
+            again, certificate = estimates(), verify(operator, generator=torch.Generator().manual_seed(0))
+        assert again == expected and certificate.ok

@@ -162,15 +162,18 @@ def mistakes() -> None:
     )
 
 
-def main() -> None:
+def checked(rank: int = -1, store: str | None = None, count: int = -1) -> None:
+    """All checks in one process; rank, store and count come from torchrun where they are not given."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count)
     for check in (matrices, estimators, mistakes):
         check()
     dist.barrier()
-    sys.stdout.write(f"process {dist.get_rank()} agrees\n")  # in one piece: the processes share the output
+    rank = dist.get_rank()
     dist.destroy_process_group()
+    if store is None:
+        sys.stdout.write(f"process {rank} agrees\n")  # in one piece: the processes share the output
 
 
 if __name__ == "__main__":
-    main()
+    checked()

@@ -34,8 +34,7 @@ def test_right_numbers_are_certified(graph, activation):
     assert max(found.nodes.values()) < 1e-7 and max(found.examples) < 1e-7
 
 
-@pytest.mark.parametrize("part", ["total", "gauss_newton", "tensor"])
-@pytest.mark.parametrize("activation", ["smooth", "relu"])
+@pytest.mark.parametrize(("part", "activation"), [("total", "relu"), ("gauss_newton", "smooth"), ("tensor", "smooth")])
 def test_operators_of_every_part_are_certified(part, activation):
     case = make("residual", activation)
     assert verify(CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()).ok
@@ -70,8 +69,7 @@ def injected(monkeypatch, change):
     monkeypatch.setattr(CurvatureOperator, "whole", wrong)
 
 
-@pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0])
-@pytest.mark.parametrize("node", ["a", "c"])
+@pytest.mark.parametrize(("size", "node"), [(1e-4, "a"), pytest.param(1.0, "c", marks=pytest.mark.slow)])
 def test_a_wrong_product_is_caught_at_its_node(monkeypatch, size, node):
     case = make("chain")
     injected(monkeypatch, lambda op, own: own | {node: own[node] * (1 + size)})
@@ -88,7 +86,7 @@ def test_products_that_are_zero_are_caught(monkeypatch):
     assert not found.ok and "they are zero" in found.reasons[0]
 
 
-@pytest.mark.parametrize("name", [n for n in MIXING if n != "batch statistics"])
+@pytest.mark.parametrize("name", ["cumsum", "causal attention", "LSTM over dimension 0"])
 def test_examples_that_mix_are_caught_without_the_guards(name):
     found = verify(CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded())
     assert not found.ok and max(found.nodes.values()) > 1e-3
@@ -231,14 +229,11 @@ def test_a_saturated_example_is_no_false_alarm():
 def test_curvature_that_is_exactly_zero_is_no_false_alarm():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)).double()
-    for bias in (net[0].bias, net[2].bias):
-        dag = Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
-        assert verify(dag, X, Y, generator=seeded()).ok
-        bias.data.fill_(-50)  # dead: nothing before it has any influence
-        for loss in ("cross_entropy", lambda f, t: f.sum(1)):
-            found = verify(Dag.from_sequential(net, loss=loss), X, Y, generator=seeded())
-            assert found.ok, str(found)
-        bias.data.uniform_(-1, 1)
+    dag = Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
+    assert verify(dag, X, Y, generator=seeded()).ok
+    net[2].bias.data.fill_(-50)  # dead: nothing before it has any influence
+    found = verify(Dag.from_sequential(net), X, Y, generator=seeded())
+    assert found.ok, str(found)
 
 
 def test_rounding_of_float32_is_told_as_such():
@@ -267,11 +262,10 @@ class Keeps(nn.Module):
         return self.b(self.h)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_graph_tensors_held_as_attributes_are_no_hindrance(dtype):
+def test_graph_tensors_held_as_attributes_are_no_hindrance():
     torch.manual_seed(0)
-    for net in (Keeps().to(dtype), nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3)).to(dtype)):
-        x = X.to(dtype)
+    for net in (Keeps(), nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))):
+        x = X.float()
         net(x)
         dag = trace_module(net, nn.CrossEntropyLoss(), (x, Y))
         found = verify(dag, dag.x, dag.y, generator=seeded())
@@ -281,14 +275,13 @@ def test_graph_tensors_held_as_attributes_are_no_hindrance(dtype):
 def test_measured_blocks_are_certified_and_a_wrong_one_is_found():
     case = make("residual")
     split = split_blocks(case.dag, case.x, case.y)
-    for part in ("total", "gauss_newton", "tensor"):
-        blocks = dict(getattr(split, part))
-        assert verify(case.dag, case.x, case.y, blocks=blocks, part=part, generator=seeded()).ok
-        v, w = next(pair for pair in blocks if pair[0] != pair[1] and bool(blocks[pair].any()))
-        blocks[v, w] = 1.01 * blocks[v, w]
-        wrong = verify(case.dag, case.x, case.y, blocks=blocks, part=part, generator=seeded())
-        assert not wrong.ok and "blocks are wrong" in wrong.reasons[0]
-        assert wrong.nodes[v] > 1e-4 > 1e-6 > max(e for u, e in wrong.nodes.items() if u not in (v, w))
+    blocks = dict(split.tensor)
+    assert verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded()).ok
+    v, w = next(pair for pair in blocks if pair[0] != pair[1] and bool(blocks[pair].any()))
+    blocks[v, w] = 1.01 * blocks[v, w]
+    wrong = verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded())
+    assert not wrong.ok and "blocks are wrong" in wrong.reasons[0]
+    assert wrong.nodes[v] > 1e-4 > 1e-6 > max(e for u, e in wrong.nodes.items() if u not in (v, w))
 
 
 def cubic(theta):
@@ -319,8 +312,8 @@ def test_a_plain_operator_is_certified_beside_its_gradient(form):
         verify(right, at=theta[:3], gradient=field)
 
 
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 12), marks=pytest.mark.slow)])
-def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel(seeds):
+@pytest.mark.slow
+def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
     """At a loss of 1e-5 softmax less its square has lost its digits in float32: in the examples, less in their sum."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 4))
@@ -336,7 +329,7 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel(se
     assert not found.ok
     assert "rounding of float32" in str(found) and "cancel" not in str(found)
     net, x = net.double(), x.double()
-    for seed in seeds:  # one less a probability has few digits there, too: neighbouring steps may agree by accident
+    for seed in range(12):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
         found = verify(Dag.from_sequential(net), x, y, generator=seeded(seed))
         assert found.ok, (seed, str(found))
 
@@ -362,11 +355,7 @@ def measured(net, x, y, part, nodes=None):
     return dag, nodes, dict(getattr(split_blocks(dag, x, y, nodes), part))
 
 
-PARTS = ["total", "gauss_newton"]
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("distance", [1e-5, 3e-7, 3e-8])
+@pytest.mark.parametrize(("part", "distance"), [("total", 1e-5), ("gauss_newton", 3e-7), ("total", 3e-8)])
 def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     net, x, y = chain(dtype=torch.float64)
     near_zero(net, x, 2, distance)
@@ -380,8 +369,7 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     assert found.ok and not found.reasons and not found.kinks, str(found)
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("distance", [3e-7, 0.0])
+@pytest.mark.parametrize(("part", "distance"), [("total", 3e-7), ("gauss_newton", 0.0)])
 def test_a_block_wrong_by_two_thousandths_is_caught_beside_a_kink(part, distance):
     net, x, y = chain()
     near_zero(net, x, 2, distance)
@@ -395,7 +383,7 @@ def test_a_block_wrong_by_two_thousandths_is_caught_beside_a_kink(part, distance
     assert not found.ok and "1.002 times" in found.reasons[0] and "sum" not in found.reasons[0], str(found)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", ["total", pytest.param("gauss_newton", marks=pytest.mark.slow)])
 def test_a_kink_at_the_point_is_named_and_the_others_are_certified(part):
     net, x, y = chain(dtype=torch.float64)
     near_zero(net, x, 2, 0.0)

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, verify
 from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
-from tests.curvature.contract import BlockContract
+from tests.curvature.contract import BlockContract, EstimatorContract
 
 
 class CurvatureContract(BlockContract):
@@ -36,7 +36,7 @@ class CurvatureContract(BlockContract):
         return torch.cat([torch.cat([blocks[v, w] for w in case.nodes], 1) for v in case.nodes])
 
 
-class TestTotal(CurvatureContract):
+class TestTotal(CurvatureContract, EstimatorContract):
     pass
 
 
@@ -114,6 +114,8 @@ class ParameterContract(BlockContract):
         curved = torch.autograd.functional.hessian(lambda f: F.cross_entropy(f, y), output(flat).detach())
         return torch.einsum("bkn,bkcl,clm->nm", jacobian, curved, jacobian)
 
+
+class CertifiedContract(ParameterContract):
     def test_it_is_certified_group_by_group_and_a_change_is_told(self):
         for dtype in self.dtypes:
             found = verify(self.build(dtype), generator=torch.Generator().manual_seed(0))
@@ -126,11 +128,11 @@ class ParameterContract(BlockContract):
         assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
 
 
-class TestParameterHessian(ParameterContract):
+class TestParameterHessian(CertifiedContract, EstimatorContract):
     pass
 
 
-class TestParameterGaussNewton(ParameterContract):
+class TestParameterGaussNewton(CertifiedContract):
     part = "gauss_newton"
 
 

@@ -1,4 +1,4 @@
-"""Operators over the data of several processes, started by torchrun (distributed.py has the checks)."""
+"""Operators over the data of several processes: forks every day, torchrun in the slow run (checks: distributed.py)."""
 
 import ast
 import re
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing import start_processes
 
 from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
+from tests.curvature.distributed import checked
 
 
 def torchrun(count: int, *words: str) -> list[str]:
@@ -20,8 +22,13 @@ def torchrun(count: int, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_processes_agree_with_the_whole_data(count):
+def test_two_processes_agree_with_the_whole_data(tmp_path):
+    start_processes(checked, (f"file://{tmp_path}/store", 2), nprocs=2, start_method="fork")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_of_torchrun_agree_with_the_whole_data(count):
     said = torchrun(count, "-m", "tests.curvature.distributed")
     assert sorted(said) == [f"process {rank} agrees" for rank in range(count)]
 

@@ -107,7 +107,7 @@ def test_a_loss_that_is_not_convex_has_signed_factors(no_exact_blocks):
     compare(Case("signed", dag, case.x, case.y))
 
 
-@pytest.mark.parametrize("scale", [1e-20, 1e-12, 1e12, 1e20])
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", ["relu", "smooth"])
 def test_ratios_do_not_depend_on_the_scale_of_the_loss(scale, dtype, activation, no_exact_blocks):

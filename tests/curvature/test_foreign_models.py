@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks, trace_module, verify
+from runner.curvature import CurvatureOperator, Dag, ParameterOperator, trace_module, verify
 from tests.curvature.cases import X, Y, between, mlp, relative_error, seeded
 
 
@@ -135,21 +135,6 @@ def test_examples_that_are_fitted_round_in_float32_and_are_not_refused():
     assert found.graphs.skew > 1e-2
     exact = found.in_float64().dense()
     assert relative_error({"": found.dense()}, {"": exact}) < 1e-2
-
-
-class Logits(NamedTuple):
-    logits: Tensor
-    hidden: Tensor | None = None
-
-
-def test_an_object_with_one_tensor_is_given_to_the_loss_between_layers_too():
-    blocks = []
-    for loss in (lambda output, target: F.cross_entropy(output.logits, target), F.cross_entropy):
-        whole = mlp() if loss is F.cross_entropy else Own(lambda s, t: Logits(s.net(t)))
-        nodes = ["0"] if loss is F.cross_entropy else ["net.0"]
-        dag = trace_module(whole, loss, (X, Y), nodes)
-        blocks.append(exact_blocks(dag, dag.x, dag.y)[nodes[0], nodes[0]])
-    assert torch.allclose(*blocks, atol=1e-12)
 
 
 def test_a_certificate_costs_at_most_what_is_allowed_and_shows_its_progress(monkeypatch):

@@ -12,6 +12,8 @@ from torch import Tensor
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from tests.bench.bench_large import CASES, Case, Clock, measured
 
+pytestmark = pytest.mark.slow
+
 
 def rows(gradient: tuple[Tensor, ...], leaves: list[Tensor]) -> Tensor:
     """The Hessian, row by row, from the graph of a gradient."""

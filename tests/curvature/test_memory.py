@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import Dag, ParameterOperator, exact_blocks, split_blocks
+from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.matrix_free.peak import allocations
 from tests.bench.bench_memory import peak
@@ -18,6 +18,42 @@ from tests.curvature.cases import make, relative_error
 from tests.curvature.module_cases import LanguageModel
 
 MIB = 1 << 20
+
+
+def perceptron() -> tuple[Dag, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    body = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.SiLU()) for _ in range(6)]
+    return Dag.from_sequential([*body, nn.Linear(64, 10)]), torch.randn(64, 64), torch.arange(64) % 10
+
+
+@pytest.mark.parametrize("measure", [exact_blocks, split_blocks])
+def test_tensors_of_exact_blocks_stay_within_the_budget(measure):
+    dag, x, y = perceptron()
+    live = max(allocations(lambda: measure(dag, x, y, memory_budget=8 * MIB)))
+    assert 0.2 * 8 * MIB < live <= 1.2 * 8 * MIB
+
+
+@pytest.mark.parametrize("part", ["total", "tensor"])
+def test_tensors_of_products_stay_within_the_budget(part):
+    dag, x, y = perceptron()
+    operator = CurvatureOperator(dag, x, y, part=part, memory_budget=4 * MIB)
+    live = max(allocations(lambda: operator.apply({dag.order[0]: torch.randn(30, 64)})))
+    assert 0.3 * 4 * MIB < live <= 1.2 * 4 * MIB
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_tensors_of_parameter_products_stay_within_the_budget(part):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 1, 1), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(512, 10)
+    )
+    x, y = torch.randn(32, 3, 16, 16), torch.arange(32) % 10
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=4 * MIB)
+    live = max(allocations(lambda: operator @ torch.ones(operator.shape[0])))
+    assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB
+
+
+RESIDENT = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
 
 PEAK = """
 import ctypes
@@ -50,7 +86,8 @@ for measure in (exact_blocks, split_blocks):
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
+@RESIDENT
+@pytest.mark.slow
 def test_peaks_stay_within_the_budget():
     run = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=120)
     rows = [tuple(map(float, line.split())) for line in run.stdout.splitlines()]
@@ -85,8 +122,8 @@ print(status("VmHWM") - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
-@pytest.mark.parametrize("part", ["total", "tensor"])
+@RESIDENT
+@pytest.mark.parametrize("part", [pytest.param("total", marks=pytest.mark.slow), "tensor"])
 def test_peaks_of_products_stay_within_the_budget(part):
     """Before the gradients under way were counted, 1.37 times the budget."""
     run = subprocess.run([sys.executable, "-c", PRODUCTS, part], capture_output=True, text=True, timeout=120)
@@ -148,7 +185,8 @@ def test_a_small_budget_gives_the_same_blocks(graph):
     pytest.fail("no budget was enough")
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
+@RESIDENT
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "budget"), [("hessian", 64), ("gauss_newton", 32)])
 def test_peaks_of_parameter_products_stay_within_the_budget(part, budget):
     """Before the memory of products was measured where they are planned: 6.2 and 3.3 times the budget of 64 MiB. With a

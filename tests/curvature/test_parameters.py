@@ -343,10 +343,7 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them(shu
         (lambda m, x, y: ParameterOperator(_Noisy().double(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x / 0, y)]), "not finite"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]) @ torch.zeros(3), "expected a vector"),
-        (
-            lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"),
-            "'9' is not one of",
-        ),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"), "'9' is not one of"),
     ],
 )
 def test_mistakes_say_what_to_do(change, message):

@@ -51,8 +51,10 @@ def dense(case, copies: bool):
     return torch.autograd.functional.hessian(loss, flat), [k.removeprefix("fns.") for k in shapes], sizes
 
 
-@pytest.mark.parametrize("activation", ["smooth", "relu"])
-@pytest.mark.parametrize("graph", MODULE_GRAPHS)
+CASES = [*((graph, "smooth") for graph in MODULE_GRAPHS if graph != "diamond_sum"), ("chain_layer_norm", "relu")]
+
+
+@pytest.mark.parametrize(("graph", "activation"), CASES)
 def test_blocks_of_node_parameters(graph, activation):
     case = make(graph, activation)
     expected, names, sizes = dense(case, copies=True)
@@ -69,7 +71,7 @@ def test_blocks_of_node_parameters(graph, activation):
         assert float(difference.abs().max()) < 1e-10 * scale
 
 
-@pytest.mark.parametrize("graph", MODULE_GRAPHS)
+@pytest.mark.parametrize("graph", ["chain", "diamond_cat", "shared_weights", "attention"])
 def test_hessian_in_all_distinct_parameters(graph):
     case = make(graph)
     expected, names, sizes = dense(case, copies=False)

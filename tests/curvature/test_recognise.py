@@ -8,7 +8,17 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.derivatives import evaluate
-from tests.curvature.cases import Case, X, Y, between, dense_gauss_newton, dense_hessian, relative_error
+from tests.curvature.cases import (
+    Case,
+    Scaled,
+    X,
+    Y,
+    between,
+    dense_gauss_newton,
+    dense_hessian,
+    patched,
+    relative_error,
+)
 from tests.curvature.module_cases import x
 
 torch.manual_seed(0)
@@ -190,11 +200,6 @@ class Called(nn.Linear):
         return torch.sin(super().__call__(t))
 
 
-def patched(module, forward):
-    module.forward = forward(module.forward)
-    return module
-
-
 NOT_THEIR_CLASS = {
     "forward of the object": lambda: patched(nn.Linear(5, 5).double(), lambda own: lambda t: torch.tanh(own(t))),
     "call of the class": lambda: Called(5, 5).double(),
@@ -219,17 +224,6 @@ def test_a_hook_for_all_modules_is_part_of_them():
         assert relative_error(exact_blocks(dag, X, Y), dense_hessian(Case("", dag, X, Y), dag.order)) < 1e-10
     finally:
         handle.remove()
-
-
-class Scaled(nn.Module):
-    """A number that tracing takes for a constant."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.scale = nn.Linear(5, 5), 1.0
-
-    def forward(self, t):
-        return torch.tanh(self.linear(t) * self.scale)
 
 
 def test_a_small_change_of_a_traced_constant_is_seen():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 
@@ -21,13 +22,9 @@ from runner.curvature import (
     trace_estimate,
     upper_bound_estimate,
 )
-from runner.curvature.spectra.bounds import wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
 from runner.curvature.spectra.symmetric import Symmetric
-from tests.curvature.cases import make
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.curvature.cases import make, seeded
 
 
 def symmetric(values: Tensor, seed: int = 0) -> Tensor:
@@ -35,6 +32,7 @@ def symmetric(values: Tensor, seed: int = 0) -> Tensor:
     return (q * values) @ q.mT
 
 
+SLOW = pytest.mark.slow
 SPECTRA = {
     "even": torch.linspace(-1, 1, 150, dtype=torch.float64),
     "flat": torch.linspace(1, 2, 150, dtype=torch.float64),
@@ -47,6 +45,11 @@ LOW_RANK = {
     "one spike": torch.cat([torch.tensor([10.0]), torch.full((149,), 0.01)]).double(),
 }
 """Gauss-Newton matrices of few examples have a lower rank than a sketch has vectors."""
+
+
+def every_day(daily, *axes):
+    """All combinations; those that are not in `daily` are slow."""
+    return [pytest.param(*c, marks=() if c in daily else SLOW) for c in itertools.product(*axes)]
 
 
 @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])
@@ -81,9 +84,11 @@ def test_eigenpairs_that_do_not_converge_say_so():
     assert found.products < 60
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])
-@pytest.mark.parametrize("vectors", [9, 12, 30])
+CASES = [(9, "largest", torch.float32), (12, "smallest", torch.float64), (9, "magnitude", torch.float64)]
+CASES += [(30, "largest", torch.float64), (12, "magnitude", torch.float32), (9, "smallest", torch.float32)]
+
+
+@pytest.mark.parametrize(("vectors", "which", "dtype"), CASES)
 def test_eigenpairs_in_little_memory(vectors, which, dtype):
     """Five pairs of a matrix of size 150 with restarts after `vectors` - 1 products or fewer."""
     values = SPECTRA["indefinite"]
@@ -134,7 +139,9 @@ def test_every_method_takes_a_parameter_operator(dtype):
     assert float(torch.trapezoid(density.density, density.grid)) == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize(("seed", "steps"), [(4, 200), (5, 400), (6, 60)])
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(4, 200), pytest.param(5, 400, marks=SLOW), pytest.param(6, 60, marks=SLOW)]
+)
 def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_float64(seed, steps):
     """The first of them fits its first two examples to 4e-7, so that products of these alone are rounding."""
     torch.manual_seed(seed)
@@ -175,8 +182,14 @@ def test_the_view_for_scipy():
     assert np.allclose(matrix.numpy() @ solution, b, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["hutchinson", "hutch++", "xtrace", "auto"])
-@pytest.mark.parametrize("name", [*SPECTRA, *LOW_RANK])
+METHODS = ("hutchinson", "hutch++", "xtrace", "auto")
+DAILY = [
+    *(("even", "hutchinson"), ("rank 13", "hutchinson"), ("decaying", "hutch++"), ("one spike", "hutch++")),
+    *(("indefinite", "xtrace"), ("rank 3", "xtrace"), ("flat", "auto"), ("decaying", "auto")),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), every_day(DAILY, (*SPECTRA, *LOW_RANK), METHODS))
 def test_trace_errors_cover(name, method):
     values = {**SPECTRA, **LOW_RANK}[name]
     matrix, expected = symmetric(values), float(values.sum())
@@ -198,19 +211,7 @@ def test_a_sketch_that_holds_the_range_gives_the_trace_itself(name, method):
         assert found.value == pytest.approx(float(values.sum()), rel=1e-12)
 
 
-def test_the_trace_of_a_gauss_newton_matrix_of_few_examples():
-    """Rank 9 at most, 3 examples of 4 classes, where a sketch has 30 vectors: every method within its error."""
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4)).double()
-    data = [(torch.randn(3, 12, dtype=torch.float64), torch.arange(3))]
-    operator = ParameterOperator(module, nn.CrossEntropyLoss(), data, part="gauss_newton")
-    expected = float(operator.dense().trace())
-    for method in ("hutch++", "xtrace", "auto"):
-        found = trace_estimate(operator, 60, method, generator=seeded(1))  # type: ignore[arg-type]
-        assert abs(found.value - expected) <= 2.5 * found.error + 1e-10 * expected, method
-
-
-@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("name", ["decaying", *(pytest.param(n, marks=SLOW) for n in SPECTRA if n != "decaying")])
 def test_the_default_is_nearly_as_good_as_the_best_method(name):
     matrix, total, products = symmetric(SPECTRA[name]), float(SPECTRA[name].sum()), 18
 
@@ -302,9 +303,11 @@ def test_density_against_the_eigenvalues():
     assert found.products == 12 * 60
 
 
-@pytest.mark.parametrize(("name", "least"), [("even", 0.92), ("decaying", 0.82), ("indefinite", 0.85)])
-@pytest.mark.parametrize("probes", [4, 10])
-def test_the_band_of_the_density_covers(name, least, probes):
+BANDS = {"even": 0.92, "decaying": 0.82, "indefinite": 0.85}
+
+
+@pytest.mark.parametrize(("name", "probes"), every_day([("decaying", 4), ("indefinite", 10)], BANDS, (4, 10)))
+def test_the_band_of_the_density_covers(name, probes):
     """Point by point, where there is any density, on average over many estimates."""
     values = SPECTRA[name]
     matrix, covered = symmetric(values), []
@@ -314,7 +317,7 @@ def test_the_band_of_the_density_covers(name, least, probes):
         expected = bells.mean(1) / (found.bandwidth * math.sqrt(2 * math.pi))
         inside = (found.density - expected).abs() <= 1.96 * found.error + 1e-6 * expected.max()
         covered.append(float(inside[expected > 1e-3 * expected.max()].double().mean()))
-    assert least <= sum(covered) / len(covered) <= 0.995
+    assert BANDS[name] <= sum(covered) / len(covered) <= 0.995
 
 
 def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
@@ -382,3 +385,44 @@ def test_spectra_are_drawn_on_the_processor_whatever_the_default_device_is():
     here = measured()
     with torch.device("meta"):
         assert measured() == here
+
+
+# ------------------------------------------------------------------ bounds of arbitrary symmetric matrices
+
+
+def _spectra(dimension, count=500, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, dimension, generator=generator, dtype=torch.float64) ** 3
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5, 40])
+def test_bounds_enclose_every_eigenvalue(dimension):
+    spectra = _spectra(dimension)
+    sums = spectra.sum(-1), spectra.square().sum(-1)
+    slack = 1e-7
+    assert (wolkowicz_styan_upper(dimension, *sums) >= spectra.amax(-1) - slack).all()
+    assert (wolkowicz_styan_lower(dimension, *sums) <= spectra.amin(-1) + slack).all()
+    mean, std = spectrum_moments(dimension, *sums)
+    if dimension > 1:
+        assert (spectra.amax(-1) >= mean + std / math.sqrt(dimension - 1) - slack).all()
+
+
+def test_equality_for_one_eigenvalue_apart_from_the_rest():
+    for rest in (0.0, 2.0):
+        spectrum = torch.full((7,), rest, dtype=torch.float64)
+        spectrum[0] = 5.0
+        upper = wolkowicz_styan_upper(7, spectrum.sum(), spectrum.square().sum())
+        assert float(upper) == pytest.approx(5.0, rel=1e-14)
+        lower = wolkowicz_styan_lower(7, -spectrum.sum(), spectrum.square().sum())
+        assert float(lower) == pytest.approx(-5.0, rel=1e-14)
+
+
+def test_rounding_never_makes_the_variance_negative():
+    value = torch.tensor(0.1, dtype=torch.float64)
+    mean, std = spectrum_moments(3, 3 * value, 3 * value * value * (1 - 1e-15))
+    assert float(std) == 0.0 and float(mean) == pytest.approx(0.1)
+
+
+def test_dimension_must_be_positive():
+    with pytest.raises(ValueError, match="at least 1"):
+        spectrum_moments(0, torch.tensor(0.0), torch.tensor(0.0))

@@ -23,7 +23,7 @@ from runner.curvature import (
     trace_module,
     verify,
 )
-from tests.curvature.cases import X, Y, between, mlp, seeded
+from tests.curvature.cases import Scaled, X, Y, between, mlp, seeded
 from tests.curvature.module_cases import classes
 
 
@@ -190,17 +190,6 @@ def test_an_operator_refuses_other_weights_in_a_closure_and_other_data():
     x += 1
     with pytest.raises(ValueError, match="x has changed"):
         operator.block("h", "h").dense()
-
-
-class Scaled(nn.Module):
-    """A number that tracing takes for a constant."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.scale = nn.Linear(5, 5), 1.0
-
-    def forward(self, t):
-        return torch.tanh(self.linear(t) * self.scale)
 
 
 def test_an_operator_refuses_another_function():

@@ -214,6 +214,7 @@ def test_mistakes_name_what_was_expected():
         ((theta, x, q[:, None]), r"q of shape \(9,\)"),
         ((theta, x.float(), q), "one floating dtype"),
         ((theta, x, q.long()), "one floating dtype"),
+        ((theta, x, -1 - q), "labels q between 0 and 1"),
         ((theta[0], x, q), "found a scalar"),
         ((theta, x, q, "sigmoyd"), "did you mean 'sigmoid'"),
     ]:

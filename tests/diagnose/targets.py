@@ -20,7 +20,7 @@ def batch():
 
 
 def loader():
-    x, y = data(40)
+    x, y = data(24)
     return network(), nn.CrossEntropyLoss(), list(zip(x.split(8), y.split(8), strict=True))
 
 

@@ -95,7 +95,7 @@ def test_a_wrong_certificate_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(
         CurvatureOperator, "whole", lambda self, r: tuple({v: 1.1 * p for v, p in f.items()} for f in right(self, r))
     )
-    said, folder = run("batch", tmp_path, "parts=certificate")
+    said, folder = run("batch", tmp_path, "parts=certificate", "nodes=0,2")
     assert any("between layers: NOT certified: products are wrong" in line and "1.1 times" in line for line in said)
     assert "products are wrong" in (folder / "index.html").read_text()
 
@@ -150,19 +150,19 @@ def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_pa
     ]
     certificate = table(folder, "certificate")
     assert certificate["step"].tolist() == [0, 1, 2] and certificate["ok"].all()
+    scalars = table(folder, "scalars")
     for quantity in ("loss", "trace", "lambda_sup"):
-        scalars = table(folder, "scalars")
         rows = scalars[scalars["quantity"] == quantity]
         assert rows["step"].tolist() == [0, 1, 2] and rows["value"].nunique() == 3
+    losses = [loss(module(x), y).item() for _, module, loss, (x, y) in targets.training()]
+    assert scalars[scalars["quantity"] == "loss"]["value"].tolist() == pytest.approx(losses, rel=1e-12)
     assert (folder / "figures" / "training.png").is_file() and "3 snapshots" in (folder / "index.html").read_text()
     assert "| quantity | step 0 | step 1 | step 2 | method |" in (folder / "report.md").read_text()
 
 
-@pytest.mark.parametrize("words", [["batch_dim=1"], ["batch_dim=1", "shared=mask"]])
-def test_batch_dim_and_shared_reach_the_engine(words, tmp_path, monkeypatch):
+def test_batch_dim_and_shared_reach_the_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
-    function = "time_first_masked" if len(words) == 2 else "time_first"
-    _, folder = run(function, tmp_path, "parts=network,certificate,layers,trace", *words)
+    _, folder = run("time_first_masked", tmp_path, "parts=network,certificate,layers", "batch_dim=1", "shared=mask")
     assert table(folder, "certificate")["ok"].all(), table(folder, "certificate")["status"].tolist()
     assert table(folder, "scalars").set_index("quantity")["value"]["examples"] == 4
     assert (table(folder, "layers")["status"] == "ok").all()

@@ -253,15 +253,7 @@ def test_data_order_comes_from_its_stream():
 def test_divergence_is_a_status():
     store = Store()
     result = train(
-        small(norm=False),
-        TRAIN,
-        TEST,
-        order=generator(7),
-        rate=1e20,
-        clip=1e30,
-        epochs=5,
-        batch=16,
-        checkpoints=store,
+        small(norm=False), TRAIN, TEST, order=generator(7), rate=1e20, clip=1e30, epochs=5, batch=16, checkpoints=store
     )
     assert result.status.startswith("diverged in epoch")
     assert "init" in result.states and "final" not in result.states
