@@ -22,7 +22,7 @@ from runner.curvature import (
     trace_module,
 )
 from runner.curvature.exact.checks import exact_elements, plan_chunk
-from tests.curvature.cases import MIXING, PAIR, Swish, X, Y, between, make, mlp, relative_error, seeded
+from tests.curvature.cases import MIXING, PAIR, Own, Swish, X, Y, between, make, mlp, relative_error, seeded
 
 SMALL = X[:, :3].float()
 
@@ -197,13 +197,9 @@ def test_guards_hold_in_half_precision(dtype, training):
         exact_blocks(between(fn, dtype), X.to(dtype), Y)
 
 
-class Mixed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
-
-    def forward(self, t):
-        return self.c(torch.tanh(self.b(self.a(t))) + 0.5 * self.a(t).mean(0))
+def mixed():
+    parts = {"a": nn.Linear(6, 5), "b": nn.Linear(5, 5), "c": nn.Linear(5, 3)}
+    return Own(lambda m, t: m.c(torch.tanh(m.b(m.a(t))) + 0.5 * m.a(t).mean(0)), **parts)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -211,7 +207,7 @@ class Mixed(nn.Module):
 def test_examples_that_mix_are_refused_in_half_precision(dtype, seed):
     """While tracing, or before measuring, where one example more changes less than half precision tells."""
     torch.manual_seed(seed)
-    module = Mixed().to(dtype)
+    module = mixed().to(dtype)
     with pytest.raises(ValueError, match="mixes the examples"):
         dag = trace_module(module, "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
         exact_blocks(dag, dag.x, dag.y)

@@ -15,20 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, trace_module, verify
-from tests.curvature.cases import X, Y, between, mlp, relative_error, seeded
+from tests.curvature.cases import Own, X, Y, between, mlp, relative_error, seeded
 
 
-class Own(nn.Module):
+def own(forward: Any, **parts: Any) -> Own:
     """forward(net, x) around an MLP."""
-
-    def __init__(self, forward: Any, **parts: Any) -> None:
-        super().__init__()
-        self.net, self.how = mlp(), forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.how(self, *args, **kwargs)
+    return Own(forward, net=mlp(), **parts)
 
 
 @dataclass
@@ -51,15 +43,15 @@ def with_loss(net: Own, t: Tensor, labels: Tensor) -> Output:
 
 def test_a_loss_inside_the_model_has_a_hessian_and_no_gauss_newton_matrix():
     given, loss = {"t": X, "labels": Y}, lambda output, _: output.loss
-    assert torch.allclose(operator(Own(with_loss), loss, given).dense(), PLAIN)
+    assert torch.allclose(operator(own(with_loss), loss, given).dense(), PLAIN)
     for part in ("gauss_newton", "empirical_fisher", "fisher"):
         with pytest.raises(ValueError, match=r"scalar of the output|Fisher matrix is known"):
-            operator(Own(with_loss), loss, given, part=part)
-    scalar = Own(lambda s, t: F.cross_entropy(s.net(t), Y))
+            operator(own(with_loss), loss, given, part=part)
+    scalar = own(lambda s, t: F.cross_entropy(s.net(t), Y))
     assert torch.allclose(operator(scalar, lambda output, _: output).dense(), PLAIN)
     with pytest.raises(ValueError, match="no tensor with one row per example"):
         trace_module(scalar, lambda output, _: output, (X, Y))
-    each = Own(lambda s, t: F.cross_entropy(s.net(t), Y, reduction="none"))
+    each = own(lambda s, t: F.cross_entropy(s.net(t), Y, reduction="none"))
     with pytest.raises(ValueError, match="linear"):
         operator(each, lambda output, _: output.mean(), part="gauss_newton")
 
@@ -91,7 +83,7 @@ COINS = {
 
 @pytest.mark.parametrize("coin", COINS)
 def test_one_draw_for_the_whole_batch_is_refused_whatever_it_gives(coin):
-    module = Own(lambda s, t: s.net(t) * (1.0 if COINS[coin]() < 2 else 0.5))
+    module = own(lambda s, t: s.net(t) * (1.0 if COINS[coin]() < 2 else 0.5))
     dag = between(lambda t: t.tanh() * (1.0 if COINS[coin]() < 2 else 0.5))
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     for measure in (operator, lambda m: trace_module(m, F.cross_entropy, (X, Y))):
@@ -122,7 +114,7 @@ def test_rows_for_padding_and_complex_parameters_are_no_false_alarm(dtype, part)
     net = nn.Sequential(nn.Embedding(5, 4, padding_idx=0), nn.Flatten(), nn.Linear(12, 3)).to(dtype)
     assert verify(ParameterOperator(net, "cross_entropy", (tokens, Y[:3]), part=part), generator=seeded()).ok
     weight = nn.Parameter(torch.randn(3, dtype=torch.complex64 if dtype == torch.float32 else torch.complex128))
-    module = Own(lambda s, t: s.net.to(t.dtype)(t) * (torch.fft.fft(t)[:, :3] * s.filter).abs(), filter=weight)
+    module = own(lambda s, t: s.net.to(t.dtype)(t) * (torch.fft.fft(t)[:, :3] * s.filter).abs(), filter=weight)
     assert verify(operator(module.to(dtype), given=X.to(dtype), part=part), generator=seeded()).ok
 
 
@@ -198,10 +190,10 @@ def test_a_large_vocabulary_is_never_copied_to_float64(part, monkeypatch):
 REFUSED = {
     "sparse": (lambda: nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(18, 3)), "sparse"),
     "meta": (lambda: mlp().to("meta"), "meta device"),
-    "its own gradient fails": (lambda: Own(lambda s, t: (lambda u: (u.exp_(), u)[1])(torch.tanh(s.net(t)))), "inplace"),
-    "no gradient": (lambda: Own(lambda s, t: s.net(t).detach()), "does not depend on the parameters"),
+    "its own gradient fails": (lambda: own(lambda s, t: (lambda u: (u.exp_(), u)[1])(torch.tanh(s.net(t)))), "inplace"),
+    "no gradient": (lambda: own(lambda s, t: s.net(t).detach()), "does not depend on the parameters"),
     "no module": (lambda: F.relu, "expected an nn.Module"),
-    "a distribution": (lambda: Own(lambda s, t: torch.distributions.Normal(s.net(t), 1.0)), "object of class Normal"),
+    "a distribution": (lambda: own(lambda s, t: torch.distributions.Normal(s.net(t), 1.0)), "object of class Normal"),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, parameter_hessian, trace_module, verify
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
 from runner.curvature.graph.tracing.segment import Segment
-from tests.curvature.cases import X, Y, between, patched, relative_error, seeded
+from tests.curvature.cases import Own, X, Y, between, patched, relative_error, seeded
 from tests.curvature.module_cases import (
     MODULES,
     CausalAttention,
@@ -123,17 +123,8 @@ def test_weights_are_live():
 
 
 def test_constants_of_the_code_are_live():
-    class Scaled(nn.Module):
-        s = 1.0
-
-        def __init__(self):
-            super().__init__()
-            self.layer, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, t):
-            return self.head(torch.tanh(self.layer(t) * self.s))
-
-    module = ready(Scaled())
+    parts = {"layer": nn.Linear(3, 4), "head": nn.Linear(4, 2), "s": 1.0}
+    module = ready(Own(lambda m, t: m.head(torch.tanh(m.layer(t) * m.s)), **parts))
     dag = trace_module(module, "cross_entropy", (x(3, 3), classes(3, 2)))
     module.s = 1.001
     fresh = trace_module(module, "cross_entropy", (dag.x, dag.y))
@@ -221,16 +212,9 @@ SEEN = {"item": lambda t: t.item(), "tolist": lambda t: t.tolist(), "numpy": lam
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_control_flow_by_values_makes_edges(seen):
-    class Branch(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gate, self.layer, self.head = nn.Linear(3, 1), nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, t):
-            scale = 2.0 if SEEN[seen](self.gate(t).sum()) > 0 else -3.0
-            return self.head(torch.tanh(scale * self.layer(t)))
-
-    module = ready(Branch())
+    parts = {"gate": nn.Linear(3, 1), "layer": nn.Linear(3, 4), "head": nn.Linear(4, 2)}
+    scale_of = lambda m, t: 2.0 if SEEN[seen](m.gate(t).sum()) > 0 else -3.0  # noqa: E731
+    module = ready(Own(lambda m, t: m.head(torch.tanh(scale_of(m, t) * m.layer(t))), **parts))
     for given in (x(1, 3), -x(1, 3)):
         dag = trace_module(module, "cross_entropy", (given, classes(1)))
         assert parents(dag)["head"] == ("gate", "layer")
@@ -366,13 +350,8 @@ def test_squares_that_spread_over_outputs_of_another_shape_are_refused():
             exact_blocks(dag, dag.x, dag.y)
 
 
-class Own(nn.Module):
-    def __init__(self, forward):
-        super().__init__()
-        self.a, self.b, self.c, self.own = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3), forward
-
-    def forward(self, t):
-        return self.own(self, t)
+def own(forward):
+    return Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3))
 
 
 OWN = {
@@ -384,7 +363,7 @@ OWN = {
 @pytest.mark.parametrize("name", OWN)
 def test_functional_transforms_inside(name):
     torch.manual_seed(0)
-    assert agrees(ModuleCase(ready(Own(OWN[name])), X, Y, nn.CrossEntropyLoss(), ["c"]))
+    assert agrees(ModuleCase(ready(own(OWN[name])), X, Y, nn.CrossEntropyLoss(), ["c"]))
 
 
 def test_complex_numbers_between_nodes_are_refused_with_the_way_out():
@@ -395,8 +374,8 @@ def test_complex_numbers_between_nodes_are_refused_with_the_way_out():
 
 def test_a_module_that_changes_its_input_in_place_leaves_the_batch_as_it_was():
     torch.manual_seed(0)
-    plain = ready(Own(lambda s, t: s.c(torch.tanh(s.b(s.a(torch.relu(t) - 0.5))))))
-    changing = ready(Own(lambda s, t: s.c(torch.tanh(s.b(s.a(t.relu_().sub_(0.5)))))))
+    plain = ready(own(lambda s, t: s.c(torch.tanh(s.b(s.a(torch.relu(t) - 0.5))))))
+    changing = ready(own(lambda s, t: s.c(torch.tanh(s.b(s.a(t.relu_().sub_(0.5)))))))
     changing.load_state_dict(plain.state_dict())
     given = X.clone()
     dag, expected = (trace_module(m, "cross_entropy", (given, Y)) for m in (changing, plain))
@@ -421,40 +400,31 @@ def test_a_hook_of_a_compiled_submodule_is_part_of_it():
 # ------------------------------------------------------------------ batches, and what cannot be measured
 
 
-class Labelled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
-
-    def forward(self, t):
-        return {"loss": None, "logits": self.head(torch.tanh(self.body(t)))}
+def labelled(kind=Own):
+    parts = {"body": nn.Linear(6, 5), "head": nn.Linear(5, 3)}
+    return kind(lambda m, t: {"loss": None, "logits": m.head(torch.tanh(m.body(t)))}, **parts)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("loss", ["cross_entropy", lambda out, y: F.cross_entropy(out["logits"], y)])
 def test_tracing_is_the_same_in_every_gradient_mode(mode, loss):
-    module = net() if loss == "cross_entropy" else ready(Labelled())
+    module = net() if loss == "cross_entropy" else ready(labelled())
     plain = trace_module(module, loss, (X, Y), "0" if loss == "cross_entropy" else "body")
     with mode():
         inside = trace_module(module, loss, (X.clone(), Y), "0" if loss == "cross_entropy" else "body")
     assert relative_error(exact_blocks(inside, inside.x, inside.y), exact_blocks(plain, plain.x, plain.y)) < 1e-14
 
 
-class Table(nn.Module):
+def of_table():
     """Looks its tokens up in a table that is given with every batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, tokens, table):
-        return self.head(torch.tanh(self.body(table[tokens].sum(1))))
+    parts = {"body": nn.Linear(3, 4), "head": nn.Linear(4, 2)}
+    return Own(lambda m, tokens, table: m.head(torch.tanh(m.body(table[tokens].sum(1)))), **parts)
 
 
 def test_an_input_that_belongs_to_no_example_is_named_by_shared():
     """A table with as many rows as there are examples."""
     torch.manual_seed(0)
-    module, tokens, table, y = ready(Table()), torch.tensor([[0, 1], [2, 3], [3, 1], [0, 0]]), x(4, 3), classes(4, 2)
+    module, tokens, table, y = ready(of_table()), torch.tensor([[0, 1], [2, 3], [3, 1], [0, 0]]), x(4, 3), classes(4, 2)
     dag = trace_module(module, "cross_entropy", ((tokens, table), y))
     with pytest.raises(ValueError, match="mixes the examples"):
         exact_blocks(dag, dag.x, dag.y)
@@ -484,12 +454,12 @@ REFUSED = {
     "list": (lambda: exact_blocks(between(torch.tanh), X, Y.tolist()), "expected a tensor for y, found list"),
     "array": (lambda: CurvatureOperator(between(torch.tanh), X.numpy(), Y), "expected a tensor for x, found ndarray"),
     "own loss": (
-        lambda: trace_module(ready(Own(lambda s, t: s.c(s.b(s.a(t))).sum())), lambda f, y: f, (X, Y)),
+        lambda: trace_module(ready(own(lambda s, t: s.c(s.b(s.a(t))).sum())), lambda f, y: f, (X, Y)),
         "leave the loss to loss",
     ),
     "own gradient": (
         lambda: trace_module(
-            ready(Own(lambda s, t: s.c(torch.autograd.grad(s.a(t).sin().sum(), s.a.bias)[0] + s.a(t)))),
+            ready(own(lambda s, t: s.c(torch.autograd.grad(s.a(t).sin().sum(), s.a.bias)[0] + s.a(t)))),
             "cross_entropy",
             (X, Y),
         ),
@@ -511,11 +481,11 @@ def test_autocast_around_a_trace_is_refused():
 
 
 def test_a_module_that_refuses_to_be_copied_is_measured_and_has_no_other_precision():
-    class Single(Labelled):
+    class Single(Own):
         def __deepcopy__(self, memo):
             raise TypeError("there is one of me")
 
-    module = ready(Single())
+    module = ready(labelled(Single))
     dag = trace_module(module, lambda out, y: F.cross_entropy(out["logits"], y), (X, Y), ["body"])
     assert verify(dag, dag.x, dag.y, generator=seeded()).ok
     with pytest.raises(ValueError, match=r"cannot be copied.*there is one of me"):
@@ -537,5 +507,5 @@ def test_a_callable_picks_a_tensor_of_an_output():
     found, expected = (exact_blocks(dag, dag.x, dag.y) for dag in (by_call, by_path))
     assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
     picks = ("logits", lambda out: out["logits"])
-    one, other = (trace_module(ready(Labelled()), "cross_entropy", (X, Y), output=pick) for pick in picks)
+    one, other = (trace_module(ready(labelled()), "cross_entropy", (X, Y), output=pick) for pick in picks)
     assert one.order == other.order == ("body", "head")

@@ -14,7 +14,7 @@ from runner.curvature import ParameterOperator, verify
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import measurable, unwrapped
 from runner.curvature.parameters.batches import Rows
-from tests.curvature.cases import Swish
+from tests.curvature.cases import Own, Swish
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
@@ -207,13 +207,8 @@ def test_an_output_is_picked_by_name():
     assert torch.allclose(fisher @ v, whole.with_part("gauss_newton") @ v, atol=1e-12)
 
 
-class Cut(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, t: Tensor) -> Tensor:
-        return self.b(Swish.apply(self.a(t)))
+def cut() -> nn.Module:
+    return Own(lambda m, t: m.b(Swish.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2))
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 1])
@@ -222,7 +217,7 @@ def test_a_backward_without_second_derivative_is_refused(part, budget):
     torch.manual_seed(0)
     with pytest.raises(ValueError, match=r"differentiated twice|second derivative"):
         ParameterOperator(
-            Cut().double(), nn.CrossEntropyLoss(), [(x(4, 3), classes(4, 2))], part=part, memory_budget=budget
+            cut().double(), nn.CrossEntropyLoss(), [(x(4, 3), classes(4, 2))], part=part, memory_budget=budget
         ).dense()
 
 
@@ -251,16 +246,12 @@ class Skewed(torch.autograd.Function):
 
 
 def test_a_wrong_second_derivative_is_refused_by_symmetry_and_named_by_the_certificate():
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, t: Tensor) -> Tensor:
-            return self.head(torch.tanh(F.linear(t, Skewed.apply(self.first.weight), self.first.bias)))
+    def skewed(m: Own, t: Tensor) -> Tensor:
+        return m.head(torch.tanh(F.linear(t, Skewed.apply(m.first.weight), m.first.bias)))
 
     torch.manual_seed(0)
-    module, batch = Net().double(), (x(5, 3), classes(5, 2))
+    module = Own(skewed, first=nn.Linear(3, 4), head=nn.Linear(4, 2)).double()
+    batch = x(5, 3), classes(5, 2)
     with pytest.raises(ValueError, match="not those of a symmetric matrix"):
         ParameterOperator(module, nn.CrossEntropyLoss(), [batch])
     unchecked = ParameterOperator(module, nn.CrossEntropyLoss(), [batch], check=False)

@@ -15,29 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from runner.curvature import ParameterOperator, discarded_coupling, group_metrics, trace_module
 from runner.curvature.parameters.model import layout
 from runner.curvature.parameters.products import example_gradients
+from tests.curvature.cases import Own
 
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(5, 3)
-        self.mix = nn.Linear(3, 3)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        h = torch.tanh(self.mix(self.embed(tokens))).mean(1)
-        return h @ self.embed.weight.mT
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attend = nn.MultiheadAttention(4, 2, batch_first=True)
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
 
 
 def perceptron() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
@@ -51,11 +31,15 @@ def convolution() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
 
 
 def tied() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
-    return Tied(), nn.CrossEntropyLoss(), torch.randint(0, 5, (6, 3)), torch.randint(0, 5, (6,))
+    parts = {"embed": nn.Embedding(5, 3), "mix": nn.Linear(3, 3)}
+    net = Own(lambda m, t: torch.tanh(m.mix(m.embed(t))).mean(1) @ m.embed.weight.mT, **parts)
+    return net, nn.CrossEntropyLoss(), torch.randint(0, 5, (6, 3)), torch.randint(0, 5, (6,))
 
 
 def attention() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
-    return Attention(), nn.BCEWithLogitsLoss(), torch.randn(5, 3, 4).double(), torch.rand(5, 3).double()
+    parts = {"attend": nn.MultiheadAttention(4, 2, batch_first=True), "head": nn.Linear(4, 3)}
+    net = Own(lambda m, t: m.head(m.attend(t, t, t, need_weights=False)[0].mean(1)), **parts)
+    return net, nn.BCEWithLogitsLoss(), torch.randn(5, 3, 4).double(), torch.rand(5, 3).double()
 
 
 MODULES: dict[str, Callable[[], tuple[nn.Module, nn.Module, Tensor, Tensor]]] = {
@@ -166,16 +150,8 @@ def test_gradient_and_examples():
 
 
 def test_inputs_by_name_and_frozen_parameters():
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 2), nn.Linear(3, 2)
-
-        def forward(self, left: Tensor, right: Tensor) -> Tensor:
-            return self.a(left) * self.b(right)
-
     torch.manual_seed(0)
-    module = Two().double()
+    module = Own(lambda m, left, right: m.a(left) * m.b(right), a=nn.Linear(3, 2), b=nn.Linear(3, 2)).double()
     x, y = torch.randn(4, 3).double(), torch.randn(4, 2).double()
     both = ParameterOperator(module, nn.MSELoss(), [({"left": x, "right": 2 * x}, y)]).dense()
     assert torch.allclose(both, ParameterOperator(module, nn.MSELoss(), [((x, 2 * x), y)]).dense())
@@ -188,16 +164,9 @@ def test_inputs_by_name_and_frozen_parameters():
 
 
 def test_a_submodule_called_module_is_a_group_of_its_own():
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module, self.gain = nn.Linear(3, 2), nn.Parameter(torch.ones(3))
-
-        def forward(self, t: Tensor) -> Tensor:
-            return self.module(self.gain * t)
-
     torch.manual_seed(0)
-    root, x, y = Root().double(), torch.randn(4, 3).double(), torch.tensor([0, 1, 0, 1])
+    root = Own(lambda m, t: m.module(m.gain * t), module=nn.Linear(3, 2), gain=nn.Parameter(torch.ones(3))).double()
+    x, y = torch.randn(4, 3).double(), torch.tensor([0, 1, 0, 1])
     operator = ParameterOperator(root, nn.CrossEntropyLoss(), [(x, y)])
     assert operator.layout.members == {"module()": ("gain",), "module": ("module.weight", "module.bias")}
     assert relative(operator.dense(), truth("hessian", root, nn.CrossEntropyLoss(), x, y)) < 1e-11
@@ -245,27 +214,15 @@ def test_an_operation_without_forward_derivative_falls_back():
             (t,) = ctx.saved_tensors
             return g * t.cos()
 
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.b(Odd.apply(self.a(x)))
-
     torch.manual_seed(0)
-    module, x, y = Net().double(), torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
-    plain = nn.Sequential(module.a, _Sine(), module.b)
+    module = Own(lambda m, t: m.b(Odd.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2)).double()
+    x, y = torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
+    plain = nn.Sequential(module.a, Own(lambda m, t: t.sin()), module.b)
     for part in ("hessian", "gauss_newton"):
         expected = truth(part, plain, nn.CrossEntropyLoss(), x, y)
         for budget in (1 << 30, 1):
             operator = ParameterOperator(module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget)
             assert relative(operator.dense(), expected) < 1e-11
-
-
-class _Sine(nn.Module):
-    def forward(self, t: Tensor) -> Tensor:
-        return t.sin()
 
 
 def test_progress_is_shown():
@@ -277,13 +234,8 @@ def test_progress_is_shown():
     assert seen == [(1, 2), (2, 2)] * 3
 
 
-class _Noisy(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.a(x + torch.randn_like(x))
+def noisy() -> nn.Module:
+    return Own(lambda m, t: m.a(t + torch.randn_like(t)), a=nn.Linear(4, 3)).double()
 
 
 class _Turning(torch.autograd.Function):
@@ -298,14 +250,9 @@ class _Turning(torch.autograd.Function):
         return g * (1 + torch.rand(()))
 
 
-class _Jitter(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return _Turning.apply(x)
-
-
 def test_a_random_backward_pass_is_refused():
     _, loss, x, y = build("perceptron")
-    module = nn.Sequential(nn.Linear(4, 5), _Jitter(), nn.Tanh(), nn.Linear(5, 3)).double()
+    module = nn.Sequential(nn.Linear(4, 5), Own(lambda m, t: _Turning.apply(t)), nn.Tanh(), nn.Linear(5, 3)).double()
     with pytest.raises(ValueError, match="module is random"):
         ParameterOperator(module, loss, [(x, y)])
 
@@ -340,7 +287,7 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them(shu
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)], ["layer"]), "no parameter matches"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)], ["0", "0.weight"]), "two groups"),
         (lambda m, x, y: ParameterOperator(m, F.multi_margin_loss, [(x, y)], part="fisher"), "Fisher matrix is known"),
-        (lambda m, x, y: ParameterOperator(_Noisy().double(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
+        (lambda m, x, y: ParameterOperator(noisy(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x / 0, y)]), "not finite"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]) @ torch.zeros(3), "expected a vector"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"), "'9' is not one of"),

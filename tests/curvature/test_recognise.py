@@ -10,7 +10,6 @@ from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_n
 from runner.curvature.exact.derivatives import evaluate
 from tests.curvature.cases import (
     Case,
-    Scaled,
     X,
     Y,
     between,
@@ -18,6 +17,7 @@ from tests.curvature.cases import (
     dense_hessian,
     patched,
     relative_error,
+    scaled,
 )
 from tests.curvature.module_cases import x
 
@@ -227,7 +227,7 @@ def test_a_hook_for_all_modules_is_part_of_them():
 
 
 def test_a_small_change_of_a_traced_constant_is_seen():
-    module = Scaled()
+    module = scaled()
     dag = between(module, torch.float32)
     old = exact_blocks(dag, X.float(), Y)["h", "h"]
     module.scale = 1.0005

@@ -23,7 +23,7 @@ from runner.curvature import (
     trace_module,
     verify,
 )
-from tests.curvature.cases import Scaled, X, Y, between, mlp, seeded
+from tests.curvature.cases import X, Y, between, mlp, scaled, seeded
 from tests.curvature.module_cases import classes
 
 
@@ -193,7 +193,7 @@ def test_an_operator_refuses_other_weights_in_a_closure_and_other_data():
 
 
 def test_an_operator_refuses_another_function():
-    module = Scaled().double()
+    module = scaled().double()
     operator = CurvatureOperator(between(module), X, Y)
     module.scale = 2.0
     with pytest.raises(ValueError, match="not what it was"):
