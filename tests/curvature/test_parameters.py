@@ -89,7 +89,9 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 @pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose: everything is cut as small as it goes
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", ["perceptron", "convolution", "attention", pytest.param("tied", marks=pytest.mark.slow)]
+)
 def test_dense_truth_however_the_data_are_cut(name, part):
     module, loss, x, y = build(name)
     expected = truth(part, module, loss, x, y)
