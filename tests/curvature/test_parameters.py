@@ -129,7 +129,7 @@ def test_products_do_not_make_the_host_wait_but_for_the_weights(part, monkeypatc
         assert waits.count == 1
 
 
-@pytest.mark.parametrize("name", ["perceptron", "convolution", "attention"])
+@pytest.mark.parametrize("name", ["perceptron", "convolution", pytest.param("attention", marks=pytest.mark.slow)])
 def test_sampled_fisher_converges_to_the_exact_one(name):
     module, loss, x, y = build(name)
     exact = ParameterOperator(module, loss, [(x, y)], part="fisher").dense()
