@@ -112,8 +112,9 @@ def test_help_of_every_verb_and_experiment(command):
     for verb in ("list", "plan", "report", "show", "data"):
         status, out, _ = command(verb, "--help")
         assert status == 0 and out.startswith(f"hess-run {'[-m] ' * (verb == 'plan')}{verb}")
-    status, out, _ = command("experiment=toy", "--help")
-    assert status == 0 and out.startswith("toy: Toy") and "one of round, square" in out
+    for words in (("experiment=toy", "--help"), ("show", "toy")):
+        status, out, _ = command(*words)
+        assert status == 0 and out.startswith("toy: Toy") and "one of round, square" in out
     status, out, _ = command("--help")
     assert status == 0 and "experiments: toy" in out
 

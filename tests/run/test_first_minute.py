@@ -62,10 +62,12 @@ def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
     assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out
 
 
-def test_why_names_cells_commit_processor_and_command(shown):
+def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
+    monkeypatch.setattr("runner.run.why.SHOWN_CELLS", 3)
     figure = next(shown.rglob("figures/*.png"))
     text = "\n".join(why(str(figure)))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
+    assert "and 7 more\n" in text and f"hess-run -m experiment=scalar_spectrum outputs={shown} " in text
     assert f"figure={DEMO_FIGURE}" in text
     for verb in ("  command   hess-run ", "  redraw    hess-run report "):
         assert f"\n{verb}" in text, text

@@ -68,6 +68,11 @@ def test_quiet_runs_print_nothing_and_mistakes_stay_visible(command):
     assert (status, out) == (2, "") and "nothing" in err
 
 
+def test_one_figure_is_of_one_experiment(command):
+    assert "figure: expected experiment=NAME next to it" in command("report", "figure=none")[2]
+    assert "figure: expected one of" in command("report", "experiment=toy", "width=[1]", "figure=none")[2]
+
+
 def test_open_names_the_page_and_opens_it(command):
     page = Path("outputs/toy/index.html").absolute()
     assert command("open", "toy") == (0, f"{page}\nopened {page.as_uri()}\n", "")

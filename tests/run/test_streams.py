@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.run.console import Tolerant
 from runner.run.execute import run
 from runner.store.job import Job, claim_outputs
 from tests.run.conftest import command_environment, forked
@@ -56,6 +57,14 @@ def replace_stream(number: int, how: str) -> None:
     if how == "broken":
         os.close(reader)
     os.dup2(stream, number)
+
+
+def test_what_follows_a_failed_write_is_thrown_away():
+    with open("/dev/full", "w") as stream:
+        broken = Tolerant(stream)
+        broken.write("lost")
+        broken.flush()
+        stream.write("closing the stream does not fail")
 
 
 @pytest.mark.parametrize(("name", "number", "how"), CASES)

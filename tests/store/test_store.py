@@ -217,6 +217,7 @@ def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path
         kept = {cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in job.store.all()}
         assert len(kept) == allowed // 4 and kept.items() <= bytes_of.items() and not job.store.damaged
         assert not [path for path in job.store.root.rglob("*") if ".tmp" in path.name]
+        assert all("no space left: " in log.read_text() for log in job.store.logs.iterdir())
         assert len(run(job).measured) == 2 - allowed // 4
 
 

@@ -111,7 +111,10 @@ def test_show_names_every_field_and_kind(name):
 
 def test_show_reads_choices_and_places_from_the_source():
     page = show("exp1_resonance")
-    assert "one of plain, residual, plain_sn" in page and "L: blocks between projection and head" in page
+    assert (
+        "[plain, residual]\n              # one of plain, residual, plain_sn" in page
+    )  # two lines where one is too long
+    assert "[8, 10, 12]  # > 0; L: blocks between projection and head" in page
     users = show("model=bottleneck_mlp").split("taken by: ")[1].split(", ")
     assert {"exp1_resonance", "exp1b_spectral_norm"} <= set(users)
     for wrong in ("nope", "model=nope", "nope=mlp"):
