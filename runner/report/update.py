@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from runner.report.manifest import (
     references,
     warnings_of,
 )
+from runner.report.page import Page
 from runner.report.write import remove_stale, write_manifest, write_page, write_report
 from runner.store import tables
 from runner.store.archive import published_folder, where_published
@@ -146,13 +148,20 @@ def report(
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
     if (found := update.state(update.folder)) is not None:
         update.fill(found[1])
-        return collection, [f"{head}, unchanged", *damage]
+        return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
     if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):
-        return collection, [f"{head}, copied from the published results", *damage]
+        return collection, [f"{head}, copied from the published results", *_found(update.folder), *damage]
     lines = [head, *update.make(only_figure, say), *damage]
     if collection.missing:
         lines.append(f"  missing: {len(collection.missing)} cells{todo}")
     return collection, lines
+
+
+def _found(folder: Path) -> list[str]:
+    """What a report found: the first sentence of its summary; and its page."""
+    lead = Page(folder, {}).lead.partition("\n\n")[0]
+    first = re.split(r"(?<=[\w)%]\.)\s(?=[A-Z])", lead, maxsplit=1)[0]
+    return [*([f"  {first}"] if first else []), f"  page {folder / 'index.html'}"]
 
 
 def draw(

@@ -138,6 +138,8 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
         name: before[name] for name in report
     }
     assert first_line(there, published=published) == "unchanged"
+    _, lines = update.report([there], protocol, published=published)  # what was found, and where its page is
+    assert lines[1:] == ["  1 statements of the paper: 1 confirmed.", f"  page {there.store.root / 'index.html'}"]
     CHANGES["edited"](there.store.root / "claims.csv")
     assert first_line(there, published=published) == "copied from the published results"
     monkeypatch.undo()
