@@ -91,7 +91,7 @@ figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (E
 
 errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
-	$(BIN)/python -m experiments.paper_audit.sharpness
+	$(BIN)/python -m experiments.paper_audit.mutation_testing
 	cp outputs/paper_audit/errata.md docs/errata.md
 	mkdir -p docs/errata
 	cp outputs/paper_audit/errata.json docs/errata/errata.json

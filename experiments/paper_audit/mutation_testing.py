@@ -1,10 +1,11 @@
-"""python -m experiments.paper_audit.sharpness: inject errors into printed formulas and count those that are noticed.
+"""Mutation testing of the audit: inject errors into printed formulas and count those that are noticed.
 
-An injected error changes one node of the syntax tree of a module that holds printed formulas (`slips`). The paper is
-read again with it, and the clauses whose checks reach the changed function are checked. The error is noticed when one
-of them no longer has the agreement that is expected of it, or, where the print is wrong anyway, gives another error,
-another mean error or another instance. A change that leaves the value as it is counts as missed, so that the share is
-a lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained they may be true.
+An injected error changes one node of the syntax tree of a module that holds printed formulas (`mutations`). The paper
+is read again with it, and the clauses whose checks reach the changed function are checked. The error is noticed when
+one of them no longer has the agreement that is expected of it, or, where the print is wrong anyway, gives another
+error, another mean error or another instance. A change that leaves the value as it is counts as missed, so that the
+share is a lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained they may be
+true. Run by `python -m experiments.paper_audit.mutation_testing`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.mutations import Mutation, mutations
 from experiments.paper_audit.papers import ROOM, Formula, Paper, keys, paper, read
-from experiments.paper_audit.slips import Slip, slips
 
 PACKAGE = "experiments.paper_audit"
 COUNT, SEED, LIMIT = 45, 20261124, 30
 """Errors for each paper and the seed of the sample; most clauses that are checked for one error."""
 KEPT = ("dag.oracle", "dag.instances", "scalar.cases")
 """Modules of instances and references, which are not imported again."""
-DATA = tomllib.loads((ROOM / "sharpness.toml").read_text(encoding="utf-8"))
+DATA = tomllib.loads((ROOM / "mutation_testing.toml").read_text(encoding="utf-8"))
 TARGETS: dict[str, dict[str, str]] = DATA["targets"]
 """Functions that hold printed formulas, by paper and module."""
 
@@ -150,29 +151,29 @@ def _named(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
 def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[str, Any]]:
     """`count` errors of one paper, a random one of each kind in turn: paper, kind, place, change, caught, by."""
     chance = random.Random(f"{key} {seed}")
-    kinds: dict[str, list[tuple[str, Slip]]] = {}
+    kinds: dict[str, list[tuple[str, Mutation]]] = {}
     for module, functions in TARGETS[key].items():
-        for slip in slips(source_of(key, module), functions.split()):
-            kinds.setdefault(slip.kind, []).append((module, slip))
+        for mutation in mutations(source_of(key, module), functions.split()):
+            kinds.setdefault(mutation.kind, []).append((module, mutation))
     for found in kinds.values():
         chance.shuffle(found)
     turns = [found[k] for k in range(count) for found in kinds.values() if k < len(found)]
     reach = {formula.id: reached(formula.check) for formula in paper(key).formulas}
-    for module, slip in turns[:count]:
-        place = (_full(key, module), slip.function, slip.start)
+    for module, mutation in turns[:count]:
+        place = (_full(key, module), mutation.function, mutation.start)
         near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
-        by = _caught(key, module, slip, near[:LIMIT])
-        row = {"paper": key, "kind": slip.kind, "place": f"{module}:{slip.line}", "change": slip.change}
+        by = _caught(key, module, mutation, near[:LIMIT])
+        row = {"paper": key, "kind": mutation.kind, "place": f"{module}:{mutation.line}", "change": mutation.change}
         yield row | {"caught": bool(by), "by": by}
 
 
-def _caught(key: str, module: str, slip: Slip, near: Sequence[str]) -> str:
+def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> str:
     """Id of the first clause that notices the error, "" where none does; checks that reach least come first."""
     for formula in paper(key).formulas:
         if formula.id in near and formula.expected != "holds":
             _known(key, formula.id)  # before the changed modules are imported
     try:
-        with changed(key, module, slip.apply(source_of(key, module))) as mutant:
+        with changed(key, module, mutation.apply(source_of(key, module))) as mutant:
             formulas = {f.id: f for f in mutant.formulas}
             return next((found for i in near if (found := _notices(key, formulas[i]))), "")
     except Exception as error:

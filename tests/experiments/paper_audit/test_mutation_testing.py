@@ -7,9 +7,9 @@ import csv
 import pytest
 import torch
 
-from experiments.paper_audit import sharpness
+from experiments.paper_audit import mutation_testing
+from experiments.paper_audit.mutations import mutations
 from experiments.paper_audit.papers import ROOM, paper
-from experiments.paper_audit.slips import slips
 
 
 @pytest.fixture(autouse=True)
@@ -18,28 +18,28 @@ def _one_thread() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", sharpness.TARGETS)
+@pytest.mark.parametrize("key", mutation_testing.TARGETS)
 def test_injected_errors_are_noticed(key: str) -> None:
-    rows = list(sharpness.injected(key, 3, seed=0))
+    rows = list(mutation_testing.injected(key, 3, seed=0))
     assert len(rows) == 3 and all(row["caught"] for row in rows), rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", sharpness.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
-def test_wrong_constants_of_bounds_are_noticed(error: sharpness.Wrong) -> None:
-    assert sharpness.noticed(error)
+@pytest.mark.parametrize("error", mutation_testing.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
+def test_wrong_constants_of_bounds_are_noticed(error: mutation_testing.Wrong) -> None:
+    assert mutation_testing.noticed(error)
 
 
-@pytest.mark.parametrize("key", sharpness.TARGETS)
+@pytest.mark.parametrize("key", mutation_testing.TARGETS)
 def test_every_target_holds_formulas(key: str) -> None:
-    for module, functions in sharpness.TARGETS[key].items():
-        found = {s.function for s in slips(sharpness.source_of(key, module), functions.split())}
+    for module, functions in mutation_testing.TARGETS[key].items():
+        found = {s.function for s in mutations(mutation_testing.source_of(key, module), functions.split())}
         assert found == set(functions.split()), f"{key}, {module}"
 
 
 def test_reach_follows_tables_closures_and_modules() -> None:
     checks = {formula.id: formula.check for formula in paper("ws_bound").formulas}
-    found = {(module.rpartition(".")[2], name) for module, name, _ in sharpness.reached(checks["ws.theorem5"])}
+    found = {(module.rpartition(".")[2], name) for module, name, _ in mutation_testing.reached(checks["ws.theorem5"])}
     assert {("squares", "_square"), ("three_layer", "phi_matrix"), ("three_layer", "loss")} <= found
     assert ("squares", "grams") not in found
 
@@ -54,4 +54,4 @@ def test_the_readme_quotes_the_runs() -> None:
         caught = sum(row["caught"] == "True" for row in own)
         assert f"{caught} of {len(own)}" in page, sample
     assert all(bool(row["why_not"]) == (row["caught"] == "False") for row in rows)
-    assert f"{len(sharpness.WRONG)} wrong constants" in page
+    assert f"{len(mutation_testing.WRONG)} wrong constants" in page

@@ -138,7 +138,7 @@ def _subscript(node: ast.Subscript) -> Changes:
 
 
 @dataclass(frozen=True)
-class Slip:
+class Mutation:
     """One error: kind, function and the line where it begins, line, text before and after, number of the node."""
 
     kind: str
@@ -160,7 +160,7 @@ class Slip:
         return ast.fix_missing_locations(tree)
 
 
-def slips(source: str, functions: Sequence[str] = ()) -> list[Slip]:
+def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
     """Every error that can be made within the functions named (all where none is); <lambda>: outside of functions."""
     found = []
     for position, (function, start, node, *_) in enumerate(_nodes(ast.parse(source))):
@@ -169,7 +169,7 @@ def slips(source: str, functions: Sequence[str] = ()) -> list[Slip]:
         for kind, new in changes(node):
             before, after = (ast.unparse(ast.fix_missing_locations(copy.deepcopy(n))) for n in (node, new))
             if before != after:
-                found.append(Slip(kind, function, start, node.lineno, f"{before[:60]} → {after[:60]}", position))
+                found.append(Mutation(kind, function, start, node.lineno, f"{before[:60]} → {after[:60]}", position))
     return found
 
 
