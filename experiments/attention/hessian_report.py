@@ -19,29 +19,25 @@ from runner.report.figures import (
     COLOURS,
     DASHES,
     MARKERS,
-    NothingToDraw,
-    letter,
     log_axis,
     new_figure,
     note,
     panels,
-    shared_legend,
 )
 from runner.stats import Statistic, judge, linear
 
 Tables = Mapping[str, pd.DataFrame]
 SEARCH_NAMES = {"gaussian": "random directions", "rank one": "aligned rank one", "ascent": "gradient ascent"}
-GROWN = ("G.3", "G.4", "H.8", "H.9", "I.2", "I.3")
 ROUNDING = 1e-9
 """Relative size at which a violated inequality is the rounding of float64 sums."""
 EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
 """Power of R in the printed bound."""
 
 
-def worst_rows(bounds: pd.DataFrame, column: str = "ratio") -> pd.DataFrame:
+def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
     """The row with the largest ratio of each bound, in the order of the paper."""
-    usable = bounds[bounds["status"] == "ok"].dropna(subset=[column])
-    rows = usable.loc[usable.groupby("bound")[column].idxmax()].set_index("bound")
+    usable = bounds[bounds["status"] == "ok"].dropna(subset=["ratio"])
+    rows = usable.loc[usable.groupby("bound")["ratio"].idxmax()].set_index("bound")
     return rows.reindex([name for name in BOUNDS if name in rows.index])
 
 
@@ -127,29 +123,14 @@ def measured(tables: Tables) -> pd.DataFrame | None:
 
 
 def notes(tables: Tables) -> list[str]:
-    """Looseness, the price in gamma, and the accuracy of the closed form."""
+    """Looseness, and the accuracy of the closed form."""
     found = []
     if "bounds" in tables and len(tables["bounds"]):
-        worst, sharper = worst_rows(tables["bounds"]), worst_rows(tables["bounds"], "sharper_ratio")
-        loose = worst["ratio"].sort_values()
+        loose = worst_rows(tables["bounds"])["ratio"].sort_values()
         found.append(
             f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value found; attained: "
             + (", ".join(loose.index[loose > 0.99]) or "none")
             + "."
-        )
-        pairs = [
-            f"{name} {1 / worst.loc[name, 'ratio']:.3g} -> {1 / sharper.loc[name, 'sharper_ratio']:.3g}"
-            for name in sharper.index
-        ]
-        if pairs:
-            found.append("Looseness at the worst instance, printed -> sharper constant: " + ", ".join(pairs) + ".")
-    if "convexity" in tables and len(tables["convexity"]):
-        table = tables["convexity"]
-        excess = table["admissible_gamma"] / table["needed_gamma"].where(table["needed_gamma"] > 0)
-        found.append(
-            f"The gamma that Theorem J.1 asks for, 42 n d R^8, is {excess.min():.3g} to {excess.max():.3g} times what "
-            f"makes the Hessian semi-definite at the instances drawn; {table['share_indefinite'].mean():.0%} of them "
-            "are indefinite."
         )
     if "accuracy" in tables and len(tables["accuracy"]):
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
@@ -195,50 +176,6 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     figure = panels(titles, panel, x="largest measured value / bound", log="x", caption=said, width=8.6, height=5.0)
     figure.axes[0].set_yticks(range(len(names)), [_name(name) for name in names])
     figure.axes[0].invert_yaxis()
-    return figure
-
-
-def _middle_size(table: pd.DataFrame) -> tuple[int, int]:
-    """The measured size nearest to n = d = 4."""
-    sizes = set(zip(table["tokens"], table["width"], strict=True))
-    n, d = min(sizes, key=lambda size: (abs(size[0] - 4) + abs(size[1] - 4), size))
-    return int(n), int(d)
-
-
-def _lines(ax: Axes, table: pd.DataFrame, by: str) -> None:
-    for i, name in enumerate(GROWN):
-        rows = table[(table["bound"] == name) & (table["ratio"] > 0)]
-        if rows.empty:
-            continue
-        by_value = rows.groupby(by)["ratio"].max()
-        ax.plot(by_value.index, by_value, label=_name(name), **_look(i))
-
-
-def growth(bounds: pd.DataFrame) -> Figure:
-    """Measured / bound against R at one size, and against n d at the smallest R.
-
-    A falling line means that the bound's exponent is too large.
-    """
-    random = bounds[(bounds["search"] != "ascent") & (bounds["status"] == "ok")]
-    if random.empty:
-        raise NothingToDraw("expected drawn instances, found none")
-    figure, axes = new_figure(1, 2, width=8.2, height=4.0)
-    n, d = _middle_size(random)
-    at_size = random[(random["tokens"] == n) & (random["width"] == d)]
-    _lines(axes[0, 0], at_size, "radius")
-    axes[0, 0].set_xlabel("radius R (spectral norm of W, V, X)")
-    low = random["radius"].min()
-    at_radius = random[random["radius"] == low].assign(size=lambda t: t["tokens"] * t["width"])
-    _lines(axes[0, 1], at_radius, "size")
-    axes[0, 1].set_xlabel("number of variables n d")
-    for ax, values in zip(axes[0], (at_size["radius"], at_radius["size"]), strict=True):
-        log_axis(ax, "both")
-        ax.set_xticks(sorted(set(values)), [f"{value:g}" for value in sorted(set(values))])
-        ax.minorticks_off()
-        ax.set_ylabel("largest measured value / bound")
-    note(figure, "the largest over all seeds and drawn instances; the paper's bound is 1")
-    letter(axes, [f"n = {n}, d = {d}", f"R = {low:g}"])
-    shared_legend(figure, columns=3)
     return figure
 
 
@@ -292,7 +229,6 @@ class AttentionHessianAnalysis(Analysis):
         tables, drawn = self.tables, dict[str, "Callable[[], Figure]"]()
         if "bounds" in tables:
             drawn["tightness"] = lambda: tightness(tables["bounds"])
-            drawn["growth"] = lambda: growth(tables["bounds"])
         if "cases" in tables:
             drawn["index_cases"] = lambda: index_cases(tables["cases"])
         if "convexity" in tables:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.attention import newton_claims
-from experiments.attention.contest import ALONE, CONTINUED
+from experiments.attention.contest import CONTINUED
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Analysis, Claim
 from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, note, panels, shared_legend
@@ -78,32 +78,18 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Expected share of problems recovered from blind starts, against the multiply-adds spent on them; a column for
     each method, a row for each size. Grey: the other methods."""
     blind = table[table["origin"].astype(str) == "blind"]
-    return _spent(setup, blind, "work", "multiply-adds")
-
-
-def time(setup: AttentionNewton, table: pd.DataFrame, prices: pd.DataFrame) -> Figure:
-    """Expected share of problems recovered from blind starts, against the processor time spent on them when starts run
-    one by one: the contest's multiply-adds at the price measured for each method. A column for each method, a row for
-    each size. Grey: the other methods."""
-    blind = table[table["origin"].astype(str) == "blind"]
-    timed = newton_claims.in_seconds(blind, prices, ALONE)
-    return _spent(setup, timed, "seconds", "processor time (s)")
-
-
-def _spent(setup: AttentionNewton, blind: pd.DataFrame, cost: str, label: str) -> Figure:
-    """Small multiples: the curves of a method and of its continued variant in front of those of all others."""
     sizes = newton_claims.sizes(blind)
     bases = list(dict.fromkeys(method.removesuffix(CONTINUED) for method in setup.method))
     shape = {"width": 1.0 + 1.75 * len(bases), "height": 1.0 + 1.9 * len(sizes)}
     figure, axes = new_figure(len(sizes), len(bases), sharex="row", sharey=True, **shape)
     for row, size in zip(axes, sizes, strict=True):
         rows = blind[blind["size"] == size]
-        mean = (rows[cost] / rows["starts"]).median()
+        mean = (rows["work"] / rows["starts"]).median()
         budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
         curves = {}
         for method in setup.method:
             part = rows[rows["method"] == method]
-            curves[method] = [newton_claims.solved_by(part, budget, cost).mean() for budget in budgets]
+            curves[method] = [newton_claims.solved_by(part, budget).mean() for budget in budgets]
         for ax, base in zip(row, bases, strict=True):
             for method, share in curves.items():
                 if method.removesuffix(CONTINUED) != base:
@@ -116,7 +102,7 @@ def _spent(setup: AttentionNewton, blind: pd.DataFrame, cost: str, label: str) -
             ax.set_ylim(-0.03, 1.03)
         row[0].set_ylabel(f"{_size(size)}\nshare recovered")
     for ax in axes[-1]:
-        ax.set_xlabel(label)
+        ax.set_xlabel("multiply-adds")
     for ax, base in zip(axes[0], bases, strict=True):
         ax.set_title(_name(base))
     note(figure, "mean over the problems of all seeds")
@@ -176,31 +162,6 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     note(figure, "(a): starts of all seeds together; (b): a mark is a problem")
     letter(axes, ["Newton from spheres around X_true", "radii"])
     return figure
-
-
-def identifiability(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Noise that keeps X 1 % away, first order, along each axis: problems are points, medians lines.
-
-    A singular J, which protects X without any noise, is drawn at 1e-18.
-    """
-
-    def panel(ax: Axes, axis: str) -> None:
-        part = table[table["axis"] == axis]
-        values = sorted(part["value"].unique())
-        for at, value in enumerate(values):
-            rows_here = part[part["value"] == value]
-            y = rows_here["protecting_noise"].replace(0.0, 1e-18).to_numpy()
-            jitter = np.linspace(-0.15, 0.15, len(y))
-            ax.plot(at + jitter, y, linestyle="", marker="o", markersize=3.5, color=COLOURS[0], alpha=0.6)
-            ax.plot([at - 0.3, at + 0.3], [np.median(y)] * 2, color="black", linewidth=1.6)
-        log_axis(ax, "y")
-        ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
-        ax.set_xlabel(axis.replace("_", " "))
-
-    titles = {axis: axis.replace("_", " ") for axis in setup.identify if axis in set(table["axis"])}
-    said = "a mark is a problem, the line their median; at 1e-18: J is singular, no noise is needed"
-    size: dict[str, Any] = {"width": 9.6, "height": 2.7 * -(-len(titles) // 4), "legend_columns": 0}
-    return panels(titles, panel, y="noise / spread of B\nfor an error of 1 %", columns=4, caption=said, **size)
 
 
 def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
@@ -274,14 +235,10 @@ class AttentionNewtonAnalysis(Analysis):
         if "contest" in tables:
             drawn["contest"] = lambda: contest(setup, tables["contest"])
             drawn["cost"] = lambda: cost(setup, tables["contest"])
-            if "prices" in tables:
-                drawn["time"] = lambda: time(setup, tables["contest"], tables["prices"])
             drawn["outcomes"] = lambda: outcomes(setup, tables["contest"])
         if "balls" in tables:
             theorem = tables.get("theorem", pd.DataFrame())
             drawn["certificate"] = lambda: certificate(setup, tables["balls"], theorem)
-        if "identify" in tables:
-            drawn["identifiability"] = lambda: identifiability(setup, tables["identify"])
         if "noise" in tables:
             drawn["noise"] = lambda: noise(setup, tables["noise"])
         if "scan" in tables:
@@ -301,4 +258,4 @@ class AttentionNewtonAnalysis(Analysis):
         return newton_claims.measured(self.tables)
 
     def notes(self) -> list[str]:
-        return newton_claims.notes(self.experiment, self.tables)
+        return newton_claims.notes(self.tables)

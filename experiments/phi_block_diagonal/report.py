@@ -1,4 +1,4 @@
-"""Claims, figures and notes: Phi by partition, classes, architecture and state of training."""
+"""Claims and figures: Phi by partition, classes, architecture and state of training."""
 
 from __future__ import annotations
 
@@ -128,22 +128,3 @@ class PhiBlockDiagonalAnalysis(Analysis):
             ax.set(xscale="log", ylim=(0, 1))
 
         return draw.panels(STATES, panel, x="classes", y=r"$\Phi$ of " + partition + "s", height=3.6, legend_columns=3)
-
-    def notes(self) -> list[str]:
-        if "phi" not in self.tables:
-            return []
-        found = []
-        for partition in ("layer", "neuron", "parameter", "output neuron"):
-            for state, when in STATES.items():
-                medians = self._values(partition, state).median(axis=1)
-                low, high = medians.idxmin(), medians.idxmax()
-                found.append(
-                    f"Blocks by {partition}, {when}: Phi from {medians.min():.3g} ({_named(low)}) to "
-                    f"{medians.max():.3g} ({_named(high)})."
-                )
-        return found
-
-
-def _named(network: tuple[str, bool, int]) -> str:
-    architecture, residual, classes = network
-    return f"{architecture}, {'residual' if residual else 'plain'}, {classes} classes"

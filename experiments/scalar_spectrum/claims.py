@@ -18,7 +18,7 @@ TAIL = 20
 SOLVED = 1e-11
 """Relative distance of ⟨w,v⟩ from θ* at which a step counts as at the solution."""
 FIG3 = "Section 2, Fig. 3"
-SLIPS = {"phases": ("θ* > 0", "scalar.phases, class B")}
+MINOR_ERRORS = {"phases": ("θ* > 0", "scalar.phases, class B")}
 """Statements that fail as published, with the case in which they hold and the root cause in the errata: nothing rests
 on the rest, so that their one verdict is *minor error*."""
 WIGGLES, LAST = 3, 10
@@ -47,11 +47,11 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     ]
     made = [found for table, make in makers if len(tables.get(table, ())) for found in make(setup, tables, says)]
     holds = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
-    return [_protocol_unknown(_slipped(claim, holds)) for claim in judge.gathered(made)]
+    return [_protocol_unknown(_minor_error(claim, holds)) for claim in judge.gathered(made)]
 
 
-def _slipped(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
-    case, where = SLIPS.get(claim.name, ("", ""))
+def _minor_error(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
+    case, where = MINOR_ERRORS.get(claim.name, ("", ""))
     return judge.minor_error(claim, where) if (claim.name, case) in holds else claim
 
 
@@ -271,33 +271,3 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
         count = 3 * setup.bias_width - int(first["zeros"] + first["plus"] + first["minus"])
         rows.append({"metric": "outliers", "cell": "bias", "seed": seed, "value": count})
     return pd.DataFrame(rows) if rows else None
-
-
-def notes(setup: ScalarSpectrum, tables: Tables) -> list[str]:
-    """Findings in plain words."""
-    found = []
-    if len(tables.get("pairs", ())):
-        frame = tables["pairs"]
-        below = frame[frame["target"] < 0]
-        if len(below):
-            found.append(
-                f"{len(below)} of {len(frame)} recorded steps belong to a network or cell with θ* < 0, where the "
-                "phases must be read by ⟨w,v⟩/θ*; the printed order along the real line fails there."
-            )
-        found.append(
-            "The paper does not define its wedge data. On y = |x| the linear network's θ* is close to zero and its "
-            "second outlier tiny; the bent line (left slope 0.5) gives it something to learn."
-        )
-    if len(tables.get("bias", ())):
-        by_mix = tables["bias"].groupby("mix")["gap"].max()
-        found.append(
-            f"With b turned {by_mix.index[-1]:.0%} of the way from orthogonal to parallel to v, Theorem 6's values "
-            f"miss the spectrum by up to {by_mix.iloc[-1]:.0%} of its largest eigenvalue; the 5×5 problem does not."
-        )
-    if len(tables.get("edge", ())):
-        runs = edge_runs(tables["edge"])
-        found.append(
-            f"{len(runs)} runs at the edge of stability, up to {runs['width'].max():,} neurons: "
-            f"{int(runs['settled'].sum())} settle, {int(runs['diverged'].sum())} diverge, the others keep oscillating."
-        )
-    return found

@@ -268,7 +268,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
         part = frame[(frame["network"] == network) & (frame["start"] == start)]
         for i, factor in enumerate(factors):
             if start == "small" and 1.2 < factor < 2 and len(factors) > 5:
-                continue  # chaotic: their ranges are in the figure of final sharpness
+                continue  # chaotic
             run = part[part["factor"] == factor]
             if (run["status"] == "settled").any():  # it stays where it is
                 run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
@@ -286,34 +286,6 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     said = "drawn: the first seed; a large mark at the top: the run diverges"
     heads = _by_start(frame, f", m = {int(frame['width'].max()):,}")
     return panels(heads, draw, x="step", y=RATIO, **_size(frame), legend_columns=7, caption=said)
-
-
-def edge_final(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Range of sharpness over 2/rate in the last steps of every run, against the factor, by width."""
-    from experiments.scalar_spectrum.claims import edge_runs
-
-    runs = edge_runs(tables["edge"])
-    widths, factors = sorted(runs["width"].unique()), sorted(runs["factor"].unique())
-
-    def draw(ax: Axes, key: tuple[str, str]) -> None:
-        part = runs[(runs["network"] == key[0]) & (runs["start"] == key[1])]
-        for i, width in enumerate(widths):
-            look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none", "markersize": 4}
-            of = part[part["width"] == width]
-            seeds = of["seed"].rank(method="dense") - 1
-            x = of["factor"].map(factors.index) + 0.26 * (i - (len(widths) - 1) / 2) + 0.03 * (seeds - 2)
-            alive = ~of["diverged"]
-            ax.vlines(x[alive], of["low"][alive], of["high"][alive], color=COLOURS[i], linewidth=1)
-            ax.plot(x[alive], of["high"][alive], **look, label=f"m = {width:,}")
-            ax.plot(x[~alive], np.full((~alive).sum(), 7.0), **{**look, "markerfacecolor": "none"})
-        ax.axhline(1, color="black", linestyle=":", linewidth=1)
-        ax.text(0.01, 0.975, "diverged", transform=ax.transAxes, fontsize=8, va="top")
-        _ratio_axis(ax, 0.12, 9)
-        ax.set_xticks(range(len(factors)), [f"{f:g}" for f in factors])
-
-    said = "a mark is the largest, a line the range over the last 20 steps of a run; hollow, at the top: diverged"
-    x = "factor: rate over 2/sharpness of the reference"
-    return panels(_by_start(runs), draw, x=x, y=RATIO, **_size(runs), caption=said)
 
 
 def _by_start(frame: pd.DataFrame, more: str = "") -> dict[tuple[str, str], str]:

@@ -27,7 +27,6 @@ class ScalarSpectrumAnalysis(Analysis):
             "bias_outliers": ("bias", draw.bias_outliers),
             "fig3_scale_of_the_data": ("wedge_scale", lambda tables: wedge_scale.figure(tables["wedge_scale"])),
             "edge_of_stability": ("edge", draw.edge_of_stability),
-            "edge_final_sharpness": ("edge", draw.edge_final),
         }
         found: dict[str, Callable[[], Figure]] = {
             name: partial(make, self.tables)
@@ -48,8 +47,4 @@ class ScalarSpectrumAnalysis(Analysis):
     def notes(self) -> list[str]:
         fitted = self.tables.get("wedge_scale")
         said = [] if fitted is None or not len(fitted) else list(wedge_scale.notes(fitted))
-        return [
-            *claims.notes(self.experiment, self.tables),
-            *said,
-            *(unchecked("scalar_spectrum") if self.tables else ()),
-        ]
+        return [*said, *(unchecked("scalar_spectrum") if self.tables else ())]

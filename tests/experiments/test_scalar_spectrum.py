@@ -173,11 +173,11 @@ def test_edge_runs_tell_settled_oscillating_and_diverged(tables: dict[str, pd.Da
 
 def test_figures_and_notes_from_any_part(setup: ScalarSpectrum, tables: dict[str, pd.DataFrame]) -> None:
     drawn = analyse(setup, tables).figures()
-    assert len(drawn) == 9
+    assert len(drawn) == 8
     for make in drawn.values():
         make().draw_without_rendering()
     notes = analyse(setup, tables).notes()
-    assert len(notes) == 6 and any("density as a principle" in note for note in notes)  # what the text says unchecked
+    assert len(notes) == 2 and any("density as a principle" in note for note in notes)  # what the text says unchecked
     nothing = analyse(setup, {})
     assert nothing.figures() == {} and nothing.claims() == [] and nothing.notes() == [] and nothing.measured() is None
 

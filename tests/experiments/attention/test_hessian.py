@@ -89,14 +89,14 @@ def test_measured_fits_the_reference_and_notes_speak(tables: dict[str, pd.DataFr
     values = measured(tables)
     assert values is not None and set(values["bound"]) == set(BOUNDS)
     assert (values["value"] <= 1).all()
-    assert any("gamma" in line for line in notes(tables)) and any("Closed form" in line for line in notes(tables))
+    assert any("Loosest" in line for line in notes(tables)) and any("Closed form" in line for line in notes(tables))
     assert measured({}) is None and notes({}) == []
     assert all(row.kind == "linear" for row in statistics(tables))
 
 
 def test_figures_draw(setup: AttentionHessian, tables: dict[str, pd.DataFrame]) -> None:
     drawn = analyse(setup, tables).figures()
-    assert set(drawn) == {"tightness", "growth", "index_cases", "convexity"}
+    assert set(drawn) == {"tightness", "index_cases", "convexity"}
     for make in drawn.values():
         make().canvas.draw()
 
