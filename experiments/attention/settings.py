@@ -35,7 +35,6 @@ AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "c
 class AttentionHessian(c.Experiment):
     """Settings, each explained in conf/experiment/attention_hessian.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Bounds on the Hessian of softmax attention against measured values"
     paper: ClassVar[str] = "Attention"
     reproduces: ClassVar[str] = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"

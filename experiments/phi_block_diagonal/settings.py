@@ -18,7 +18,6 @@ ARCHITECTURES = ("mlp", "convnet", "transformer")
 class PhiBlockDiagonal(c.Experiment):
     """Settings, each explained in conf/experiment/phi_block_diagonal.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Curvature that a block-diagonal approximation discards, exactly"
     paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "nothing printed: couplings between layers, in parameter space"

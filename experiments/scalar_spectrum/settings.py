@@ -23,7 +23,6 @@ STARTS = ("small", "large")
 class ScalarSpectrum(c.Experiment):
     """Settings, each explained in conf/experiment/scalar_spectrum.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
     paper: ClassVar[str] = "scalar spectrum"
     reproduces: ClassVar[str] = "Figs. 1-3; phases of training; Theorem 6; beyond: edge of stability up to 10^6 neurons"

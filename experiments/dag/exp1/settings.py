@@ -24,9 +24,7 @@ from runner.kinds.model import ARCHITECTURES, BlockChain
 class Exp1Resonance(InterLayer):
     """Settings, each explained in conf/experiment/exp1_resonance.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
     claimed: ClassVar[str] = "exp1_resonance"
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
@@ -63,7 +61,6 @@ class Exp1Resonance(InterLayer):
 class Exp1bSpectralNorm(Exp1Resonance):
     """Every block Jacobian contracts. Settings, each explained in conf/experiment/exp1b_spectral_norm.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
     claimed: ClassVar[str] = "exp1b_spectral_norm"
@@ -82,7 +79,6 @@ class Exp1bSpectralNorm(Exp1Resonance):
 class Exp1Deep(Exp1Resonance):
     """Depths 16 and 32 (Appendix N.2). Settings, each explained in conf/experiment/exp1_deep.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"
     claimed: ClassVar[str] = "exp1_deep"

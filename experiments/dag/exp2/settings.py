@@ -20,9 +20,7 @@ class Exp2Bottleneck(InterLayer):
     The phase is part of the grid: a cell at init needs no training, the trained one holds mid and final.
     """
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
     claimed: ClassVar[str] = "exp2_bottleneck"
     measure = "experiments.dag.exp2.measure:measure"

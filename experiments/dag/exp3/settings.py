@@ -15,9 +15,7 @@ from runner.kinds.model import BlockChain, MlpModel
 class Exp3GnGap(InterLayer):
     """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Gauss–Newton gap by activation, without LayerNorm"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 5; Tables 5, N.5, N.6"
     claimed: ClassVar[str] = "exp3_gn_gap"
     measure = "experiments.dag.exp3.measure:measure"
@@ -45,7 +43,6 @@ class Exp3GnGap(InterLayer):
 class Exp3bLayerNorm(Exp3GnGap):
     """Standard training, with LayerNorm. Settings, each explained in conf/experiment/exp3b_layernorm.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
     reproduces: ClassVar[str] = "Table 4"
     claimed: ClassVar[str] = "exp3b_layernorm"
@@ -56,9 +53,7 @@ class Exp3bLayerNorm(Exp3GnGap):
 class Exp3Stochastic(InterLayer):
     """Stochastic against exact gap (Appendix N.6). Settings, each explained in conf/experiment/exp3_stochastic.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Stochastic against exact Gauss–Newton gap"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Table N.6"
     claimed: ClassVar[str] = "exp3_stochastic"
     measure = "experiments.dag.exp3.measure:measure_stochastic"

@@ -17,9 +17,7 @@ MERGES = ("sum", "cat")
 class Exp4Diamond(InterLayer):
     """Settings, each explained in conf/experiment/exp4_diamond.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Tensor term at the merge of two branches"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Figs. 6, N.2; Tables 6, N.4"
     claimed: ClassVar[str] = "exp4_diamond"
     architecture: ClassVar[str] = "diamond"

@@ -23,7 +23,6 @@ class Exp6ResNet18(InterLayer):
 
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
-    paper: ClassVar[str] = "DAG"
     reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"
     claimed: ClassVar[str] = "exp6_resnet18"
     measure = "experiments.dag.exp6.measure:measure"

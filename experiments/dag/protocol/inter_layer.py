@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.printed import Judged
 from runner import contract as c
@@ -43,6 +43,7 @@ class InterLayer(Judged):
     out and measure the initial networks alone.
     """
 
+    paper: ClassVar[str] = "DAG"
     measure = "experiments.dag.protocol.measure:measure"
 
     dataset: ImageSettings

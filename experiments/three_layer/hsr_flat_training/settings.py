@@ -52,7 +52,6 @@ class FlatContest(c.Experiment):
     Each setting is explained in conf/experiment/hsr_flat_training.yaml.
     """
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"

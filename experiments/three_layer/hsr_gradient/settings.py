@@ -27,7 +27,6 @@ FORMS = {
 class HsrGradient(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/hsr_gradient.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Closed-form gradient of the bound: cost, correctness, and what drives it"
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "Figs. 2-7, Propositions 1 and 2"

@@ -21,7 +21,6 @@ COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1
 class WsBound(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/ws_bound.yaml."""
 
-    version: ClassVar[int] = 1
     title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     paper: ClassVar[str] = "WS bound"
     reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; where the ends lead"
