@@ -1,17 +1,13 @@
-"""What a report of the audit shows: claims, the table of classes as a figure, the pages."""
+"""What a report of the audit shows: claims and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.measure import Row
-from experiments.paper_audit.pages import as_json, entries, overview, paper_page
+from experiments.paper_audit.pages import as_json, overview, paper_page
 from experiments.paper_audit.papers import CLASSES, ZEROS, Paper, keys, paper, titles
 from experiments.paper_audit.settings import PaperAudit
 from runner.contract import Analysis, Claim
@@ -28,7 +24,7 @@ CLAIMS: dict[str, Any] = {
 
 
 class AuditAnalysis(Analysis):
-    """Claims, figure and pages from the rows of all papers."""
+    """Claims and pages from the rows of all papers."""
 
     experiment: PaperAudit
 
@@ -38,9 +34,6 @@ class AuditAnalysis(Analysis):
 
     def claims(self) -> list[Claim]:
         return [*claims(self.formulas), *zeros.claims(_rows(self.tables, ZEROS))]
-
-    def figures(self) -> dict[str, Callable[[], Figure]]:
-        return {"consequences": lambda: consequences(self.formulas)}
 
     def documents(self) -> dict[str, str]:
         return documents(self.formulas)
@@ -86,34 +79,3 @@ def documents(rows: list[Row]) -> dict[str, str]:
     found = by_paper(rows)
     pages = {f"errata_{of.key}.md": paper_page(of, own) for of, own in found}
     return {"errata.md": overview(found), **pages, "errata.json": as_json(found)}
-
-
-def consequences(rows: list[Row]) -> Figure:
-    """Root causes by class and paper; E counts places."""
-    from runner.report.figures import new_figure
-
-    found = by_paper(rows)
-    counts = np.array([[sum(e["class"] == k for e in entries(of, own)) for of, own in found] for k in CLASSES])
-    figure, axes = new_figure(1, 1, width=1.3 * len(found) + 3.2, height=3.4)
-    axis = np.atleast_1d(axes).ravel()[0]
-    weight = np.array([1.0, 0.55, 0.3, 0.15, 0.08])[:, None] * (counts > 0)
-    axis.imshow(weight, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
-    for i, j in np.ndindex(counts.shape):
-        axis.text(
-            j,
-            i,
-            str(counts[i, j]) if counts[i, j] else "–",
-            ha="center",
-            va="center",
-            fontsize=9,
-            color="white" if i == 0 and counts[i, j] else "black",
-        )
-    axis.set_xticks(range(len(found)), [f"{of.title}\n{_clean(own)}" for of, own in found])
-    axis.set_yticks(range(len(CLASSES)), [f"{k}  {text}" for k, text in CLASSES.items()])
-    axis.grid(False)
-    axis.set_title("Root causes of errors by class (E: open or not checked); below: clauses that hold")
-    return figure
-
-
-def _clean(rows: list[Row]) -> str:
-    return f"{sum(row['verdict'] == 'holds' for row in rows)} of {len(rows)} hold"
