@@ -1,4 +1,4 @@
-"""Samples, intervals of differences, equivalence tests, and variance components; no verdicts (`runner.stats.judge`).
+"""Samples, intervals of differences, and equivalence tests; no verdicts (`runner.stats.judge`).
 
 Two means are equal by an equivalence test (TOST at 5 %): the 90 % interval of their difference is compared with a
 margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not reproduced*. Otherwise *inconclusive*, with
@@ -8,16 +8,8 @@ the number of seeds that would decide it. A difference that is not significant i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Values = NDArray[np.float64]
 
 NAN = float("nan")
 MOST = 100_000
@@ -31,8 +23,6 @@ FEWEST_SEEDS = 3
 """Below which nothing is decided."""
 SHARE = 0.25
 """Default margin: a quarter of the printed value."""
-DRAWS = 4000
-"""Draws of the χ² of the mean squares."""
 
 
 @dataclass(frozen=True)
@@ -243,106 +233,3 @@ def none_above(largest: float, bound: float) -> str:
 def digits_agree(value: float, printed: float, rounding: float) -> bool:
     """Whether a value rounds to the printed one, give or take one part in a million of the last digit's unit."""
     return abs(value - printed) <= rounding * (1 + 1e-6)
-
-
-# ------------------------------------------------------------------ variance components
-
-
-@dataclass(frozen=True)
-class Component:
-    """Variance of one source ("A", "A:B", …), its share of the sum over all, and the interval of each."""
-
-    source: str
-    variance: float
-    low: float
-    high: float
-    share: float
-    share_low: float
-    share_high: float
-
-
-def mean_squares(y: Values, names: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """Mean square and degrees of freedom of every effect, from the main ones to the highest interaction.
-
-    names: of the axes of y. Raises ValueError for an axis shorter than two, or another number of names.
-    """
-    import numpy as np
-
-    if y.ndim != len(names) or min(y.shape, default=0) < 2:
-        raise ValueError(f"expected two levels or more of {', '.join(names)}, found an array of shape {y.shape}")
-    found: dict[str, tuple[float, int]] = {}
-    axes = range(y.ndim)
-    effects: dict[tuple[int, ...], Values] = {(): np.asarray(y.mean())}
-    for size in range(1, y.ndim + 1):
-        for kept in combinations(axes, size):
-            rest = tuple(a for a in axes if a not in kept)
-            effect = y.mean(axis=rest, keepdims=True) if rest else y.copy()
-            for smaller in effects:
-                if set(smaller) < set(kept):
-                    effect = effect - effects[smaller]
-            effects[kept] = effect
-            df = math.prod(y.shape[a] - 1 for a in kept)
-            cells = y.size / effect.size
-            found[":".join(names[a] for a in kept)] = (cells * float((effect**2).sum()) / df, df)
-    return found
-
-
-def weights(shape: Sequence[int], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Component -> mean square -> weight: for the effect on axes K, Σ_{M ⊇ K} (−1)^{|M|−|K|} MS_M / Π_{a ∉ K} n_a."""
-    axes = range(len(names))
-    subsets = [c for size in range(1, len(names) + 1) for c in combinations(axes, size)]
-    found = {}
-    for kept in subsets:
-        cells = math.prod(shape[a] for a in axes if a not in kept)
-        above = [m for m in subsets if set(kept) <= set(m)]
-        found[":".join(names[a] for a in kept)] = {
-            ":".join(names[a] for a in m): (-1.0) ** (len(m) - len(kept)) / cells for m in above
-        }
-    return found
-
-
-def components(y: Values, names: Sequence[str], groups: dict[str, Sequence[str]] | None = None) -> list[Component]:
-    """Variance components of a fully crossed random design with one value per cell, with 95 % intervals.
-
-        y[i, j, k] = μ + A_i + B_j + C_k + AB_ij + AC_ik + BC_jk + ABC_ijk
-
-    Parameters
-    ----------
-    y
-        One axis for each factor.
-    names
-        Of the axes.
-    groups
-        Name -> sources whose variances are added up, instead of each source by itself.
-
-    Notes
-    -----
-    Each component is a linear combination of mean squares (analysis of variance); negative estimates are set to 0.
-    Intervals: each mean square is replaced by MS·df/χ²_df with many draws of the χ², and the quantiles of the component
-    are taken (generalised confidence intervals, Weerahandi 1993; tests/stats/test_intervals.py tests their coverage).
-    """
-    import numpy as np
-
-    squares = mean_squares(y, names)
-    by = weights(y.shape, names)
-    rng = np.random.default_rng(0)
-    drawn = {name: ms * df / rng.chisquare(df, DRAWS) for name, (ms, df) in squares.items()}
-
-    def of(values: dict[str, Values]) -> dict[str, Values]:
-        single = {s: np.maximum(0.0, sum(w * values[m] for m, w in by[s].items())) for s in by}
-        return {name: np.sum([single[s] for s in of], axis=0) for name, of in (groups or {s: [s] for s in by}).items()}
-
-    point = of({name: np.asarray(ms) for name, (ms, _) in squares.items()})
-    spread = of(drawn)
-    whole, wholes = sum(point.values()), sum(spread.values())
-    tail = (1 - LEVEL) / 2
-    found = []
-    for name, variance in point.items():
-        low, high = np.quantile(spread[name], [tail, 1 - tail])
-        shares = np.divide(spread[name], wholes, out=np.zeros(DRAWS), where=np.asarray(wholes) > 0)
-        share_low, share_high = np.quantile(shares, [tail, 1 - tail])
-        share = float(variance / whole) if whole > 0 else math.nan
-        found.append(
-            Component(name, float(variance), float(low), float(high), share, float(share_low), float(share_high))
-        )
-    return found
