@@ -148,3 +148,16 @@ def test_a_run_of_a_companions_seeds_is_complete_once_they_are_stored(outputs, m
     assert reports.report_jobs([job(outputs, 1), job(outputs, 5)])
     assert reports.report_jobs([job(outputs, 6)])
     assert not reports.report_jobs([job(outputs, 1), job(outputs, 7)])
+
+
+def test_one_report_that_fails_does_not_stop_the_others(outputs, monkeypatch, capsys):
+    def fail_first(jobs, *about, **options):
+        if jobs[0].name == "damaged":
+            raise RuntimeError("unreadable")
+        return report(jobs, *about, **options)
+
+    monkeypatch.setattr(reports.config, "protocol", protocol)
+    monkeypatch.setattr("runner.report.update.report", fail_first)
+    assert not reports.report_jobs([Job("damaged", Shifted(), 1, outputs), job(outputs, 1)])
+    out, err = capsys.readouterr()
+    assert "damaged: no report (RuntimeError: unreadable)" in err and out.startswith("shifted: ")
