@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -74,12 +75,24 @@ def command_environment(**environment: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **environment}
 
 
+def fork_workers() -> None:
+    """Let the worker processes of `jobs=N` be forks of this process: they need not import torch."""
+    context = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method=None: context  # type: ignore[assignment]
+
+
 def forked(
-    arguments: Sequence[str], folder: Path, environment: dict[str, str], prepare: Callable[[], object] = lambda: None
+    arguments: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    prepare: Callable[[], object] = lambda: None,
+    during: Callable[[int], object] = lambda process_id: None,
+    encoding: str = "utf-8",
 ) -> subprocess.CompletedProcess[str]:
     """The command in a fork of this process, which has imported torch and pandas: a tenth of a new process's time.
 
-    prepare: called in the fork before the command starts, with standard output and error in files.
+    prepare: called in the fork before the command starts, with standard output and error in files, of this encoding.
+    during: called here with the fork's process id while the command runs.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
@@ -92,7 +105,7 @@ def forked(
                 for number, name in ((1, "stdout"), (2, "stderr")):
                     setattr(sys, name, None)  # as the interpreter starts where the stream is closed
                     with suppress(OSError):
-                        setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+                        setattr(sys, name, os.fdopen(number, "w", encoding=encoding, closefd=False))
                 os.chdir(folder)
                 os.environ.update(environment)
                 sys.path[:0] = [place for place in environment["PYTHONPATH"].split(os.pathsep) if place != str(ROOT)]
@@ -110,7 +123,13 @@ def forked(
                 except OSError:
                     status = 120  # as the interpreter ends
                 os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            during(child)
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
+        finally:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = []
         for stream in (out, err):
             stream.seek(0)
@@ -120,30 +139,15 @@ def forked(
 
 @pytest.fixture
 def hess_run(toy_conf: Path, tmp_path: Path):
-    """Call the command in a process of its own, in an empty working folder; returns the finished process.
-
-    start: return a new interpreter's process before it has ended. Processes of a launcher need a new interpreter, too.
-    """
+    """Call the command in a fork, in an empty working folder; returns the finished process. Processes of a launcher
+    need a new interpreter."""
     work = tmp_path / "work"
     work.mkdir()
 
-    def call(*arguments: str, start: bool = False, **environment: str):
-        command = [sys.executable, "-m", "runner.cli", *arguments]
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env = command_environment(**environment)
-        if start:
-            pipe = subprocess.PIPE
-            return subprocess.Popen(
-                command,
-                cwd=work,
-                env=env,
-                text=True,
-                stdout=pipe,
-                stderr=pipe,
-                start_new_session=True,
-                # A test run in the background inherits an ignored Ctrl-C, which a user's terminal never does.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            )
         if any(word.startswith("hydra/launcher") for word in arguments):
+            command = [sys.executable, "-m", "runner.cli", *arguments]
             return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=300)
         return forked(arguments, work, env)
 

@@ -7,14 +7,16 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runner.kinds.dataset import GaussianData
-from runner.run.execute import run
+from runner.run.execute import dismiss, run
 from runner.store.job import Job
 from runner.store.store import Store
+from tests.run.conftest import command_environment, fork_workers, forked
 from tests.run.toy import Toy
 
 SLOW = Toy(width=[1, 2, 3, 4], shape=["round", "square"], pause=0.03, dataset=GaussianData(train=8))
@@ -59,41 +61,43 @@ def test_two_processes_on_one_store_measure_each_cell_once(tmp_path):
     assert logs.count("measuring ") == len(list(SLOW.cells()))
 
 
-def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path):
+def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeypatch):
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
     failing = Toy(width=[1, 2, 3], shape=["round"], fail_at=2, dataset=GaussianData(train=8))
     outcome = run(Job("toy", failing, 42, tmp_path, jobs=2))
     assert (len(outcome.measured), len(outcome.failed), outcome.interrupted) == (2, 1, False)
     again = run(Job("toy", failing, 42, tmp_path, jobs=2, force=True))
     assert (len(again.measured), len(again.stored), len(again.failed)) == (2, 0, 1)
+    dismiss()
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert table_bytes(tmp_path) == table_bytes(tmp_path / "alone") != {}
 
 
-def test_ctrl_c_ends_soon_and_says_how_to_go_on(hess_run):
-    process = hess_run("experiment=toy", "experiment.pause=1.5", start=True)
-    cells = hess_run.folder / "outputs" / "toy" / "cells"
-    deadline = time.monotonic() + 60
-    while not (cells.is_dir() and any(not p.name.startswith(".") for p in cells.iterdir())):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    asked = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    print(f"ended {time.monotonic() - asked:.1f} s after Ctrl-C")
-    assert process.returncode == 130
-    assert "run the same command again" in err.lower() and "Traceback" not in err
-    stored = len(list(Store(hess_run.folder / "outputs", "toy").all()))
-    assert 1 <= stored < 6
+def interruptible() -> None:
+    """A process group of its own that heeds Ctrl-C, which a test run in the background ignores."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    fork_workers()
 
 
-@pytest.mark.slow
-def test_ctrl_c_with_workers(hess_run):
-    process = hess_run("experiment=toy", "experiment.pause=1.5", "jobs=2", start=True)
-    cells = hess_run.folder / "outputs" / "toy" / "cells"
+@pytest.mark.parametrize("words", [(), ("jobs=2",)], ids=" ".join)
+def test_ctrl_c_ends_soon_and_says_how_to_go_on(words, toy_conf, tmp_path):
+    store = Store(tmp_path / "outputs", "toy")
+
+    def ctrl_c(process_id: int) -> None:
+        wait_until(lambda: any(store.cells.glob("[!.]*")))
+        os.killpg(process_id, signal.SIGINT)
+
+    words = ("experiment=toy", "experiment.pause=1.5", *words)
+    ended = forked(words, tmp_path, command_environment(), interruptible, ctrl_c)
+    assert ended.returncode == 130 and "Traceback" not in ended.stderr
+    assert "run the same command again" in ended.stderr.lower()
+    assert 1 <= len(list(store.all())) < 6
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not (cells.is_dir() and any(not p.name.startswith(".") for p in cells.iterdir())):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and "Traceback" not in err
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -13,6 +13,7 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
+from runner.run import checks
 from runner.run.checks import DEMO_FIGURE, demo
 from runner.run.command import without_stored
 from runner.run.config.overrides import Arguments
@@ -57,6 +58,7 @@ def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, capsys
 
 
 def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checks, "DEMO_CELLS", ("part=[cells]", "seed=42"))
     monkeypatch.setattr(spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about))
     assert demo(tmp_path) == 0
     assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out

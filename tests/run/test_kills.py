@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,11 +19,32 @@ from runner.run.command import lost_worker
 from runner.run.config.overrides import Arguments
 from runner.run.console import LimitReached, limit
 from runner.store.store import Store
-from tests.run.conftest import ROOT
-from tests.run.kills import Command, kill_and_resume
+from tests.run.conftest import ROOT, command_environment, fork_workers, forked
+from tests.run.kills import Command, faults, kill_and_resume
+from tests.run.test_accidents import wait_until
 
 
-def test_a_kill_of_the_whole_command_changes_no_byte(toy_conf, tmp_path):
+def test_a_command_killed_in_its_cells_and_in_its_report_changes_no_byte(toy_conf, tmp_path):
+    words = ("experiment=toy", "experiment.pause=0.05")
+    calm, killed = (Command(tmp_path / name, toy_conf, words) for name in ("calm", "killed"))
+
+    def start(run, during=lambda process_id: None):
+        run.work.mkdir(exist_ok=True)
+        return forked(words, run.work, command_environment(), during=during).returncode
+
+    assert start(calm) == 0
+    for phases in ({"cells", "report"}, {"report"}):
+
+        def kill(process_id, phases=phases):
+            wait_until(lambda: killed.phase() in phases)
+            os.kill(process_id, signal.SIGKILL)
+
+        start(killed, kill)
+    assert not faults(killed, start(killed), calm.content())
+
+
+@pytest.mark.slow
+def test_a_kill_at_a_random_moment_changes_no_byte(toy_conf, tmp_path):
     """A sample: `python -m tests.run.kills 100` is the whole of it."""
     count = kill_and_resume("jobs=1", 1, tmp_path, toy_conf, random.Random(3))
     assert count.kills == 1 and count.folders == 1
@@ -52,21 +75,27 @@ def test_a_command_that_ends_before_its_first_job_does_not_wait_for_its_workers(
 
 
 def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
-    command = Command(tmp_path / "work", toy_conf, ("jobs=2", "experiment.pause=60"))
-    process = command.start()
-    logs = command.outputs / "toy" / "logs"
-    while len(list(logs.glob("seed-42-*.log"))) < 2:  # both workers are in a cell, for a minute
-        assert process.poll() is None, (command.work / "stderr").read_text()
-        time.sleep(0.02)
-    begun = command.processes()
-    assert len(begun) >= 3
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 30
-    while command.processes() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not command.processes(), "workers outlive their command"
+    command = Command(tmp_path, toy_conf, ("experiment=toy", "jobs=2", "experiment.pause=60"))
+    begun: set[int] = set()
+
+    def kill(process_id):
+        def in_their_cells():
+            logs = (command.outputs / "toy" / "logs").glob("seed-42-*.log")
+            begun.update(int(path.stem.rpartition("-")[2]) for path in logs if "measuring" in path.read_text())
+            return len(begun) == 2
+
+        wait_until(in_their_cells)
+        os.kill(process_id, signal.SIGKILL)
+
+    forked(command.words, tmp_path, command_environment(), fork_workers, kill)
+    wait_until(lambda: not begun & {int(p.name) for p in Path("/proc").glob("[0-9]*") if command_line(p)})
     assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
+
+
+def command_line(process):
+    """Empty where it has ended, waited for or not."""
+    with suppress(OSError):
+        return (process / "cmdline").read_bytes()
 
 
 def test_what_counts_as_a_lost_worker():

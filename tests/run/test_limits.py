@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import os
 import resource
 import shutil
@@ -60,13 +61,20 @@ def content(work: Path) -> dict[str, bytes]:
     return {str(path.relative_to(work)): path.read_bytes() for path in found}
 
 
+@pytest.fixture(scope="module")
+def wrote() -> dict[str, bytes]:
+    return {}
+
+
 @pytest.fixture
-def undisturbed(toy_conf, tmp_path) -> dict[str, bytes]:
-    """What an undisturbed run writes."""
-    work = tmp_path / "undisturbed"
-    work.mkdir()
-    assert forked(RUN, work, command_environment()).returncode == 0
-    return content(work)
+def undisturbed(wrote, toy_conf, tmp_path) -> dict[str, bytes]:
+    """What an undisturbed run writes; made once."""
+    if not wrote:
+        work = tmp_path / "undisturbed"
+        work.mkdir()
+        assert forked(RUN, work, command_environment()).returncode == 0
+        wrote |= content(work)
+    return wrote
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -119,12 +127,11 @@ def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, t
 
 
 def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_path):
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
-    environment = command_environment(**ascii_only)
     work = tmp_path / "ascii"
     work.mkdir()
-    command = [sys.executable, "-m", "runner.cli", *RUN]
-    ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, timeout=120)
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    environment = command_environment(**ascii_only)
+    ended = forked(RUN, work, environment, lambda: locale.setlocale(locale.LC_ALL, "C"), encoding="ascii")
     assert ended.returncode == 0 and content(work) == undisturbed
     code = "from runner.run.console import protect; protect(); print('a \\xb1 b'); print('c')"
     shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True)

@@ -46,17 +46,20 @@ def measured(tmp_path_factory) -> Path:
     return root
 
 
-def replace_stream(number: int, how: str) -> None:
-    """A pipe without a reader, a full device or nothing in place of a standard stream of this process."""
-    if how == "closed":
+def replace_stream(number: int | None, how: str) -> None:
+    """A pipe without a reader, a full device or nothing in place of a standard stream (None: all) of this process."""
+    if number is None:
+        for each in (0, 1, 2):
+            replace_stream(each, how)
+    elif how == "closed":
         os.close(number)
         if number == 0:
             sys.stdin = None  # as the interpreter starts
-        return
-    reader, stream = os.pipe() if how == "broken" else (-1, os.open("/dev/full", os.O_WRONLY))
-    if how == "broken":
-        os.close(reader)
-    os.dup2(stream, number)
+    else:
+        reader, stream = os.pipe() if how == "broken" else (-1, os.open("/dev/full", os.O_WRONLY))
+        if how == "broken":
+            os.close(reader)
+        os.dup2(stream, number)
 
 
 def test_what_follows_a_failed_write_is_thrown_away():
@@ -74,7 +77,7 @@ def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, to
     shutil.copytree(measured, work / "outputs")
     before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
     monkeypatch.delenv("TOY_FIGURES", raising=False)
-    if number is None:  # a new interpreter starts without any
+    if name == "two processes":  # a new interpreter starts without any
         shell = ["bash", "-c", 'exec "$@" 0<&- 1<&- 2<&-', "-", sys.executable, "-m", "runner", *words]
         done = subprocess.run(shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120)
     else:

@@ -58,8 +58,9 @@ class ToyAnalysis(Analysis):
         """The numbers."""
         from runner.report import figures
 
-        figure, axes = figures.new_figure()
+        figure, axes = figures.new_figure(width=1, height=1)
         axes[0, 0].plot(self.tables["numbers"]["value"])
+        axes[0, 0].set_axis_off()
         return figure
 
     def documents(self):
