@@ -211,11 +211,7 @@ def test_printed_precision(tmp_path, text, others, resolution):
 
 
 def test_other_tables_do_not_sharpen_the_precision(tmp_path):
-    rows = [
-        "e,1,plain,init,gap,2.5,,,5,T 1,",
-        "e,2,plain,init,gap,2.512,,,5,T 2,",
-        "e,1,plain,init,R,2.512,,,5,T 1,",
-    ]
+    rows = ["e,1,plain,init,gap,2.5,,,5,T 1,", "e,2,plain,init,gap,2.512,,,5,T 2,", "e,1,plain,init,R,2.512,,,5,T 1,"]
     scores = compare.scorecard(measured("gap", [2.5, 2.5], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
     assert list(scores.resolution) == pytest.approx([0.05, 0.0005, 0.0005])
 
@@ -313,10 +309,7 @@ def test_malformed_files_get_one_line(tmp_path, text, message):
 
 
 def test_claims_table():
-    claims = [
-        Claim("a", "s", "Fig. 1", "confirmed", 0.5, "< 1"),
-        Claim("a", "s", "Fig. 1", "refuted", group="x"),
-    ]
+    claims = [Claim("a", "s", "Fig. 1", "confirmed", 0.5, "< 1"), Claim("a", "s", "Fig. 1", "refuted", group="x")]
     table = compare.claims_table(claims)
     assert list(table.verdict) == ["confirmed", "refuted"]
     assert list(compare.claims_table([]).columns) == list(table.columns)

@@ -51,11 +51,7 @@ def test_styles_are_stable_for_any_label():
     code = "from runner.report.figures import DEFAULT_STYLES; print(DEFAULT_STYLES.style('something new'))"
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }

@@ -45,7 +45,7 @@ class Readings(Analysis):
     experiment: Synthetic
 
     def _fail(self, part):
-        if part == self.experiment.broken:
+        if part in self.experiment.broken.split():
             raise KeyError("lambda_sup")
 
     def figures(self):
@@ -55,13 +55,14 @@ class Readings(Analysis):
 
         def late():
             self._fail("figure")
-            figure, axes = figures.new_figure()
+            figure, axes = figures.new_figure(width=1, height=1)
             axes[0, 0].plot(self.tables["ratios"]["ratio"])
+            axes[0, 0].set_axis_off()
             if self.experiment.broken == "typeset":
                 axes[0, 0].set_title(r"$\notacommand{$")
             return figure
 
-        eager, axes = figures.new_figure()
+        eager, axes = figures.new_figure(width=1, height=1)
         figures.histogram(axes[0, 0], self.tables["ratios"]["ratio"])
         drawn = {"fig07": late, "fig06": eager}
         drawn.pop(self.experiment.drop, None)
@@ -241,24 +242,23 @@ def test_the_same_cells_give_the_same_files(tmp_path, reference):
         ("figures", "figures", {"fig06.png", "fig07.png"}),
         ("figure", "figure fig07", {"fig07.png"}),
         ("typeset", "figure fig07", {"fig07.png"}),
-        ("claims", "claims", set()),
-        ("statistics", "statistics", set()),
-        ("measured", "values", set()),
-        ("notes", "notes", set()),
+        ("claims statistics measured notes", "claims statistics values notes", set()),
     ],
 )
 def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
     out = tmp_path / "demo"
     summary = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
-    assert len(summary.failures) == 1
-    assert summary.failures[0].startswith(f"{stage}: ")
-    assert any("failed: " + stage in line for line in summary.lines())
+    stages = [stage] if lost else stage.split()
+    assert sorted(failure.partition(":")[0] for failure in summary.failures) == sorted(stages)
+    assert all(any("failed: " + stage in line for line in summary.lines()) for stage in stages)
     drawn = {p.name for p in (out / "figures").iterdir()} if (out / "figures").exists() else set()
     assert {"fig06.png", "fig07.png"} - drawn == lost
     for name in ("ratios", "stats", "claims", "scorecard"):
         assert (out / f"{name}.csv").read_text().count("\n") >= 1
-    assert json.loads((out / "manifest.json").read_text())["report_failures"][0]["stage"] == stage.split()[0]
-    assert f"Could not be made: {stage.split()[0]}" in check_html(out / "index.html")
+    kinds = {stage.split()[0] for stage in stages}
+    assert {f["stage"] for f in json.loads((out / "manifest.json").read_text())["report_failures"]} == kinds
+    html = check_html(out / "index.html")
+    assert all(f"Could not be made: {kind}" in html for kind in kinds)
 
 
 def test_a_partial_store_says_what_is_missing(tmp_path):
@@ -323,7 +323,7 @@ def test_stale_figures_go_and_nothing_else(tmp_path):
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
     assert (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
-    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    write_report(out, "demo", Synthetic(drawing=False), TABLES, MANIFEST)
 
 
 def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):

@@ -35,8 +35,9 @@ class Readings(Analysis):
 
     def figures(self):
         def line():
-            figure, axes = figures.new_figure()
+            figure, axes = figures.new_figure(width=1, height=1)
             axes[0, 0].plot(self.tables["t"]["x"])
+            axes[0, 0].set_axis_off()
             return figure
 
         return {"fig01": line, "fig02": line}
