@@ -64,11 +64,3 @@ def test_every_command_is_understood(command, capsys):
 def test_every_target_exists(command):
     target = command.split()[1]
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
-
-
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_links_lead_somewhere(page):
-    path = ROOT / page
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if not link.startswith(("http:", "https:")):
-            assert (path.parent / link).exists(), link

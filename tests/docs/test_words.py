@@ -9,12 +9,7 @@ import subprocess
 import tokenize
 from pathlib import Path
 
-import pandas as pd
 import pytest
-
-from runner import results
-from runner.report.formatting import summary
-from runner.report.manifest import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLACED = {
@@ -106,14 +101,3 @@ def test_pages_keep_their_length(pattern, published):
     assert pages
     long = {path.relative_to(ROOT).as_posix(): words(path) for path in pages if words(path) > LENGTHS[pattern]}
     assert not long
-
-
-@pytest.mark.parametrize("path", SUMMARIES.values(), ids=lambda path: path.stem)
-def test_summaries_find_their_numbers_in_the_published_results(path, published):
-    folder = ROOT / "outputs" / "published" / path.stem
-    claims = pd.DataFrame(read_table(folder / "claims.csv"))
-    scores = pd.DataFrame(read_table(folder / "scorecard.csv"))
-    claims["statistic"] = pd.to_numeric(claims["statistic"], errors="coerce")
-    for column in ("paper_mean", "measured_mean") if len(scores) else ():
-        scores[column] = pd.to_numeric(scores[column], errors="coerce")
-    assert len(summary(path.read_text(encoding="utf-8"), claims, scores, results.load(path.stem)).split()) > 20
