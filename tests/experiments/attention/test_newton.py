@@ -13,15 +13,7 @@ from experiments.attention.contest import BLIND, Round, followed, in_rounds, ope
 from experiments.attention.identify import draw_layer, identify_row, singular_values
 from experiments.attention.layer import Heads
 from experiments.attention.newton_claims import measured
-from experiments.attention.problem import (
-    distinct,
-    draw,
-    ended,
-    equations,
-    follow,
-    invariances,
-    symmetric_error,
-)
+from experiments.attention.problem import distinct, draw, ended, equations, follow, invariances, symmetric_error
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context, SettingError, analyse, measure
 from runner.curvature.closed_form import attention as att

@@ -99,8 +99,8 @@ def test_overflow_is_recorded_and_stops_only_that_start() -> None:
 
 
 def test_unbounded_objective_stalls_or_overflows_instead_of_looping() -> None:
-    trace = minimise(from_function(lambda x: -x.exp().sum()), points((1.0,)), "line search", max_steps=2000)
-    assert trace.steps[0] < 2000
+    trace = minimise(from_function(lambda x: -x.exp().sum()), points((650.0,)), "line search", max_steps=200)
+    assert trace.steps[0] < 200
     assert newton.STATUS[int(trace.status[-1, 0])] in ("stalled", "not finite")
 
 

@@ -17,7 +17,7 @@ from runner.report.collect import not_comparable, reference_path
 from runner.report.compare import scorecard
 from runner.report.score import read_reference
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import SEEDS, decay, measured, quick, verdict, verdicts
+from tests.experiments.dag.inter_layer_tables import SEEDS, decay, kept, measured, quick, verdict, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def test_estimated_metrics_of_blocks_of_rank_one():
     assert far["R"] == rows[1]["R"]
 
 
+@kept
 def deep(**changes):
     """The tables of Exp. 1 at the depths of Table N.3, with estimates equal to the exact values."""
     tables = decay(depths=(16, 32), **changes)

@@ -208,7 +208,8 @@ def test_end_to_end_without_a_store(name):
 def test_spectral_norm_claims():
     experiment = build_job(["experiment=exp1b_spectral_norm"]).experiment
     tables = decay(depths=(8, 12, 16), plain="plain_sn", plain_rate=5.5 * math.log(10) / 15)
-    tables["networks"]["rho"] = tables["networks"]["rho"].where(tables["networks"]["arch"] != "plain_sn", 0.91)
+    rho = tables["networks"]["rho"].where(tables["networks"]["arch"] != "plain_sn", 0.91)
+    tables["networks"] = tables["networks"].assign(rho=rho)
     assert verdicts(experiment, tables, "decay in orders") == {"": "confirmed"}
     assert set(verdicts(experiment, tables, "rho below 1").values()) == {"confirmed"}
     assert set(verdicts(experiment, tables, "contracting").values()) == {"confirmed"}

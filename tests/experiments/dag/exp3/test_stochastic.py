@@ -90,10 +90,7 @@ def test_claims_follow_the_error(paper):
         assert found(large, name) == "refuted"
     for name in ("discrepancy at init", "discrepancy at the end"):  # a fifth or more of such draws keep the limit
         assert found(table(2.0), name) == "inconclusive"
-    assert verdicts(paper, {"draws": large}, "discrepancy at init") == {
-        "100 probes": "refuted",
-        "30 probes": "refuted",
-    }
+    assert verdicts(paper, {"draws": large}, "discrepancy at init") == {"100 probes": "refuted", "30 probes": "refuted"}
     assert found(small, "stochastic estimates agree") == "confirmed"
     assert found(table(20.0), "stochastic estimates agree") == "refuted"
     assert found(biased, "overestimation") == "confirmed"

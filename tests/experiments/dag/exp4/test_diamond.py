@@ -10,7 +10,6 @@ import torch
 from experiments.dag.exp4 import report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.exp4.settings import Exp4Diamond
-from experiments.dag.protocol.scores import jackknife
 from experiments.paper_audit.effects import cells
 from experiments.printed import statements
 from runner.contract import SettingError, analyse
@@ -18,7 +17,7 @@ from runner.curvature import block_metrics, resonance, split_blocks
 from runner.models import diamond
 from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import three_seeds, verdicts
+from tests.experiments.dag.inter_layer_tables import measured, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def experiment() -> Exp4Diamond:
 
 @pytest.fixture(scope="module")
 def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
-    return three_seeds(experiment, experiment.cells())
+    return measured(experiment, (0, 1, 2))
 
 
 def dense_merge_block(network, x, y, dtype=torch.float64):
@@ -168,11 +167,6 @@ def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experimen
     other = {**stored, "origin": stored["origin"].assign(initial="named")}
     (unknown,) = [c for c in analyse(experiment, other).claims() if c.name == "H4.2a decay"]
     assert unknown.verdict == "inconclusive"
-
-
-def test_jackknife_gives_the_mean_and_its_error():
-    wide = pd.DataFrame({"x": [1.0, 2.0, 6.0]}, index=[1, 2, 3])
-    assert jackknife(wide, lambda t: float(t["x"].mean())) == pytest.approx([1.0, 2.0, 6.0])
 
 
 def test_refuses_settings_it_would_ignore(experiment):

@@ -19,7 +19,7 @@ from runner.curvature import split_blocks
 from runner.data.images import load
 from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import three_seeds
+from tests.experiments.dag.inter_layer_tables import measured
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,8 @@ def experiment() -> Exp5Attention:
 
 @pytest.fixture(scope="module")
 def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
-    return three_seeds(
-        experiment, [c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")]
-    )
+    cells = [c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")]
+    return measured(experiment, (0, 1, 2), cells)
 
 
 def dense_query_key(network, x, y):

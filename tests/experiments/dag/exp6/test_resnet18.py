@@ -18,7 +18,7 @@ from experiments.dag.exp6.measure import (
 )
 from experiments.dag.protocol.training import published_network
 from experiments.printed import statements
-from runner.contract import Context, SettingError, analyse, measure
+from runner.contract import SettingError, analyse
 from runner.data.images import DataError, Split
 from runner.models import Network, Stage, resnet18
 from runner.models.resnet import ConvBlock, PoolHead
@@ -26,9 +26,8 @@ from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.score import read_reference
 from runner.run.config import build_job
-from runner.store.tables import frame
 from runner.training.order import LoaderAugment, LoaderOrder
-from tests.experiments.dag.inter_layer_tables import SEEDS, verdict, verdicts
+from tests.experiments.dag.inter_layer_tables import SEEDS, kept, measured, verdict, verdicts
 
 
 def generator(seed=1):
@@ -152,6 +151,7 @@ def test_weights_of_a_folder_with_either_names(tmp_path):
         load_weights(other, tmp_path / "missing.pt")
 
 
+@kept
 def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False, last=0.0):
     """R = e^(−decay d), C the same, a gap of the same kind at every distance but the last."""
     pairs, distances, networks = [], [], []
@@ -286,11 +286,7 @@ def test_end_to_end_without_a_store():
         "experiment.activation=[relu]",
     ]
     experiment = build_job(["experiment=exp6_resnet18", "profile=quick", *small]).experiment
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for cell in experiment.cells():
-        for name, table in measure(experiment, cell, Context(seed=42)).items():
-            parts.setdefault(name, []).append(frame(name, table, {**cell.params, "seed": 42}))
-    found = {name: pd.concat(p, ignore_index=True) for name, p in parts.items()}
+    found = measured(experiment, (42,))
     assert set(found["distances"]["statistics"]) == {"running", "calibrated"}
     assert found["origin"]["initial"].tolist() == ["published"] * 2
     assert set(found["networks"]["parameters"]) == {11_181_642}
