@@ -37,6 +37,7 @@ SMALL = (
     "experiment.boundary_step=2.0",
     "dataset.test=[10,100]",
     "experiment.draws=1",
+    "experiment.further_steps=60",
 )
 WANTED = {
     "converged",
