@@ -41,7 +41,7 @@ TARGETS: dict[str, dict[str, str]] = DATA["targets"]
 
 @dataclass(frozen=True)
 class Wrong:
-    """One wrong constant of a bound: paper, clause, module, text and replacement."""
+    """One wrong constant of a bound, or wrong condition: paper, clause, module, text and replacement."""
 
     paper: str
     clause: str
@@ -51,7 +51,7 @@ class Wrong:
 
 
 WRONG = [Wrong(**entry) for entry in DATA["wrong"]]
-"""Wrong constants in bounds that are nearly attained; each has to be noticed by the clause that states the bound."""
+"""Wrong constants in bounds that are nearly attained, and wrong conditions; the clause itself has to notice each."""
 
 
 def source_of(key: str, module: str) -> str:
@@ -217,7 +217,7 @@ def main() -> int:
     missed = [f"{row['paper']} {row['place']}, {row['kind']}: {row['change']}" for row in rows if not row["caught"]]
     print(f"injected errors: {len(rows) - len(missed)} of {len(rows)} noticed", *missed, sep="\n  ")
     missed = [f"{error.clause}: {error.wrong}" for error in WRONG if not noticed(error)]
-    print(f"constants of bounds: {len(WRONG) - len(missed)} of {len(WRONG)} noticed", *missed, sep="\n  ")
+    print(f"constants and conditions: {len(WRONG) - len(missed)} of {len(WRONG)} noticed", *missed, sep="\n  ")
     return 1 if missed else 0
 
 

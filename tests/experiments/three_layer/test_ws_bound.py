@@ -246,10 +246,12 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment: WsBound, ta
     [
         ("refuted", "refuted: fitted; confirmed: printed, fitted tanh", "not comparable"),
         ("refuted", "refuted: fitted, printed; confirmed: fitted tanh", "refuted"),
-        ("confirmed", "confirmed: fitted; refuted: printed", "confirmed"),
+        ("confirmed", "confirmed: fitted, fitted tanh; refuted: printed", "not comparable"),
+        ("confirmed", "confirmed: fitted, printed; refuted: fitted tanh", "confirmed"),
+        ("inconclusive", "inconclusive: fitted; refuted: printed", "inconclusive"),
     ],
 )
-def test_what_the_fitted_search_alone_speaks_against_is_not_comparable(verdict, variants, becomes) -> None:
+def test_what_the_two_stop_rules_decide_differently_is_not_comparable(verdict, variants, becomes) -> None:
     claim = Claim("a", "the loss falls without a rise of the bound", "Fig. 5", verdict, variants=variants)
     assert of_the_fit_alone(claim).verdict == becomes
 
