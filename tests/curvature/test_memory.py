@@ -12,7 +12,9 @@ from torch import nn
 
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.parameters import graphs
 from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
 from tests.curvature.cases import make, relative_error
@@ -31,7 +33,7 @@ def perceptron() -> tuple[Dag, torch.Tensor, torch.Tensor]:
 def test_tensors_of_exact_blocks_stay_within_the_budget(measure):
     dag, x, y = perceptron()
     live = max(allocations(lambda: measure(dag, x, y, memory_budget=8 * MIB)))
-    assert 0.2 * 8 * MIB < live <= 1.2 * 8 * MIB
+    assert 0.2 * 8 * MIB < live <= 8 * MIB
 
 
 @pytest.mark.parametrize("part", ["total", "tensor"])
@@ -39,7 +41,7 @@ def test_tensors_of_products_stay_within_the_budget(part):
     dag, x, y = perceptron()
     operator = CurvatureOperator(dag, x, y, part=part, memory_budget=4 * MIB)
     live = max(allocations(lambda: operator.apply({dag.order[0]: torch.randn(30, 64)})))
-    assert 0.3 * 4 * MIB < live <= 1.2 * 4 * MIB
+    assert 0.3 * 4 * MIB < live <= 1.2 * 4 * MIB / operators.UNSEEN
 
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
@@ -48,10 +50,10 @@ def test_tensors_of_parameter_products_stay_within_the_budget(part):
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, 1, 1), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(512, 10)
     )
-    x, y = torch.randn(32, 3, 16, 16), torch.arange(32) % 10
+    x, y = torch.randn(64, 3, 16, 16), torch.arange(64) % 10
     operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=4 * MIB)
     live = max(allocations(lambda: operator @ torch.ones(operator.shape[0])))
-    assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB
+    assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB / graphs.UNSEEN
 
 
 RESIDENT = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")

@@ -24,7 +24,7 @@ def test_the_code_of_the_guide(capsys):
 @pytest.mark.parametrize(
     ("target", "words", "nodes"),
     [
-        ("digits.py:convnet", ["steps=0", "parts=network,layers,noise"], {"0", "2", "5"}),
+        ("digits.py:convnet", ["steps=0", "parts=network,layers"], {"0", "2", "5"}),
         ("characters.py:transformer", ["nodes=layers.layers.*", "parts=network,layers"], {"layers.layers.0", "output"}),
     ],
 )
