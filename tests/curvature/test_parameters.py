@@ -291,6 +291,8 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them(shu
         (lambda m, x, y: ParameterOperator(m, F.multi_margin_loss, [(x, y)], part="fisher"), "Fisher matrix is known"),
         (lambda m, x, y: ParameterOperator(noisy(), nn.CrossEntropyLoss(), [(x, y)]), "random"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x / 0, y)]), "not finite"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y), (x / 0, y)]).dense(), "not finite"),
+        (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y), (x / 0, y)]).gradient(), "not finite"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]) @ torch.zeros(3), "expected a vector"),
         (lambda m, x, y: ParameterOperator(m, nn.CrossEntropyLoss(), [(x, y)]).block("0", "9"), "'9' is not one of"),
     ],

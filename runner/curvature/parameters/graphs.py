@@ -105,29 +105,28 @@ class Graphs:
             found.append(image)
             if taken != mode:  # no forward rule: nothing to choose
                 return taken
-        return modes[float((found[0] - found[1]).norm()) > 1e-2 * float(found[1].norm())]
+        return modes[_differ(found[0], found[1], 1e-2)]
 
-    def image(self, batch: Batch, v: Tensor, mode: Mode) -> tuple[Tensor, Mode]:
-        """The product of v with the matrix of one batch, float64, and the mode that it was taken in."""
-        graph = self.new((0, 0), batch, mode == "kept graph")
+    def image(self, batch: Batch, v: Tensor, mode: Mode) -> tuple[Named, Mode]:
+        """The product of v with the matrix of one batch, and the mode that it was taken in."""
+        return self._through(self.new((0, 0), batch, mode == "kept graph"), v, mode)
+
+    def _through(self, graph: Graph, v: Tensor, mode: Mode) -> tuple[Named, Mode]:
         graph.mode = mode
-        return self._flat(graph.product(self.split(v), list(self.leaves))), graph.mode
+        return graph.product(self.split(v), list(self.leaves)), graph.mode
 
     def random(self) -> bool:
         """Whether two products with the same vector differ."""
         mode: Mode = "kept graph" if self.part == "hessian" else self.found_mode or "double backward"
         one, two = (self.image(self.few, self._directions()[0], mode)[0] for _ in range(2))
-        return float((one - two).norm()) > 1e-3 * float(one.norm())
-
-    def _flat(self, images: Named) -> Tensor:
-        return torch.cat([images[k].flatten() for k in self.leaves]).double()
+        return _differ(two, one, 1e-3)
 
     def _directions(self) -> tuple[Tensor, Tensor]:
-        """Two random flat vectors, the same at every call."""
+        """Two random flat vectors, the same at every call; long ones repeat themselves, which is quicker."""
         like, size = next(iter(self.leaves.values())), sum(p.numel() for p in self.leaves.values())
-        generator = torch.Generator().manual_seed(0)
-        one, two = (torch.randn(size, generator=generator, device="cpu").to(like) for _ in range(2))
-        return one, two
+        generator, period = torch.Generator().manual_seed(0), min(size, PERIOD)
+        one, two = (torch.randn(period, generator=generator, device="cpu").to(like) for _ in range(2))
+        return one.repeat(-(-size // period))[:size], two.repeat(-(-size // period))[:size]
 
     def new(self, place: Place, batch: Batch, keep: bool) -> Graph:
         """A graph of its own."""
@@ -164,8 +163,9 @@ class Graphs:
         with explained(lambda error: batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error)):
             self.first_loss = first_look(self.model, self.leaves, few)
         directions = self._directions()
-        images: dict[bool, tuple[Tensor, Mode]] = {}
+        images: dict[bool, tuple[Named, Mode]] = {}
         kept: list[Need] = []
+        graphs: list[Graph] = []
         self.few = few
 
         def needs(keep: bool, room: float) -> Need:
@@ -176,11 +176,14 @@ class Graphs:
                 make = graph.graph if keep else lambda: None
                 vectors = self.split(directions[not keep])
                 found = course(make, lambda: held.append(graph.product(vectors, list(self.leaves))))
-                images.setdefault(keep, (self._flat(held[0]), graph.mode))
+                if keep not in images:
+                    images[keep] = held[0], graph.mode
+                    graphs.append(graph)
                 return found
 
             if kept and self.part != "hessian":  # the graph of the output is there during a product in any case
                 return kept[0]
+            graphs.clear()
             whole = rows.count(few) == counts[0]  # it cannot be cut
             kept.append(Need(lambda size: few if whole else rows.cut(first, size)[0], measure, counts[0], room))
             return kept[-1]
@@ -188,21 +191,21 @@ class Graphs:
         vectors = VECTORS * len(directions[0]) * directions[0].dtype.itemsize
         chosen = plan(needs, counts, vectors, budget)
         if check or self.part != "hessian" or not chosen.keep:
-            self._compare(images, *directions)
+            self._compare(images, graphs[0], *directions)
         return chosen
 
-    def _compare(self, images: dict[bool, tuple[Tensor, Mode]], one: Tensor, two: Tensor) -> None:
-        """Finds `skew`, from the products that `planned` has made, and with it how products are taken: forward
-        differentiation if it gives the same matrix as double backward."""
+    def _compare(self, images: dict[bool, tuple[Named, Mode]], graph: Graph, one: Tensor, two: Tensor) -> None:
+        """Finds `skew`, from the products that `planned` has made of few examples, and with it how products are taken:
+        forward differentiation if it gives the same matrix as double backward. graph: that of the last one."""
         image, mode = images[True]
         if self.part != "hessian" or False not in images:
             other: Mode = "double backward" if mode == "forward over reverse" else mode
             try:
-                images[False] = self.image(self.few, two, other)
+                images[False] = self._through(graph, two, other)
             except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
-                images[False] = self.image(self.few, two, mode)
+                images[False] = self._through(graph, two, mode)
 
-        self.skew = _skew(one, two, image, images[False][0])
+        self.skew = self._skew(one, two, image, images[False][0])
         if mode == "kept graph":
             mode = images[False][1]
         if self.skew > skewed(one.dtype) and mode != "kept graph":
@@ -213,14 +216,29 @@ class Graphs:
     def skew_of(self, batch: Batch, mode: Mode | None) -> float:
         """`skew` of a batch; mode: None for the kept graph."""
         one, two = self._directions()
-        return _skew(one, two, *(self.image(batch, v, mode or "kept graph")[0] for v in (one, two)))
+        return self._skew(one, two, *(self.image(batch, v, mode or "kept graph")[0] for v in (one, two)))
+
+    def _skew(self, one: Tensor, two: Tensor, first: Named, second: Named) -> float:
+        """Of the images of two vectors."""
+        return abs(_dot(self.split(two), first) - _dot(self.split(one), second)) / max(_norm(first), 1e-300)
 
 
-def _skew(one: Tensor, two: Tensor, first: Tensor, second: Tensor) -> float:
-    """Of the images of two vectors."""
-    return abs(float(two.double() @ first - one.double() @ second)) / max(float(first.norm()), 1e-300)
+def _dot(v: Named, images: Named) -> float:
+    terms = [(t.flatten(), images[k].flatten()) for k, t in v.items()]
+    wide = torch.promote_types(terms[0][0].dtype, torch.float32)
+    return float(torch.stack([a.to(wide).dot(b.to(wide)) for a, b in terms]).double().sum())
 
 
+def _norm(images: Named) -> float:
+    return float(torch.stack([torch.linalg.vector_norm(t, dtype=torch.float64) for t in images.values()]).norm())
+
+
+def _differ(one: Named, two: Named, share: float) -> bool:
+    return _norm({k: one[k] - t for k, t in two.items()}) > share * _norm(two)
+
+
+PERIOD = 1_000_003
+"""Random numbers that are drawn for a direction."""
 FEW, STEP = 2, 4
 """Examples of the smallest product that is measured, and by how many times the next ones are larger."""
 FAR = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -68,7 +67,7 @@ class ParameterOperator(SymmetricOperator):
         they fit (a product then costs about two gradients, else three). Batches that do not fit are split by examples.
         `planned` has the choice and the predicted peak; a RuntimeWarning tells when not even one example fits.
     check
-        Whether the loss, one repeated product and the symmetry are checked first.
+        Whether the loss, the symmetry of products, and the first product for NaN are checked.
     progress
         progress(done, pieces), called after every piece of a product.
     process_group
@@ -140,7 +139,7 @@ class ParameterOperator(SymmetricOperator):
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
         self._fingerprint = Fingerprint(self.module)
-        self._budget = memory_budget
+        self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
@@ -267,6 +266,8 @@ class ParameterOperator(SymmetricOperator):
                 value = self.model.value(self._leaves, batch)
                 grads = torch.autograd.grad(value, list(self._leaves.values()), materialize_grads=True)
             total += weight * torch.cat([g.flatten() for g in grads])
+        if self._unchecked:
+            _refuse_infinite(total)
         return total
 
     def _products(self, rows: Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> Tensor:
@@ -276,6 +277,9 @@ class ParameterOperator(SymmetricOperator):
             self._check_weights()
             refuse_autocast((self.device.type,))
             images = [self._product(row, sources, targets) for row in rows]
+            if self._unchecked:
+                _refuse_infinite(images[0])
+                self._unchecked = False
             return torch.stack(images) if len(images) > 1 else images[0].unsqueeze(0)
 
         return self.processes.sum(products, rows)
@@ -336,8 +340,8 @@ class ParameterOperator(SymmetricOperator):
                 cut = self._checked((later[0], later[1]))
                 check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
         skew = self.graphs.skew
-        if not (math.isfinite(skew) and ((few and len(self.batches) == 1) or bool(self._gradient().isfinite().all()))):
-            raise MeasurementError("a product is not finite: check the weights and the data for NaN and infinity")
+        _refuse_infinite(torch.tensor(skew))
+        self._unchecked = not (few and len(self.batches) == 1)
         if skew > skewed(self.dtype) and self.graphs.random():
             raise MeasurementError(
                 "two products with the same vector differ: the module is random. Put it in evaluation mode"
@@ -379,6 +383,11 @@ class ParameterOperator(SymmetricOperator):
             raise MeasurementError(
                 f"{changed} changed since this operator was built: build a new one from the module as it is now"
             )
+
+
+def _refuse_infinite(t: Tensor) -> None:
+    if not (t.sum().isfinite() or t.isfinite().all()):  # a sum is quicker, and may be too large
+        raise MeasurementError("a product is not finite: check the weights and the data for NaN and infinity")
 
 
 def _check_part(part: str, samples: int | None, likelihood: str | None) -> None:
