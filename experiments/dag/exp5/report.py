@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
-from experiments.dag.protocol.figures import STYLES, band, hollow, image_sets as one_set, titles
+from experiments.dag.protocol.figures import STYLES, band, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
@@ -25,7 +23,6 @@ from runner.training import CHECKPOINTS
 
 PARTS = {"full": r"$\|H\|_F$", "gn": r"$\|H^{GN}\|_F$", "tensor": r"$\|H^T\|_F$"}
 GAP = r"GN gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
-SAMPLES = ("random validation samples", "the first, as in the paper")
 TIMES = {checkpoint: label(checkpoint) for checkpoint in CHECKPOINTS}
 
 
@@ -37,15 +34,13 @@ class AttentionAnalysis(SpreadAnalysis):
     reference: ClassVar[str] = "exp5_attention"
 
     def figures(self) -> Figures:
-        blocks, networks = self.tables["blocks"], self.tables["networks"]
+        blocks = self.tables["blocks"]
         paper = printed(self.experiment.claimed)
         of_paper = claims.of_paper(blocks, self.experiment.control)
         return {
             "table7_norms": lambda: norms(of_paper[of_paper["protocol"] == claims.RECOVERED], paper),
             "gap_by_protocol": lambda: by_protocol(blocks, paper),
             "loss_by_protocol": lambda: losses(self.tables["history"]),
-            "value_path": lambda: value_path(blocks, networks),
-            "sample_sets": lambda: sample_sets(blocks[blocks["protocol"] == claims.RECOVERED]),
             **self.further_figures(),
         }
 
@@ -126,56 +121,3 @@ def losses(history: pd.DataFrame) -> Figure:
 
     said = "bands: mean ± sample std over the seeds"
     return figures.panels(titles(history, "network"), draw, x="epoch", y="test MSE", log="y", caption=said)
-
-
-def value_path(blocks: pd.DataFrame, networks: pd.DataFrame) -> Figure:
-    """‖H^GN‖ and the gap against ‖W_Vᵀ w‖, one point per seed, targets and checkpoint, with the slopes of theory."""
-    keys = ["protocol", "seed", "checkpoint"]
-    paths = networks[networks["network"] == "attention"][[*keys, "value_path"]]
-    table = first(blocks)
-    table = table[table["network"] == "attention"].merge(paths, on=keys)
-    if table.empty:
-        raise figures.NothingToDraw("expected rows of attention, found none")
-    start = table[table["checkpoint"] == "init"]
-
-    def draw(ax: Axes, key: tuple[str, int]) -> None:
-        value, slope = key
-        for (protocol,), part in groups(table, ["protocol"]):
-            style = STYLES.point_style(protocol)
-            ax.scatter(part["value_path"], part[value], s=13, alpha=0.8, label=label(protocol), **style)
-        x = np.geomspace(table["value_path"].min(), table["value_path"].max(), 20)
-        y = start[value].mean() * (x / start["value_path"].mean()) ** slope
-        ax.plot(x, y, color="black", linewidth=1, linestyle=":", label="theory: slope 2 in (a), −1 in (b)")
-        ax.set_ylabel({"gn": PARTS["gn"], "gap": GAP}[value])
-
-    said = "theory: through the mean before training, as if W_Q, W_K and the residual stayed as they are there"
-    heads = {("gn", 2): "", ("gap", -1): ""}
-    figure = figures.panels(heads, draw, x=r"$\|W_V^\top w\|_2$", log="both", sharey=False, caption=said)
-    for ax in figure.axes:
-        ax.xaxis.set_major_locator(FixedLocator([0.2, 0.5, 1, 2]))
-        ax.xaxis.set_major_formatter(ScalarFormatter())
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    return figure
-
-
-def sample_sets(blocks: pd.DataFrame) -> Figure:
-    """The (Q, K) gap on every set of validation samples, a point per set and seed; a diamond: the paper's."""
-    table = blocks[blocks["network"] == "attention"]
-    seeds = list(dict.fromkeys(table["seed"]))
-
-    def draw(ax: Axes, checkpoint: str) -> None:
-        part = table[table["checkpoint"] == checkpoint]
-        for i, seed in enumerate(seeds):
-            own = part[part["seed"] == seed].assign(mean=lambda t: t["gap"], std=0.0)
-            one_set(
-                ax,
-                i,
-                own,
-                STYLES.colour("recovered"),
-                jitter=0,
-                texts=("random validation samples", "the first, as in the paper"),
-            )
-        ax.set_xticks(range(len(seeds)), [str(s) for s in seeds])
-        ax.set_ylim(bottom=0)
-
-    return figures.panels(TIMES, draw, x="training seed", y=GAP, sharey=False)

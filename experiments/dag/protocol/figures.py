@@ -111,21 +111,17 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     )
 
 
-IMAGE_SETS = ("random sets of images", "the paper's images, ± std over seeds")
-
-
-def image_sets(
-    ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25, texts: tuple[str, str] = IMAGE_SETS
-) -> None:
+def image_sets(ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25) -> None:
     """Values on random sets of images as dots around x, on the paper's images as a diamond ± std over the seeds.
 
-    means: columns images, mean, std. texts: entries of the legend for the two.
+    means: columns images, mean, std.
     """
     random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
     spread = jitter * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
-    ax.scatter(x + spread, random, s=14, alpha=0.6, linewidths=0, color=colour, label=texts[0])
+    ax.scatter(x + spread, random, s=14, alpha=0.6, linewidths=0, color=colour, label="random sets of images")
     style: dict[str, Any] = {"marker": "D", "color": "black", "capsize": 3, "markersize": 4, "linestyle": "none"}
-    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), label=texts[1], zorder=3, **style)
+    style |= {"label": "the paper's images, ± std over seeds", "zorder": 3}
+    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **style)
 
 
 def decay(
