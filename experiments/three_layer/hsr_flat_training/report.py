@@ -164,11 +164,4 @@ class ContestAnalysis(Analysis):
         )
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        if not self.entries:
-            return {}
-        found: dict[str, Callable[[], Figure]] = {
-            "ratios": partial(figures.ratios, self.compared, self.entries),
-        }
-        if MAIN in self.entries and "curves" in self.tables:
-            found["trainings"] = partial(figures.trainings, self.compared)
-        return found
+        return {"ratios": partial(figures.ratios, self.compared, self.entries)} if self.entries else {}
