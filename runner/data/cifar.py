@@ -180,9 +180,8 @@ def read(
     test: int | None = None,
     mean: Sequence[float] = (0.5, 0.5, 0.5),
     std: Sequence[float] = (0.5, 0.5, 0.5),
-    flat: bool = True,
 ) -> ImageData:
-    """load() for any archive of this format. train, test: that many of the first records. flat: see Split."""
+    """load() for any archive of this format. train, test: that many of the first records."""
     check_files(spec, folder)
     digest = hashlib.sha256()
     splits, orders = [], []
@@ -192,7 +191,7 @@ def read(
         orders.append(record_order(digest.hexdigest(), images[:KNOWN_FIRST], labels[:KNOWN_FIRST]))
         if keep is not None and not 0 < keep <= len(labels):
             raise DataError(f"{spec.name}: expected 1 to {len(labels)} examples, found {keep}")
-        splits.append(Split(images[:keep], labels[:keep], tuple(mean), tuple(std), flat))
+        splits.append(Split(images[:keep], labels[:keep], tuple(mean), tuple(std)))
     return ImageData(splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16], *orders)
 
 

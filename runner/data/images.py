@@ -4,7 +4,7 @@ normalisation that turns them into inputs."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,10 +113,6 @@ class Split:
             raise DataError(f"subsample: expected 1 to {len(self)} examples, found {count}")
         return self.batch(torch.randperm(len(self), generator=generator)[:count])
 
-    def as_images(self, mean: Sequence[float], std: Sequence[float], flat: bool) -> Split:
-        """The same pixels under another normalisation."""
-        return replace(self, mean=tuple(mean), std=tuple(std), flat=flat)
-
 
 class ImageData(NamedTuple):
     """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content.
@@ -165,5 +161,4 @@ def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> 
         _HELD.clear()
         _HELD[key] = found
     data = _HELD[key]
-    parts = [part.as_images(part.mean, part.std, flat) for part in (data.train, data.test)]
-    return data._replace(train=parts[0], test=parts[1])
+    return data._replace(train=replace(data.train, flat=flat), test=replace(data.test, flat=flat))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from runner.data.images import DataError, ImageData, Split
-from runner.kinds.dataset import RESPONSES, AttentionData, DigitsData, GaussianData, SurrogateData
+from runner.data.images import ImageData, Split
+from runner.kinds.dataset import AttentionData, DigitsData, GaussianData, SurrogateData
 
 if TYPE_CHECKING:
     import torch
@@ -36,41 +35,18 @@ CHUNK = 2000
 
 
 def load_surrogate(settings: SurrogateData, ctx: Context) -> ImageData:
-    """The images of the seed."""
-    return surrogate_images(
-        train=settings.train,
-        test=settings.test,
-        generator=ctx.torch_generator("images"),
-        classes=settings.classes,
-        mean=settings.mean,
-        std=settings.std,
-    )
-
-
-def surrogate_images(
-    *,
-    train: int,
-    test: int,
-    generator: torch.Generator,
-    classes: int = 10,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.5, 0.5, 0.5),
-    flat: bool = True,
-) -> ImageData:
-    """uint8 images (N, 3, 32, 32), classes as equal in number as N allows, in random order.
+    """uint8 images (N, 3, 32, 32) of the seed, classes as equal in number as N allows, in random order.
 
     image = MEAN + STD (√s · field of the class + √(1-s) · field of the image), s = SIGNAL, clipped to bytes. Fields
-    are normal with amplitude 1/|f| (power 1/f², as natural images) and correlated channels. mean, std, flat: see
-    runner.data.images.Split. Raises DataError for sizes below one or fewer than two classes.
+    are normal with amplitude 1/|f| (power 1/f², as natural images) and correlated channels.
     """
     import torch
 
-    if min(train, test) < 1 or classes < 2:
-        raise DataError(f"surrogate: expected examples and two classes or more, found {train}, {test}, {classes}")
+    classes, generator = settings.classes, ctx.torch_generator("images")
     prototypes = _fields(classes, generator)
     digest = hashlib.sha256()
     splits = []
-    for count in (train, test):
+    for count in (settings.train, settings.test):
         labels = torch.arange(count).remainder(classes)[torch.randperm(count, generator=generator)]
         images = torch.empty(count, 3, SIZE, SIZE, dtype=torch.uint8)
         for start in range(0, count, CHUNK):
@@ -80,7 +56,7 @@ def surrogate_images(
             images[part] = (MEAN + STD * field).round_().clamp_(0, 255).to(torch.uint8)
         digest.update(images.numpy().data)
         digest.update(labels.numpy().data)
-        splits.append(Split(images, labels, tuple(mean), tuple(std), flat))
+        splits.append(Split(images, labels, tuple(settings.mean), tuple(settings.std)))
     return ImageData(splits[0], splits[1], classes, "surrogate", digest.hexdigest()[:16])
 
 
@@ -113,68 +89,36 @@ class RegressionData(NamedTuple):
 
 
 def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
-    """Sequences of the run's seed, targets from the teacher of `teacher_seed`, the same for all seeds."""
+    """Token sequences x ~ N(0, 1) of the seed with targets y + ε, ε ~ N(0, noise²).
+
+    Inputs (N, S, d) float32, targets (N,) float32. response "tanh": y = 1/S Σ_s tanh(x_sᵀ W) w with W, w ~ N(0, 1/d)
+    from `teacher_seed`, the same for all seeds, position-wise, without attention; "norm": y = ‖x‖_F/√(S d). Inputs and
+    noise of the training split are drawn before those of the validation split. Standardised targets have the training
+    split's mean and standard deviation taken out and are then multiplied by `spread` and shifted by `offset`.
+    """
     import torch
 
     from runner.contract.experiment import torch_generator
 
-    names = ("train", "validation", "tokens", "width", "noise", "response", "spread", "offset", "standardised")
+    tokens, width = settings.tokens, settings.width
     published = settings.streams == "published"
-    return token_regression(
-        generator=torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs"),
-        teacher=torch_generator(settings.teacher_seed, "teacher"),
-        **{name: getattr(settings, name) for name in names},
-    )
-
-
-def token_regression(
-    *,
-    train: int,
-    validation: int,
-    generator: torch.Generator,
-    teacher: torch.Generator,
-    tokens: int = 8,
-    width: int = 16,
-    noise: float = 0.1,
-    response: str = "tanh",
-    spread: float = 1.0,
-    offset: float = 0.0,
-    standardised: bool = True,
-) -> RegressionData:
-    """Token sequences x ~ N(0, 1) with targets y + ε, ε ~ N(0, noise²).
-
-    Inputs (N, S, d) float32, targets (N,) float32. response "tanh": y = 1/S Σ_s tanh(x_sᵀ W) w with W, w ~ N(0, 1/d)
-    from `teacher`, position-wise, without attention; "norm": y = ‖x‖_F/√(S d). Inputs and noise of the training split
-    are drawn before those of the validation split. Standardised targets have the training split's mean and standard
-    deviation taken out and are then multiplied by `spread` and shifted by `offset`.
-    Raises ValueError for sizes below one, negative noise or an unknown response.
-    """
-    import torch
-
-    from runner.data.images import Split
-
-    if min(train, validation, tokens, width) < 1 or noise < 0:
-        raise ValueError(
-            f"token_regression: expected sizes of at least 1 and noise of at least 0, found train {train}, validation "
-            f"{validation}, tokens {tokens}, width {width}, noise {noise}"
-        )
-    if response not in RESPONSES:
-        raise ValueError(f"response: expected one of {', '.join(RESPONSES)}, found {response!r}")
+    generator = torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs")
+    teacher = torch_generator(settings.teacher_seed, "teacher")
     matrix = torch.randn(width, width, generator=teacher) * width**-0.5
     vector = torch.randn(width, generator=teacher) * width**-0.5
 
     def draw(count: int) -> tuple[Tensor, Tensor]:
         x = torch.randn(count, tokens, width, generator=generator)
-        if response == "tanh":
+        if settings.response == "tanh":
             y = torch.tanh(x @ matrix).mean(1) @ vector
         else:
             y = x.flatten(1).norm(dim=1) * (tokens * width) ** -0.5
-        return x, y + noise * torch.randn(count, generator=generator)
+        return x, y + settings.noise * torch.randn(count, generator=generator)
 
-    (x, y), (x_val, y_val) = draw(train), draw(validation)
-    if standardised:
+    (x, y), (x_val, y_val) = draw(settings.train), draw(settings.validation)
+    if settings.standardised:
         mean, std = y.mean(), y.std(correction=0).clamp_min(1e-12)
-        y, y_val = ((t - mean) / std * spread + offset for t in (y, y_val))
+        y, y_val = ((t - mean) / std * settings.spread + settings.offset for t in (y, y_val))
     digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))).hexdigest()[:16]
     return RegressionData(Split(x, y), Split(x_val, y_val), digest)
 
@@ -203,16 +147,10 @@ def gaussian_classes(
     """x: (count, inputs) float64, q: (count,) labels 1.0 and 0.0, half of each (WS bound, Appendix C).
 
     Class 0 is N(+mean, variance I), class 1 is N(-mean, variance I), the mean being the same in every coordinate; the
-    rows of class 1 come first, one more of them for an odd count. Raises ValueError for sizes below one or a negative
-    variance.
+    rows of class 1 come first, one more of them for an odd count.
     """
     import torch
 
-    if count < 1 or inputs < 1 or variance < 0:
-        raise ValueError(
-            f"gaussian_classes: expected count and inputs of at least 1 and variance of at least 0, found {count}, "
-            f"{inputs} and {variance}"
-        )
     q = (torch.arange(count) < (count + 1) // 2).to(torch.float64)
     x = torch.randn((count, inputs), generator=generator, dtype=torch.float64) * variance**0.5
     return x + mean * (1 - 2 * q)[:, None], q
@@ -225,35 +163,22 @@ def wedge(
     right: float = 1.0,
     left: float = 1.0,
     noise: float = 0.0,
-    centred: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """x, y: (count,) float64 with x ~ N(0, 1) and y = right·x for x > 0, -left·x for x <= 0, plus normal noise.
 
     The paper names its "wedge data set" (Fig. 3) without defining it; this is the two-sided ramp that a ReLU network
     of one input fits exactly and a linear one does not: |x| at slopes 1 and 1. noise: its standard deviation.
-    centred: subtract the means of x and y (Theorem 6 assumes them zero).
-    Raises ValueError for a count below one or negative noise.
     """
-    _check(count, noise)
     x = generator.standard_normal(count)
-    y = np.where(x > 0, right * x, -left * x) + noise * generator.standard_normal(count)
-    return (x - x.mean(), y - y.mean()) if centred else (x, y)
+    return x, np.where(x > 0, right * x, -left * x) + noise * generator.standard_normal(count)
 
 
 def linear(
     count: int, generator: np.random.Generator, *, slope: float = 1.0, scale: float = 1.0, noise: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """x, y: (count,) float64 with x ~ N(0, scale²), y = slope·x + normal noise of standard deviation `noise`."""
-    _check(count, noise)
     x = scale * generator.standard_normal(count)
     return x, slope * x + noise * generator.standard_normal(count)
-
-
-def _check(count: int, noise: float) -> None:
-    if count < 1 or noise < 0:
-        raise ValueError(
-            f"scalar data: expected count of at least 1 and noise of at least 0, found {count} and {noise}"
-        )
 
 
 def load_digits(settings: DigitsData, ctx: Context | None = None) -> tuple[Tensor, Tensor]:

@@ -67,6 +67,7 @@ class SurrogateData(ImageSettings):
 
     load: ClassVar[str] = "runner.data.synthetic:load_surrogate"
     kind: str = kind("surrogate")
+    classes: int = setting(10, at_least=2)
     train: int = setting(2000, above=0)
     test: int = setting(500, above=0)
 

@@ -1,7 +1,6 @@
-"""The activations of the networks: one table, from which settings, builders and tests take their names.
+"""The activations of the networks: one list of names, from which settings, builders and tests take them, and one table.
 
-A maker returns (σ(z), (g, z, σ(z)) -> g σ'(z)); it loads torch only when it is called, so names cost nothing. A new
-activation is one maker and one line of the table.
+Names cost no torch. A new activation is a name and an entry of the table.
 """
 
 from __future__ import annotations
@@ -16,70 +15,30 @@ if TYPE_CHECKING:
     Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]
 
 LEAKY_SLOPE = 0.01
-
-
-def _relu() -> Activation:
-    import torch
-
-    return torch.relu, lambda g, z, a: torch.ops.aten.threshold_backward.default(g, a, 0)
-
-
-def _leaky_relu() -> Activation:
-    import torch
-    from torch.nn import functional as F
-
-    backward = torch.ops.aten.leaky_relu_backward.default
-    return lambda z: F.leaky_relu(z, LEAKY_SLOPE), lambda g, z, a: backward(g, z, LEAKY_SLOPE, False)
-
-
-def _softplus() -> Activation:
-    import torch
-    from torch.nn import functional as F
-
-    return F.softplus, lambda g, z, a: torch.ops.aten.softplus_backward.default(g, z, 1, 20)
-
-
-def _silu() -> Activation:
-    import torch
-    from torch.nn import functional as F
-
-    return F.silu, lambda g, z, a: torch.ops.aten.silu_backward.default(g, z)
-
-
-def _gelu() -> Activation:
-    import torch
-    from torch.nn import functional as F
-
-    return F.gelu, lambda g, z, a: torch.ops.aten.gelu_backward.default(g, z)
-
-
-def _tanh() -> Activation:
-    import torch
-
-    return torch.tanh, lambda g, z, a: torch.ops.aten.tanh_backward.default(g, a)
-
-
-def _linear() -> Activation:
-    return lambda z: z, lambda g, z, a: g
-
-
-ACTIVATIONS: dict[str, Callable[[], Activation]] = {
-    "relu": _relu,
-    "leaky_relu": _leaky_relu,
-    "softplus": _softplus,
-    "silu": _silu,
-    "gelu": _gelu,
-    "tanh": _tanh,
-    "linear": _linear,
-}
-"""Name -> maker."""
-
+ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu", "tanh", "linear")
 PIECEWISE_LINEAR = ("relu", "leaky_relu")
 
 
 @cache
 def activation(name: str) -> Activation:
-    """σ and its vector-Jacobian product. Raises ValueError for an unknown name."""
+    """σ(z), and its vector-Jacobian product (g, z, σ(z)) -> g σ'(z). Raises ValueError for an unknown name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation: expected one of {', '.join(ACTIVATIONS)}, found {name!r}")
-    return ACTIVATIONS[name]()
+    import torch
+    from torch.nn import functional as F
+
+    aten = torch.ops.aten
+    leaky_backward = aten.leaky_relu_backward.default
+    table: dict[str, Activation] = {
+        "relu": (torch.relu, lambda g, z, a: aten.threshold_backward.default(g, a, 0)),
+        "leaky_relu": (
+            lambda z: F.leaky_relu(z, LEAKY_SLOPE),
+            lambda g, z, a: leaky_backward(g, z, LEAKY_SLOPE, False),
+        ),
+        "softplus": (F.softplus, lambda g, z, a: aten.softplus_backward.default(g, z, 1, 20)),
+        "silu": (F.silu, lambda g, z, a: aten.silu_backward.default(g, z)),
+        "gelu": (F.gelu, lambda g, z, a: aten.gelu_backward.default(g, z)),
+        "tanh": (torch.tanh, lambda g, z, a: aten.tanh_backward.default(g, a)),
+        "linear": (lambda z: z, lambda g, z, a: g),
+    }
+    return table[name]

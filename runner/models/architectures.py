@@ -35,11 +35,9 @@ def mlp(
     the projection keeps. norm=False drops every LayerNorm (Exp. 3, 1b); spectral=True divides the weights of
     projection and blocks, not of the head, by their spectral norm (Exp. 1b). width: one for all, or that of the
     projection followed by one per block. Default torch initialisation from `generator`.
-    Raises ValueError for sizes below one, an unknown activation, or a wrong number of widths.
+    Raises ValueError for an unknown activation, or a wrong number of widths.
     """
     widths = [width] * (depth + 1) if isinstance(width, int) else list(width)
-    if depth < 1 or min(inputs, outputs, *widths) < 1:
-        raise ValueError(f"mlp: expected depth and widths of at least 1, found depth {depth}, widths {widths}")
     if len(widths) != depth + 1:
         raise ValueError(f"mlp: expected {depth + 1} widths (projection and {depth} blocks), found {len(widths)}")
     with default_init(generator):
@@ -91,13 +89,8 @@ def diamond(
     """stem -> branches a0 … a(k-1) and b0 … b(k-1) -> merge -> head; measured at both branches' outputs.
 
     Stem and branch blocks: σ(LayerNorm(W h + b)); norm=False drops the LayerNorm. merge "sum": (h_A + h_B)/√2; "cat":
-    σ(W [h_A, h_B] + b) without LayerNorm. Raises ValueError for sizes below one, an unknown merge or activation.
+    σ(W [h_A, h_B] + b) without LayerNorm. Raises ValueError for an unknown merge or activation.
     """
-    if min(branch_depth, width, inputs, outputs) < 1:
-        raise ValueError(
-            f"diamond: expected sizes of at least 1, found branch_depth {branch_depth}, width {width}, "
-            f"inputs {inputs}, outputs {outputs}"
-        )
     if merge not in MERGES:
         raise ValueError(f"merge: expected one of {', '.join(MERGES)}, found {merge!r}")
     with default_init(generator):
@@ -150,8 +143,6 @@ class MeanPoolHead(nn.Module):
 
 def attention_regressor(*, width: int = 16, generator: torch.Generator | None = None) -> Network:
     """q, k, v (Linear without bias) -> attend -> head; 3 width² + width + 1 parameters; measured at q, k, v, attend."""
-    if width < 1:
-        raise ValueError(f"attention: expected a width of at least 1, found {width}")
     with default_init(generator):
         stages = [Stage(name, (INPUT,), nn.Linear(width, width, bias=False)) for name in "qkv"]
         stages.append(Stage("attend", ("q", "k", "v"), Attend()))
@@ -163,8 +154,6 @@ def positionwise_mlp(
     *, width: int = 16, depth: int = 3, activation: str = "relu", generator: torch.Generator | None = None
 ) -> Network:
     """depth × [Linear, σ] shared by all positions -> mean over positions -> linear; measured at the blocks."""
-    if min(width, depth) < 1:
-        raise ValueError(f"positionwise_mlp: expected sizes of at least 1, found width {width}, depth {depth}")
     with default_init(generator):
         stages = []
         for i in range(depth):
@@ -176,8 +165,6 @@ def positionwise_mlp(
 
 def flat_mlp(*, inputs: int = 128, width: int = 6, depth: int = 3, generator: torch.Generator | None = None) -> Network:
     """All tokens of a sequence side by side -> depth × [Linear, ReLU] -> linear; measured at the blocks."""
-    if min(inputs, width, depth) < 1:
-        raise ValueError(f"flat_mlp: expected sizes of at least 1, found inputs {inputs}, width {width}, depth {depth}")
     with default_init(generator):
         stages = [Stage("tokens", (INPUT,), nn.Flatten())]
         for i in range(depth):

@@ -11,11 +11,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from runner.contract import Checkpoints
 from runner.data.images import Split
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
@@ -26,14 +27,6 @@ from runner.training.steps import Steps, StreamAugment, steps_of
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor], Tensor]
-
-
-class CheckpointStore(Protocol):
-    """Where states of one training are kept: load(name) gives None for what was never saved."""
-
-    def load(self, name: str) -> Any | None: ...
-
-    def save(self, name: str, state: Any) -> None: ...
 
 
 @dataclass
@@ -82,7 +75,7 @@ def train(
     epochs: int = 50,
     schedule: str = "cosine",
     augment: torch.Generator | Augment | None = None,
-    checkpoints: CheckpointStore | None = None,
+    checkpoints: Checkpoints | None = None,
     save_every: int = 5,
     progress: Callable[..., None] | None = None,
     until: str = "final",
@@ -215,11 +208,6 @@ def flat_order(vector: Tensor, network: nn.Module) -> Tensor:
     parameters = list(network.parameters())
     parts = vector.to(parameters[0].device).split([p.numel() for p in parameters])
     return torch.cat([_in_order(v.view(p.shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)])
-
-
-def crop_and_flip(pixels: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Random crop of the zero-padded images (B, C, H, W) back to their size, and a horizontal flip of every second."""
-    return StreamAugment(generator, padding)(pixels)
 
 
 def _optimizer(

@@ -24,8 +24,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from runner.data import Split
-from runner.models import mlp
+from runner.data.images import Split
+from runner.models.architectures import mlp
 from runner.models.network import Network
 from runner.models.resnet import resnet18
 from runner.training.minibatch import train

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.data import DataError
 from runner.data.cifar import ARCHIVES, Archive, archive, locate, missing, read
 from runner.data.fetch import fetch_archive, unpack, verify
+from runner.data.images import DataError
 
 FOLDER = "tiny-bin"
 TRAIN, TEST = {"a.bin": 3, "b.bin": 2}, {"t.bin": 2}

@@ -1,12 +1,14 @@
 """Reading CIFAR records, and the normalisation of batches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from runner.contract import SettingError
-from runner.data import DataError, Split, data_root
-from runner.data.cifar import Archive, archive, load, read
+from runner.data.cifar import Archive, archive, data_root, load, read
+from runner.data.images import DataError, Split
 from runner.kinds.dataset import CifarData
 
 SPEC = Archive(
@@ -98,7 +100,7 @@ def test_normalisation_of_every_byte():
     assert x.shape == (1, 3072) and x.dtype == torch.float32
     torch.testing.assert_close(x.double(), expected.flatten(1), rtol=0, atol=2e-7)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.4, 0.25)
-    x, _ = split.as_images(mean, std, flat=False).batch(slice(1))
+    x, _ = replace(split, mean=mean, std=std, flat=False).batch(slice(1))
     expected = (values.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     torch.testing.assert_close(x.double(), expected, rtol=0, atol=1e-6)
 

@@ -5,7 +5,7 @@ import torch
 
 from runner.curvature import Dag, Node, split_blocks
 from runner.curvature.exact.derivatives import evaluate
-from runner.models import diamond, mlp
+from runner.models.architectures import diamond, mlp
 
 NETWORKS = {
     "plain": lambda: mlp(inputs=5, outputs=3, depth=3, width=4),

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from runner.models import ACTIVATIONS, bottleneck_mlp, diamond, mlp
+from runner.models.activations import ACTIVATIONS
+from runner.models.architectures import bottleneck_mlp, diamond, mlp
 from runner.training.backprop import gradient_function, loss_value, written_out
 
 

@@ -10,19 +10,20 @@ import torch
 from torch import nn
 
 from runner.data.images import Split
-from runner.models import Network, Stage, attention_regressor, default_init, diamond, mlp
+from runner.models.architectures import attention_regressor, diamond, mlp
+from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
 from runner.training.allocator import keep_freed_memory
 from runner.training.minibatch import (
     CHECKPOINTS,
     Training,
-    crop_and_flip,
     evaluate,
     flat_order,
     flatten_parameters,
     plain_order,
     train,
 )
+from runner.training.steps import StreamAugment
 
 
 def generator(seed):
@@ -285,9 +286,9 @@ def test_flattened_parameters_are_views():
     assert all(bool((p == 0.5).all()) and bool((p.grad == 2).all()) for p in network.parameters())
 
 
-def test_crop_and_flip_moves_and_mirrors():
+def test_augmentation_moves_and_mirrors():
     images = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(1, 3, 6, 6).repeat(400, 1, 1, 1) + 1
-    out = crop_and_flip(images, generator(1), padding=1)
+    out = StreamAugment(generator(1), padding=1)(images)
     padded = nn.functional.pad(images[:1], [1] * 4)[0]
     expected = {
         bytes(crop.numpy().tobytes())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import runner.training.minibatch as minibatch
-from runner.models import Network, Stage, default_init
+from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
 from runner.training.minibatch import train
 from runner.training.order import LoaderAugment, LoaderOrder

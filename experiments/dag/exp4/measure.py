@@ -28,7 +28,7 @@ from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.blocks import BlockSplit
 from runner.curvature.metrics.blocks import Columns, block_jacobians
 from runner.kinds.metric import InterLayerMetric
-from runner.models import graph_distance
+from runner.models.architectures import graph_distance
 
 RELATIONS = ("a", "b", "cross")
 

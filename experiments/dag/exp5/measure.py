@@ -21,7 +21,7 @@ from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, split_blocks
 from runner.curvature.metrics.blocks import gn_gap, resonance
 from runner.kinds.metric import InterLayerMetric
-from runner.models import Network
+from runner.models.network import Network
 
 
 def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Table]:

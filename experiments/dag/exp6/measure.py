@@ -32,7 +32,7 @@ from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
 from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms, verify
 from runner.data.images import DataError, ImageData, Split, load_images
-from runner.models import Network
+from runner.models.network import Network
 from runner.training.minibatch import evaluate
 
 Row = dict[str, Any]

@@ -43,7 +43,7 @@ from runner.curvature.metrics.blocks import (
 )
 from runner.data.images import Split
 from runner.kinds.metric import InterLayerMetric
-from runner.models import Block, Network
+from runner.models.network import Block, Network
 from runner.training import CHECKPOINTS
 
 Row = dict[str, Any]

@@ -29,7 +29,8 @@ from runner.data.images import ImageData, Split, load, load_images
 from runner.data.synthetic import RegressionData
 from runner.kinds.dataset import AttentionData, ImageSettings
 from runner.kinds.training import MinibatchTraining
-from runner.models import Network, SpectralLinear, builder
+from runner.models import builder
+from runner.models.network import Network, SpectralLinear
 from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder
 

@@ -26,8 +26,8 @@ from experiments.paper_audit.checks import Entry, Outcome, Witness, needs
 from experiments.printed import printed_number
 from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
-from runner.models import Network, diamond, mlp, positionwise_mlp
-from runner.models.network import INPUT
+from runner.models.architectures import diamond, mlp, positionwise_mlp
+from runner.models.network import INPUT, Network
 
 CLASSES = 4
 

@@ -11,7 +11,7 @@ from experiments.dag.protocol.training import train_images, untrained_images
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
-from runner.models import bottleneck_mlp
+from runner.models.architectures import bottleneck_mlp
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.score import read_reference

@@ -14,7 +14,7 @@ from runner.contract import SettingError, analyse
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.ratios import gn_gaps
 from runner.curvature.metrics.blocks import gn_gap_of_sums
-from runner.models import mlp
+from runner.models.architectures import mlp
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.score import read_reference

@@ -14,7 +14,7 @@ from experiments.paper_audit.effects import cells
 from experiments.printed import statements
 from runner.contract import SettingError, analyse
 from runner.curvature import block_metrics, resonance, split_blocks
-from runner.models import diamond
+from runner.models.architectures import diamond
 from runner.report.collect import not_comparable
 from runner.run.config import build_job, preview
 from tests.experiments.dag.inter_layer_tables import measured, verdicts

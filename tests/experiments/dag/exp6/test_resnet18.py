@@ -20,8 +20,8 @@ from experiments.dag.protocol.training import published_network
 from experiments.printed import statements
 from runner.contract import SettingError, analyse
 from runner.data.images import DataError, Split
-from runner.models import Network, Stage, resnet18
-from runner.models.resnet import ConvBlock, PoolHead
+from runner.models.network import Network, Stage
+from runner.models.resnet import ConvBlock, PoolHead, resnet18
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.score import read_reference

@@ -10,10 +10,12 @@ from experiments.dag.protocol.training import Trained, build
 from runner.contract import Context
 from runner.data.images import load_images
 from runner.kinds.model import MlpModel
-from runner.models import diamond, resnet18
+from runner.models.architectures import diamond
+from runner.models.resnet import resnet18
 from runner.training.backprop import gradient_function
-from runner.training.minibatch import Training, crop_and_flip, flatten_parameters
+from runner.training.minibatch import Training, flatten_parameters
 from runner.training.order import LoaderAugment, LoaderOrder
+from runner.training.steps import StreamAugment
 from tests.experiments.dag.protocol.conftest import DATA, METRIC
 
 META = "meta"
@@ -50,7 +52,7 @@ def test_a_training_step_runs_where_the_network_is(name):
 
 def test_crops_are_made_on_the_device_from_draws_of_the_cpu():
     pixels = torch.zeros(6, 3, 8, 8, dtype=torch.uint8, device=META)
-    assert crop_and_flip(pixels, generator()).device.type == META
+    assert StreamAugment(generator())(pixels).device.type == META
     assert LoaderAugment(generator())(pixels).device.type == META
 
 

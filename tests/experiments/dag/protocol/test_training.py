@@ -27,7 +27,7 @@ from runner.data.images import Split, load_images
 from runner.kinds.dataset import CifarData, SurrogateData
 from runner.kinds.model import MlpModel
 from runner.kinds.training import MinibatchTraining
-from runner.models import diamond, mlp
+from runner.models.architectures import diamond, mlp
 from runner.run.config import build_job
 from runner.store.identity import digest, settings as identity
 from runner.training.order import LoaderOrder
