@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import Analysis
 from runner.report.collect import Collection, Missing, Scope, manifest
 from runner.report.figures import PlotStyles, heatmap, legend, letter, log_axis, new_figure
+from runner.report.findings import Failures
 from runner.report.formatting import markdown_table, shown
 from runner.report.manifest import NAME
 from runner.report.write import write_report
@@ -107,10 +108,10 @@ def write(job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command
         "command": command,
         "fill_commands": [command],
     }
-    summary = write_report(folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing])
+    made = write_report(folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing])
     analysis = DiagnosisAnalysis(job.experiment, tables)
-    pages = f"  {len(tables)} tables, {len(summary.figures)} figures, page {folder / 'index.html'}"
-    return [*analysis.console(), pages], list(summary.failures)
+    pages = f"  {len(tables)} tables, {len(made['captions'])} figures, page {folder / 'index.html'}"
+    return [*analysis.console(), pages], Failures(made["report_failures"]).lines()
 
 
 class DiagnosisAnalysis(Analysis):

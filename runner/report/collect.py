@@ -71,7 +71,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Collection:
-    """The stored cells of one experiment under one set of settings, over all seeds.
+    """The stored cells of one experiment under one set of settings, over all seeds. job: with the grid of the report.
 
     cells: in the order of the grid, then of the seed. missing: every cell that is not stored, of the grid (for the
     seeds asked for or found) and of those that the jobs asked for in addition.
@@ -112,8 +112,10 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     jobs: of one experiment with the same settings; they may differ in grid and seed. any_seed: no seed was asked for,
     so that where cells are stored and none at a job's own seed, that seed is not missing.
     """
-    job = jobs[0]
-    identity, place = job.identity, scope(job, protocol)
+    place = scope(jobs[0], protocol)
+    grids = {f.name: getattr(place.experiment, f.name) for f in fields(place.experiment) if f.metadata.get("grid")}
+    job = replace(jobs[0], experiment=replace(jobs[0].experiment, **grids))
+    identity = job.identity
     store = job.store
     stored_cells = list(store.all())
     beside = beside_of(job, stored_cells)
@@ -182,7 +184,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
                 "params": cell.meta["params"],
                 "seed": cell.meta["seed"],
                 "wall_seconds": cell.meta["wall_seconds"],
-                "cpu_seconds": cell.meta.get("cpu_seconds", cell.meta["wall_seconds"]),
+                "cpu_seconds": cell.meta["cpu_seconds"],
                 "peak_memory_mib": cell.meta["peak_memory_mib"],
                 "finished": cell.meta["finished"],
                 "git_commit": cell.meta["software"]["git_commit"],

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim
@@ -246,65 +245,3 @@ def _of_stds(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _row(what: str, value: float, of: int, expected: float = NAN, meaning: str = "") -> dict[str, Any]:
     return {"what": what, "value": float(value), "of": of, "expected": expected, "meaning": meaning}
-
-
-def rates(scorecards: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Rates by criterion: columns experiment, criterion, passed, of, share; the last rows are over all experiments.
-
-    scorecards: by experiment. Rows without a printed mean, and rows that could not have come out otherwise or were
-    fitted, are left out.
-    """
-    import pandas as pd
-
-    kept = {name: s[s["verdict"].isin(SCORED) & s["paper_mean"].notna()] for name, s in scorecards.items() if len(s)}
-    kept = {name: part for name, part in kept.items() if len(part)}
-    if kept:
-        kept["all"] = pd.concat(list(kept.values()), ignore_index=True)
-    rows = []
-    for name, part in kept.items():
-        for criterion, passed, of in _criteria(part):
-            share = passed / of if of else NAN
-            rows.append({"experiment": name, "criterion": criterion, "passed": passed, "of": of, "share": share})
-    return pd.DataFrame(rows, columns=["experiment", "criterion", "passed", "of", "share"])
-
-
-def _criteria(part: pd.DataFrame) -> Iterator[tuple[str, float, int]]:
-    z, ratio = part["z"].abs(), (part["ratio"] - 1).abs()
-    yield "identical: every printed digit", int((part["verdict"] == "exact match").sum()), len(part)
-    inside = part["verdict"].isin(("exact match", "reproduced"))
-    yield "equivalence: 90 % interval inside the margin", int(inside.sum()), len(part)
-    outside = part["verdict"] == "not reproduced"
-    yield "not refuted: 90 % interval not wholly outside the margin", len(part) - int(outside.sum()), len(part)
-    yield "no significant difference: |z| <= 2", int((z <= 2).sum()), int(z.notna().sum())
-    yield "loose: |z| <= 3", int((z <= 3).sum()), int(z.notna().sum())
-    for column, text in (
-        ("in_our_95", "published value in our 95 % interval"),
-        ("in_their_prediction", "ours in the 95 % prediction interval of theirs"),
-        ("sign_kept", "sign kept"),
-    ):
-        known = part[column].isin(("yes", "no"))
-        yield text, int((part[column] == "yes").sum()), int(known.sum())
-    order = part["order_kept"].dropna()
-    yield "order kept (mean share of comparisons)", float(order.sum()), len(order)
-    for limit in (0.1, 0.25):
-        yield f"ratio within {100 * limit:g} %", int((ratio <= limit).sum()), int(ratio.notna().sum())
-
-
-def write_rates(root: Path) -> None:
-    """Write `root`/rates.csv: how many published values pass, by criterion and experiment (`rates`).
-
-    Read from the scorecards of the main reports; one that an older version wrote, or that cannot be read, is left out.
-    """
-    from runner.store import tables
-
-    found = {}
-    for path in sorted(root.glob("*/scorecard.csv")):
-        try:
-            scores = tables.read(path)
-        except (OSError, ValueError):
-            continue
-        if {"equivalence", "order_kept"} <= set(scores.columns):
-            found[path.parent.name] = scores
-    table = rates(found)
-    if len(table):
-        tables.write(table, root / "rates.csv")

@@ -46,13 +46,6 @@ class Failures:
         return [f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})" for r in self.records]
 
 
-def appendix(notes: Sequence[str]) -> pd.DataFrame:
-    """The notes of an analysis as a table: details that report.md leaves out where it has a summary."""
-    import pandas as pd
-
-    return pd.DataFrame({"note": list(notes)})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its code raised."""
@@ -70,9 +63,14 @@ class Findings:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """stats, claims and scorecard, how sharp the scorecard is, and the values behind it, by name."""
+        """stats, claims and scorecard, how sharp the scorecard is, the values behind it, and the notes, by name."""
+        import pandas as pd
+
         tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
-        tables |= {"scorecard_sharpness": compare.sharpness(self.scorecard), "appendix": appendix(self.notes)}
+        tables |= {
+            "scorecard_sharpness": compare.sharpness(self.scorecard),
+            "appendix": pd.DataFrame({"note": list(self.notes)}),
+        }
         always = ("stats", "claims", "scorecard") if self.paper else ()
         return {name: table for name, table in tables.items() if name in always or len(table)}
 

@@ -7,6 +7,7 @@ neither is the engine, whose results are the cells.
 
 from __future__ import annotations
 
+import ast
 import csv
 import hashlib
 import math
@@ -14,12 +15,13 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
 from runner.report.collect import said_of
-from runner.store.archive import published_root
+from runner.store.archive import CELLS, published_root
 from runner.store.identity import digest
 from runner.store.store import Stored
 from runner.store.tables import read_json
@@ -55,17 +57,6 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "files": (dict, str),
 }
 """Key -> type of its value and of the items in it."""
-EARLIER: Mapping[str, str] = {
-    "identical": "exact match",
-    "undecided": "inconclusive",
-    "no power": "inconclusive",
-    "fitted": "calibrated",
-    "by construction": "true by construction",
-    "slip": "minor error",
-    "empty": "not run",
-    "not measured": "not run",
-}
-"""Name of a verdict in reports written before version 0.2 -> its name now."""
 CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
 
 
@@ -78,14 +69,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(record, dict) or not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
         return None
     whole = record | {key: kind() for key, (kind, _) in TYPES.items() if key not in record}
-    if "beyond" in record:
-        whole["extensions"] = record["beyond"]
     fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
-    for key in ("claims", "scorecard", "extensions") if fits else ():
-        counts: dict[str, int] = {}
-        for verdict, count in whole[key].items():
-            counts[EARLIER.get(verdict, verdict)] = counts.get(EARLIER.get(verdict, verdict), 0) + count
-        whole[key] = counts
     cells = fits and all(isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items())
     return whole if cells and all(map(_inside, whole["files"])) else None
 
@@ -102,20 +86,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
         raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
     if any("" in row or None in row.values() for row in rows):
         raise ValueError(f"{path}: expected rows of as many fields as the head has")
-    return [_renamed(row) for row in rows]
-
-
-def _renamed(row: dict[str, str]) -> dict[str, str]:
-    """A row with the verdicts' names of now, and the place of an extension."""
-    if "verdict" in row:
-        row["verdict"] = EARLIER.get(row["verdict"], row["verdict"])
-    if row.get("variants"):
-        row["variants"] = re.sub(
-            "|".join(f"(?<![^ ]){name}(?=: )" for name in EARLIER), lambda old: EARLIER[old[0]], row["variants"]
-        )
-    if row.get("where", "").startswith("beyond "):
-        row["where"] = row["where"].replace("beyond ", "extension of ", 1)
-    return row
+    return rows
 
 
 def is_merged(file: str) -> bool:
@@ -203,8 +174,10 @@ RUNNER = Path(__file__).resolve().parents[1]
 REFERENCE = RUNNER.parent / "experiments" / "reference"
 PACKAGES = ("report", "stats", "contract")
 """Packages of runner/ that make reports."""
-CODE = (".py", ".html", ".css", ".js", ".md", ".toml", ".mplstyle")
+CODE = (".py", ".html", ".css", ".js", ".toml", ".mplstyle")
 """Files of them that decide what a report says and how it looks."""
+TEXTS = (".md", ".toml", ".csv")
+"""Files next to an experiment's modules that its report may read."""
 NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
 """Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
 
@@ -217,7 +190,7 @@ def fingerprint(
     Parameters
     ----------
     experiment
-        Its package is part of the hash.
+        All its settings, those that only reports read included, and what its analysis imports (`sources`).
     cells
         Every cell that the report reads, companions included.
     manifest
@@ -227,12 +200,12 @@ def fingerprint(
     """
     measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
     settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
-    code = [_folder(path) for path in (_package(experiment), *(RUNNER / name for name in PACKAGES))]
-    return digest([measured, settings, code, [sha256(path) for path in files]])
+    code = [_content(sources(type(experiment))), *(_folder(RUNNER / name) for name in PACKAGES)]
+    return digest([measured, settings, str(experiment), code, [sha256(path) for path in files]])
 
 
 def start_fingerprint(root: Path) -> str:
-    """Hash of everything that decides the start page of an output folder, and the rates over all reports."""
+    """Hash of everything that decides the start page of an output folder."""
     files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
     content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
     content += [[path.name, sha256(path)] for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))]
@@ -247,9 +220,14 @@ def not_run_files(root: Path) -> list[Path]:
 
 
 def references(experiment: Experiment, files: Iterable[Path]) -> list[Path]:
-    """Files of published values that a report may read: those that the experiment's code or its YAML file name."""
-    text = _words(_package(experiment)).union(*(_words(path) for path in files))
-    return [path for path in sorted(REFERENCE.glob("*.csv")) if path.stem in text]
+    """Files of published values that a report may read: those that the experiment's code or its YAML file name; and the
+    published cells of the other experiments that they name, where the code reads any."""
+    files = list(files)
+    text = frozenset().union(*map(_words, (*sources(type(experiment)), *files)))
+    others = text - {path.stem for path in files} if "published_cells" in text else frozenset()
+    cells = sorted((published_root() or REFERENCE).glob(f"*/{CELLS}"))
+    printed = [path for path in sorted(REFERENCE.rglob("*.csv")) if path.stem in text]
+    return [*printed, *(path for path in cells if path.parent.name in others)]
 
 
 def sha256(path: Path) -> str:
@@ -257,26 +235,54 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _package(experiment: Experiment) -> Path:
-    """The experiment's package of the first two levels (experiments/dag/), or its module alone."""
-    module = sys.modules[type(experiment).__module__]
-    parts = module.__name__.split(".")
-    own = Path(str(module.__file__)).resolve()
-    for _ in range(len(parts) - 2):
-        own = own.parent
-    return own if own.is_dir() else own.parent if own.name == "__init__.py" else own
+@cache
+def sources(experiment: type[Experiment]) -> tuple[Path, ...]:
+    """Files that decide what an experiment's analysis says: the modules that its settings and its analysis import from
+    experiments/ and from its own top package, through whatever modules and functions, and the texts next to them."""
+    own, analysis = experiment.__module__, experiment.analysis
+    file = Path(str(sys.modules[own].__file__)).resolve()
+    roots = {own.partition(".")[0]: file.parents[own.count(".") + (file.name == "__init__.py")]}
+    roots["experiments"] = RUNNER.parent
+    waiting = {own, analysis.partition(":")[0] if isinstance(analysis, str) else analysis.__module__}
+    found: dict[str, Path] = {}
+    while waiting:
+        name = waiting.pop()
+        path = roots.get(name.partition(".")[0], Path("/")).joinpath(*name.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if name not in found and file.is_file():
+                found[name] = file
+                waiting |= _imports(file, name if file.name == "__init__.py" else name.rpartition(".")[0])
+    folders = {file.parent for file in found.values()} - {RUNNER.parent / "experiments"}
+    texts = (path for folder in folders for path in folder.iterdir() if path.suffix in TEXTS)
+    return tuple(sorted({*found.values(), *texts}))
 
 
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix in CODE)
+@cache
+def _imports(file: Path, package: str) -> set[str]:
+    """Names of the modules that one of `package` may import, functions included, and of the package; of one that
+    computes names (`import_module`), every module below its folder."""
+    code, names = file.read_text(encoding="utf-8"), {package}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    if "import_module" in code:
+        below = (path.relative_to(file.parent).with_suffix("") for path in file.parent.rglob("*.py"))
+        names |= {".".join((package, *path.parts)).removesuffix(".__init__") for path in below}
+    return names
 
 
 @cache
 def _folder(path: Path) -> str:
-    return digest([[file.name, sha256(file)] for file in _files(path)])
+    return _content(p for p in path.rglob("*") if p.suffix in CODE)
+
+
+def _content(paths: Iterable[Path]) -> str:
+    return digest(sorted([path.name, sha256(path)] for path in paths))
 
 
 @cache
 def _words(path: Path) -> frozenset[str]:
-    text = (file.read_text(encoding="utf-8", errors="replace") for file in _files(path))
-    return frozenset(word for content in text for word in re.findall(r"\w+", content))
+    return frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))

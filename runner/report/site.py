@@ -21,7 +21,6 @@ from runner.store.archive import PUBLISHED
 from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
-STYLE = (TEMPLATES / "site.css").read_text(encoding="utf-8")
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 MOST_CELLS = 2000

@@ -26,9 +26,9 @@ from runner.report.manifest import (
     warnings_of,
 )
 from runner.report.page import Page
-from runner.report.write import remove_stale, write_manifest, write_page, write_report
+from runner.report.write import console_lines, remove_stale, write_manifest, write_page, write_report
 from runner.store import tables
-from runner.store.archive import published_folder, where_published
+from runner.store.archive import where_published
 from runner.store.identity import software
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Stored, merge
@@ -99,14 +99,15 @@ class Update:
         """Make the report from the cells; lines for the console."""
         job, found = self.collection.job, self.collection
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return write_report(
+        made = write_report(
             *(self.folder, job.name, job.experiment, merge(found.cells)),
             {**self.record, "software": software(), "written": written},
             *(self.missing, self.reference),
             beside={name: merge(cells) for name, cells in found.beside.items()},
             only_figure=only_figure,
             say=lambda line: say(f"{job.name}: {line}"),
-        ).lines()
+        )
+        return console_lines(self.folder, made)
 
 
 def report(
@@ -173,11 +174,6 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
-    drawable = _figures_of_reports(jobs[0]) if figure else set()
-    if drawable and figure not in drawable:
-        raise SettingError(
-            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
-        )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
@@ -196,13 +192,3 @@ def draw(
         redrawn = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
         write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}})
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
-
-
-def _figures_of_reports(job: Job) -> set[str]:
-    """Names of the figures in the reports of a job's settings, published or made here; empty where one failed."""
-    places = filter(None, (published_folder(job.name), job.store.root))
-    records = [record for record in map(read_manifest, places) if record is not None]
-    records = [record for record in records if record["settings_key"] == job.identity.key]
-    if any(record["report_failures"] or record["missing"] for record in records):
-        return set()
-    return {name for record in records for name in record["captions"]}

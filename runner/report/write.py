@@ -12,7 +12,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from runner.report.manifest import (
     ANSWERS,
     NAME,
     checksums,
+    is_merged,
     not_run_files,
     plain,
     read_manifest,
@@ -48,36 +48,19 @@ DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportSummary:
-    """What a report holds, for the console. claims, scorecard: verdict -> count; extensions: those of the
-    claims that are not in the paper; left_out: figures of which nothing is measured; failures: one line each."""
-
-    name: str
-    directory: Path
-    tables: Mapping[str, int]
-    figures: Sequence[Path]
-    claims: Mapping[str, int]
-    extensions: Mapping[str, int]
-    scorecard: Mapping[str, int]
-    missing: Sequence[str]
-    failures: Sequence[str]
-    left_out: Sequence[str] = ()
-    scored: bool = True
-
-    def lines(self) -> list[str]:
-        """Lines for printing."""
-        drawn = len({path.stem for path in self.figures})
-        papers = {verdict: count - self.extensions.get(verdict, 0) for verdict, count in self.claims.items()}
-        lines = [f"  statements: {counts_line(papers)}"]
-        if any(self.extensions.values()):
-            lines += [f"  extensions: {counts_line(self.extensions)}"]
-        lines += [f"  published numbers: {counts_line(self.scorecard)}"]
-        lines = lines if self.scored else ["  profile=quick: nothing is scored"]
-        lines += [f"  {drawn} figures, {len(self.tables)} tables, page {self.directory / 'index.html'}"]
-        if self.left_out:
-            lines += [f"  not drawn, nothing of them is measured: {', '.join(self.left_out)}"]
-        return lines + [f"  failed: {failure}" for failure in self.failures]
+def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
+    """What the report in `directory` holds, from its manifest, for the console."""
+    papers = {verdict: count - record["extensions"].get(verdict, 0) for verdict, count in record["claims"].items()}
+    lines = [f"  statements: {counts_line(papers)}"]
+    if any(record["extensions"].values()):
+        lines += [f"  extensions: {counts_line(record['extensions'])}"]
+    lines += [f"  published numbers: {counts_line(record['scorecard'])}"]
+    lines = lines if record.get("profile") != "quick" else ["  profile=quick: nothing is scored"]
+    figures, merged = len(record["captions"]), sum(map(is_merged, record["files"]))
+    lines += [f"  {figures} figures, {merged} tables, page {directory / 'index.html'}"]
+    if record["left_out"]:
+        lines += [f"  not drawn, nothing of them is measured: {', '.join(record['left_out'])}"]
+    return lines + [f"  failed: {failure}" for failure in Failures(record["report_failures"]).lines()]
 
 
 def write_report(
@@ -92,8 +75,8 @@ def write_report(
     beside: Mapping[str, Tables] | None = None,
     only_figure: str = "",
     say: Callable[[str], None] = lambda line: None,
-) -> ReportSummary:
-    """Write the report of one experiment into `directory` and return what it holds.
+) -> dict[str, Any]:
+    """Write the report of one experiment into `directory` and return its manifest.
 
     tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
     missing: labels of the cells that are not measured; reference: the paper's values, if any; only_figure: draw no
@@ -119,26 +102,13 @@ def write_report(
     remove_stale(directory, earlier["files"] if earlier else (), files)
     counts = Counter(found.claims["verdict"])
     ours = Counter(found.claims["verdict"][found.claims["where"].map(is_extension).astype(bool)])
-    summary = ReportSummary(
-        name=name,
-        directory=directory,
-        tables={t: len(frame) for t, frame in tables_by_name.items()},
-        figures=gallery.written,
-        claims={verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
-        extensions={verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
-        scorecard=compare.summarise(found.scorecard),
-        missing=list(missing),
-        failures=failures.lines(),
-        scored=manifest.get("profile") != "quick",
-        left_out=gallery.left_out,
-    )
     record = {
         **manifest,
         "experiment": name,
         "missing": list(missing),
-        "claims": summary.claims,
-        "extensions": summary.extensions,
-        "scorecard": summary.scorecard,
+        "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
+        "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
+        "scorecard": compare.summarise(found.scorecard),
         "report_failures": failures.records,
         "certificates": trust,
         "captions": {figure: made.text for figure, made in gallery.captions.items()},
@@ -149,7 +119,7 @@ def write_report(
     }
     write_manifest(directory, record)
     write_page(directory, warnings)
-    return summary
+    return record
 
 
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
@@ -206,14 +176,13 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 
 
 def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the reports below it, and the rates by criterion over all of them.
+    """The start page of an output folder, from the reports below it.
 
     It says what it was made from, and is unchanged while that is the same.
     """
     origin, page = start_fingerprint(root), root / "index.html"
     if page.is_file() and (root / "rows.js").is_file() and origin.encode() in page.read_bytes():
         return page
-    compare.write_rates(root)
     try:
         errata = tables.read_json(root / "paper_audit" / "errata.json")
     except (OSError, ValueError):

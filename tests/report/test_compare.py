@@ -182,15 +182,6 @@ def test_the_sharpness_of_a_scorecard(tmp_path):
     assert list(compare.sharpness(sharp(tmp_path, 0.02).iloc[:0]).columns) == list(table.reset_index().columns)
 
 
-def test_rates_by_criterion(tmp_path):
-    found = compare.rates({"one": sharp(tmp_path, 0.02), "two": sharp(tmp_path, 1.0)})
-    share = found.set_index(["experiment", "criterion"])["share"]
-    assert share["one", "equivalence: 90 % interval inside the margin"] == 1
-    assert share["two", "equivalence: 90 % interval inside the margin"] == 0
-    assert share["two", "no significant difference: |z| <= 2"] == 1  # what a noisy run passes
-    assert share["all", "equivalence: 90 % interval inside the margin"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("text", "others", "resolution"),
     [

@@ -14,9 +14,10 @@ from runner import stats
 from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment
 from runner.report import figures
 from runner.report.draw import caption_of
+from runner.report.findings import Failures
 from runner.report.manifest import warnings_of
 from runner.report.page import Page
-from runner.report.write import write_overview, write_report
+from runner.report.write import console_lines, write_overview, write_report
 from runner.store import tables
 
 
@@ -151,11 +152,11 @@ def reference(tmp_path):
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
-    summary = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert summary.claims == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS}
-    assert summary.extensions == {"refuted": 1}
-    assert (summary.scorecard["reproduced"], summary.scorecard["not run"]) == (1, 1)
-    assert not summary.failures
+    made = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    assert made["claims"] == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS}
+    assert made["extensions"] == {"refuted": 1}
+    assert (made["scorecard"]["reproduced"], made["scorecard"]["not run"]) == (1, 1)
+    assert not made["report_failures"]
     names = {
         "ratios.csv",
         "empty.csv",
@@ -184,7 +185,7 @@ def test_a_complete_report(tmp_path, reference):
     assert "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
     found = (out / "report.md").read_text()
     assert "1 reproduced, 1 not run" in found and "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
-    assert summary.lines() == [
+    assert console_lines(out, made) == [
         "  statements: 1 confirmed, 1 inconclusive",
         "  extensions: 1 refuted",
         "  published numbers: 1 reproduced, 1 not run",
@@ -215,14 +216,14 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
             return Nothing(self, tables)
 
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
-    assert not summary.failures and {p.name for p in summary.figures} == {"fig06.png", "fig07.png"}
-    assert "  not drawn, nothing of them is measured: fig08" in summary.lines()
+    made = write_report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
+    assert not made["report_failures"] and set(made["captions"]) == {"fig06", "fig07"}
+    assert "  not drawn, nothing of them is measured: fig08" in console_lines(out, made)
     assert "nothing of them is measured: fig08" in check_html(out / "index.html")
     record = json.loads((out / "manifest.json").read_text())
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
     whole = write_report(out, "demo", Bare(), TABLES, MANIFEST)
-    assert len(whole.failures) == 1 and "expected at least one panel" in whole.failures[0]
+    assert len(whole["report_failures"]) == 1 and "expected at least one panel" in whole["report_failures"][0]["error"]
     with pytest.raises(figures.NothingToDraw, match="at least one panel"):
         figures.new_figure(0, 2)
 
@@ -247,10 +248,10 @@ def test_the_same_cells_give_the_same_files(tmp_path, reference):
 )
 def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
-    stages = [stage] if lost else stage.split()
-    assert sorted(failure.partition(":")[0] for failure in summary.failures) == sorted(stages)
-    assert all(any("failed: " + stage in line for line in summary.lines()) for stage in stages)
+    made = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
+    stages, failures = [stage] if lost else stage.split(), Failures(made["report_failures"]).lines()
+    assert sorted(failure.partition(":")[0] for failure in failures) == sorted(stages)
+    assert all(any("failed: " + stage in line for line in console_lines(out, made)) for stage in stages)
     drawn = {p.name for p in (out / "figures").iterdir()} if (out / "figures").exists() else set()
     assert {"fig06.png", "fig07.png"} - drawn == lost
     for name in ("ratios", "stats", "claims", "scorecard"):
@@ -265,22 +266,22 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
     manifest = {**MANIFEST, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
     missing = [f"seed=45 width={w}" for w in range(40)]
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
-    assert len(summary.missing) == 40
+    made = write_report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
+    assert len(made["missing"]) == 40
     html = check_html(out / "index.html")
     assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
     assert "hess-run -m experiment=demo seed=45,46" in html
     assert json.loads((out / "manifest.json").read_text())["missing"] == missing
     empty = write_report(tmp_path / "none", "demo", Synthetic(drawing=False), {}, manifest, missing)
-    assert empty.failures  # every part asks for the table that is not there
+    assert empty["report_failures"]  # every part asks for the table that is not there
     assert (tmp_path / "none" / "index.html").exists()
 
 
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     manifest = {**MANIFEST, "surrogate": True, "profile": "quick", "not_comparable": "surrogate data"}
     out = tmp_path / "demo"
-    summary = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
-    assert summary.scorecard["not comparable"] == 1
+    made = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
+    assert made["scorecard"]["not comparable"] == 1
     html = (out / "index.html").read_text()
     assert html.count('class="warning"') == 3
     assert "Surrogate data, not the paper" in html and "Profile=quick" in html
@@ -295,10 +296,10 @@ def test_changed_settings_are_named(tmp_path):
 
 
 def test_another_profile_is_never_scored_even_without_a_reason(tmp_path, reference):
-    summary = write_report(
+    made = write_report(
         tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, {**MANIFEST, "profile": "quick"}, [], reference
     )
-    assert (summary.scorecard["not comparable"], summary.scorecard["reproduced"]) == (1, 0)
+    assert (made["scorecard"]["not comparable"], made["scorecard"]["reproduced"]) == (1, 0)
 
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
@@ -306,9 +307,9 @@ def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, 
         def analysis(self, tables):
             return Analysis(self, tables)
 
-    summary = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
-    assert summary.scorecard["not run"] == 2
-    assert not summary.failures
+    made = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
+    assert made["scorecard"]["not run"] == 2
+    assert not made["report_failures"]
 
 
 def test_stale_figures_go_and_nothing_else(tmp_path):
@@ -345,8 +346,9 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
 def test_a_bad_reference_file_is_named(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    summary = write_report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
-    assert summary.failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
+    made = write_report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
+    failures = Failures(made["report_failures"]).lines()
+    assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
@@ -360,8 +362,6 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
     html = check_html(path)
     assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
     assert "c/manifest.json cannot be read" in html
-    rates = tables.read(tmp_path / "out/rates.csv")
-    assert set(rates["experiment"]) == {"a", "b", "all"}
     assert html.count("</span> reproduced</a>") == 2 and html.count("</span> confirmed</a>") == 1
 
 
