@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: site readme pictures docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -100,10 +100,6 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experiments.md, from the published results
 	$(BIN)/python -m docs.render
 	$(BIN)/python -m docs.verdict_table
-
-pictures: $(READY) ## take the pictures of pages again (needs Chromium; after make report)
-	$(BIN)/python -m pip install --quiet --editable '.[browser]'
-	$(BIN)/python docs/screenshots.py
 
 docs: $(READY) ## the documentation with the result pages, into docs/_build/html (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -19,7 +19,7 @@ author = "The developers of hess-run"
 release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 extensions = ["sphinx.ext.autosummary", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "numpydoc", "myst_nb"]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates", "examples", "pictures"]
+exclude_patterns = ["_build", "_templates", "examples"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"hess-run {release}"
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": True, "secondary_sidebar_items": ["page-toc"]}

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from runner import results
-from runner.report.manifest import EARLIER, read_manifest
+from runner.report.manifest import read_manifest
 from runner.report.site import bibtex, known_papers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,8 +81,7 @@ def statement(experiment: str, name: str, column: str = "statistic") -> float:
 
 def verdict(experiment: str, name: str) -> str:
     """The verdict on one statement."""
-    found = str(_row(_claims(experiment), {"key": name})["verdict"])
-    return EARLIER.get(found, found)
+    return str(_row(_claims(experiment), {"key": name})["verdict"])
 
 
 def numbers(*experiments: str, verdict: str = "") -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, Required, TypedDict
+from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
 NAN = float("nan")
 TESTS = ("mann_whitney", "wilcoxon", "spearman")
@@ -89,20 +89,13 @@ class About(TypedDict, total=False):
     group: str
     label_a: str
     label_b: str
+    note: str
 
 
 Verdict = Literal[
     "confirmed", "refuted", "minor error", "inconclusive", "not run", "true by construction", "not comparable"
 ]
-CLAIM_VERDICTS: tuple[Verdict, ...] = (
-    "confirmed",
-    "refuted",
-    "minor error",
-    "inconclusive",
-    "not run",
-    "true by construction",
-    "not comparable",
-)
+CLAIM_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, kw_only=True)

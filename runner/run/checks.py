@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import random
@@ -279,6 +278,7 @@ def demo(outputs: Path) -> int:
 
 def _report(jobs: Sequence[Job]) -> list[str]:
     """Report the cells with one figure, compared with the grid of these cells alone; lines that say what is in it."""
+    from runner.report.manifest import read_table
     from runner.report.update import report
     from runner.report.write import write_overview
 
@@ -288,8 +288,8 @@ def _report(jobs: Sequence[Job]) -> list[str]:
     collection, _ = report(jobs, narrowed, only_figure=DEMO_FIGURE)
     write_overview(jobs[0].outputs)
     folder = collection.scope.folder
-    claim = next(row for row in _rows(folder / "claims.csv") if row["name"] == DEMO_CLAIM)
-    rows = _rows(folder / f"{TABLE}.csv")
+    claim = next(row for row in read_table(folder / "claims.csv") if row["name"] == DEMO_CLAIM)
+    rows = read_table(folder / f"{TABLE}.csv")
 
     def extremes(column: str) -> str:
         values = [float(row[column]) for row in rows]
@@ -306,8 +306,3 @@ def _report(jobs: Sequence[Job]) -> list[str]:
         f"figure     {folder / 'figures' / DEMO_FIGURE}.png",
         f"page       {folder / 'index.html'}",
     ]
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))

@@ -136,17 +136,26 @@ def parse(argv: Sequence[str]) -> Call:
         named = next((word for word in words if word in VERBS), "") if verb == "help" else verb
         return Call(named, settings=tuple(words), config_dir=options.config_dir or "", help=True)
     shows = _shows(options)
-    if not verb:
-        return _call("", VERBS[""], options, (), words, shows)
-    if shows:
+    if shows and verb:
         raise SettingError(f"{shows[0]} goes with a run, not with {verb}")
     known = VERBS[verb]
-    positional = tuple(word for word in words if _is_positional(word, known))
+    positional = tuple(word for word in words if verb and _is_positional(word, known))
     rest = [word for word in words if word not in positional]
     if not len(known.required) <= len(positional) <= len(known.words.split()):
         wanted = "key=value" if known.settings else known.usage(verb)
         raise SettingError(f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}")
-    return _call(verb, known, options, positional, rest, ())
+    keys = {key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys}
+    settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
+    if settings and not known.settings:
+        hint = nearest(settings[0].partition("=")[0], known.keys)
+        raise SettingError(f"{verb}: expected {known.usage(verb)}, found {short(settings[0])}{hint}")
+    if options.json and not known.json:
+        others = ", ".join(other for other in VERBS if VERBS[other].json)
+        raise SettingError(f"--json: {verb or 'a run'} has no JSON output; {others} have")
+    if not verb:
+        _check_first(settings)
+    folder, shown = options.config_dir or "", tuple(shows)
+    return Call(verb, positional, keys, settings, options.multirun, folder, shown, options.json, options.quiet)
 
 
 def _is_positional(word: str, verb: Verb) -> bool:
@@ -154,38 +163,6 @@ def _is_positional(word: str, verb: Verb) -> bool:
     if verb.settings or not verb.words:
         return not equals and not word.startswith("~")
     return not equals or not (key in verb.keys or nearest(key, verb.keys))  # model=mlp, a file with = in its name
-
-
-def _call(
-    name: str,
-    verb: Verb,
-    options: argparse.Namespace,
-    positional: Sequence[str],
-    rest: Sequence[str],
-    shows: Sequence[str],
-) -> Call:
-    keys = {key: value for key, _, value in (word.partition("=") for word in rest) if key in verb.keys}
-    settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
-    if settings and not verb.settings:
-        key = settings[0].partition("=")[0]
-        hint = nearest(key, verb.keys)
-        raise SettingError(f"{name}: expected {verb.usage(name)}, found {short(settings[0])}{hint}")
-    if options.json and not verb.json:
-        known = ", ".join(other for other in VERBS if VERBS[other].json)
-        raise SettingError(f"--json: {name or 'a run'} has no JSON output; {known} have")
-    if not name:
-        _check_first(settings)
-    return Call(
-        name,
-        tuple(positional),
-        keys,
-        settings,
-        bool(options.multirun),
-        options.config_dir or "",
-        tuple(shows),
-        options.json,
-        options.quiet,
-    )
 
 
 def _check_first(words: Sequence[str]) -> None:

@@ -136,8 +136,11 @@ _WORKERS: list[Worker] = []
 os.register_at_fork(after_in_child=_WORKERS.clear)  # they are children of the process that started them
 
 
-def _workers(count: int) -> list[Worker]:
-    """So many idle workers; those of earlier jobs that live are used again."""
+def prepare(count: int) -> list[Worker]:
+    """So many idle workers; those of earlier jobs that live are used again.
+
+    A command asks before its first job is there: they take two seconds to import what every cell needs.
+    """
     _WORKERS[:] = [worker for worker in _WORKERS if worker.process.is_alive()]
     idle = [worker for worker in _WORKERS if not worker.busy]
     context = multiprocessing.get_context("spawn")
@@ -160,11 +163,6 @@ def _workers(count: int) -> list[Worker]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
     return idle[:count]
-
-
-def prepare(count: int) -> None:
-    """Start so many workers before the first job is there: they take two seconds to import what every cell needs."""
-    _workers(count)
 
 
 def dismiss() -> None:
@@ -192,7 +190,7 @@ def run_parallel(job: Job, store: Store) -> Outcome:
     workers: list[Worker] = []
     interrupted = False
     try:
-        workers = _workers(min(job.jobs, len(total) - len(before)))
+        workers = prepare(min(job.jobs, len(total) - len(before)))
         for worker in workers:
             worker.give(job)
         _watch(job, store, stamps, workers, messages, progress)

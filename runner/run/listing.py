@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ class Costs:
         return self._known[key]
 
     def _trained(self, key: str) -> list[float]:
-        return [_seconds(meta) for meta in self._seen.get(key, []) if meta.get("resumed") is False]
+        return [meta["cpu_seconds"] for meta in self._seen.get(key, []) if meta.get("resumed") is False]
 
     def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]], trained: Sequence[float]) -> tuple[float, float]:
         if not seen:
@@ -67,12 +66,8 @@ class Costs:
         memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
         if trained:
             return statistics.median(trained), memory
-        longest = max(map(_seconds, seen))
+        longest = max(meta["cpu_seconds"] for meta in seen)
         return (cell.seconds if cell.seconds > TAKEN_UP * longest else longest), memory
-
-
-def _seconds(meta: Mapping[str, Any]) -> float:
-    return float(meta.get("cpu_seconds", meta["wall_seconds"]))
 
 
 def _params_key(params: object) -> str:
@@ -155,49 +150,51 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
-@dataclass
-class _Shelf:
+class _Stored:
     """What one store holds: read once, however many jobs share it."""
 
-    stored: list[Stored]
-    failed: dict[str, dict[str, Any]]
-
-    def __post_init__(self) -> None:
-        self.ids = {cell.id for cell in self.stored}
-        self.published = {cell.id for cell in self.stored if isinstance(cell.files, Archive)}
+    def __init__(self, store: Store) -> None:
+        cells = list(store.all())
+        self.ids = {cell.id for cell in cells}
+        self.published = {cell.id for cell in cells if isinstance(cell.files, Archive)}
+        self.failed = store.failed()
+        self._by_settings: dict[str, list[Stored]] = {}
+        for cell in cells:
+            self._by_settings.setdefault(cell.meta["settings_key"], []).append(cell)
         self._costs: dict[str, Costs] = {}
-        self._kin: dict[str, list[Stored]] = {}
-        for cell in self.stored:
-            self._kin.setdefault(cell.meta["settings_key"], []).append(cell)
 
-    def costs(self, key: str, grid: Sequence[Cell]) -> Costs:
-        """Costs of cells with these settings, of which `grid` are some."""
+    def costs(self, job: Job) -> Costs:
+        """Costs of cells with the settings of a job."""
+        key = job.identity.key
         if key not in self._costs:
-            self._costs[key] = Costs(self._kin.get(key, []), grid)
+            self._costs[key] = Costs(self._by_settings.get(key, []), list(job.experiment.cells()))
         return self._costs[key]
 
 
 def cells_of(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """What `hess-run plan` says of each cell."""
-    records: list[dict[str, Any]] = []
-    shelves: dict[tuple[Path, str], _Shelf] = {}
-    grids: dict[int, list[Cell]] = {}
+    return [record for _, records in _planned(jobs) for record in records]
+
+
+def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
+    """Every job with a record of each of its cells; stored cells are examined, sums included."""
+    planned = []
+    stores: dict[Path, _Stored] = {}
     for job in jobs:
-        place = (job.outputs, job.name)
-        if place not in shelves:
-            shelves[place] = _Shelf(list(job.store.all()), job.store.failed())
-        shelf, identity = shelves[place], job.identity
-        cells = grids.setdefault(id(job.experiment), list(job.experiment.cells()))
-        costs = shelf.costs(identity.key, cells)
+        if job.store.root not in stores:
+            stores[job.store.root] = _Stored(job.store)
+        there, records = stores[job.store.root], []
+        costs = there.costs(job)
         of = {"experiment": job.name, "seed": job.seed, "profile": job.profile, "outputs": str(job.outputs)}
-        for cell in cells:
-            cell_id = identity.cell_id(cell, job.seed)
+        for cell_id, cell in job.cells():
             seconds, memory = costs(cell)
-            stored = cell_id in shelf.ids and not job.force
-            state = "stored" if stored else "to run, failed last time" if cell_id in shelf.failed else "to run"
-            cost = {"seconds": seconds, "gib": memory, "processes": job.jobs}
+            stored = cell_id in there.ids and not job.force
+            state = "stored" if stored else "to run, failed last time" if cell_id in there.failed else "to run"
+            published = stored and cell_id in there.published
+            cost = {"seconds": seconds, "gib": memory, "processes": job.jobs, "published": published}
             records.append({**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)})
-    return records
+        planned.append((job, records))
+    return planned
 
 
 def plan(jobs: Sequence[Job]) -> list[str]:
@@ -208,7 +205,7 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         head = "{experiment} seed={seed} profile={profile} outputs={outputs}".format(**record)
         lines += [head] if head != last else []
         last = head
-        label = " ".join(f"{key}={value}" for key, value in record["params"].items())
+        label = Cell(record["params"]).label
         cost = f"{duration(record['seconds']):>7}  {record['gib']:5.1f} GiB"
         lines.append(f"  {record['cell']}  {cost}  {record['state']:7}  {label}")
     open_ = [record for record in records if record["state"] != "stored"]
@@ -219,41 +216,20 @@ def plan(jobs: Sequence[Job]) -> list[str]:
     return lines
 
 
-def announce(jobs: Sequence[Job]) -> list[str]:
-    """What a run is about to do, one line an experiment: cells, stored ones apart, predicted time and memory."""
-    return survey(jobs)[0]
-
-
 def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
-    """The lines of `announce`, and the jobs that have a cell to measure; stored cells are examined, sums included."""
-    lines: list[str] = []
-    open_jobs: list[Job] = []
-    for place, members in _by_place(jobs).items():
-        outputs, name = place
-        shelf = _Shelf(list(members[0].store.all()), {})
-        seconds, peak, count, known = 0.0, 0.0, 0, 0
-        for job in members:
-            cells = job.cells()
-            costs = shelf.costs(job.identity.key, [cell for _, cell in cells])
-            missing = [cell for cell_id, cell in cells if job.force or cell_id not in shelf.ids]
-            count, known = count + len(cells), known + len(cells) - len(missing)
-            open_jobs += [job] if missing else []
-            for took, memory in map(costs, missing):
-                seconds, peak = seconds + took, max(peak, memory * job.jobs)
-        jobs_each = members[0].jobs
-        published = shelf.published & {cell_id for job in members for cell_id, _ in job.cells()}
-        shown = f" ({'all' if len(published) == known else len(published)} published)" if published else ""
-        text = f"{name}: {known} of {count} cells are stored{shown}"
-        if count > known:
-            shared = f", {duration(seconds / jobs_each)} with {jobs_each} processes" if jobs_each > 1 else ""
-            text += f"; {count - known} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
+    """What a run is about to do, one line an experiment (cells, stored ones apart, predicted time and memory), and the
+    jobs that have a cell to measure."""
+    planned, lines = _planned(jobs), []
+    for outputs, name in dict.fromkeys((job.outputs, job.name) for job in jobs):
+        records = [record for job, of in planned if (job.outputs, job.name) == (outputs, name) for record in of]
+        missing = [record for record in records if record["state"] != "stored"]
+        known, published = len(records) - len(missing), sum(record["published"] for record in records)
+        shown = f" ({'all' if published == known else published} published)" if published else ""
+        text = f"{name}: {known} of {len(records)} cells are stored{shown}"
+        if missing:
+            seconds, processes = sum(record["seconds"] for record in missing), missing[0]["processes"]
+            peak = max(record["gib"] * record["processes"] for record in missing)
+            shared = f", {duration(seconds / processes)} with {processes} processes" if processes > 1 else ""
+            text += f"; {len(missing)} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
         lines.append(f"{text}; then the report, below {outputs / name}")
-    return lines, open_jobs
-
-
-def _by_place(jobs: Sequence[Job]) -> dict[tuple[Path, str], list[Job]]:
-    """Jobs by the store that they share."""
-    found: dict[tuple[Path, str], list[Job]] = {}
-    for job in jobs:
-        found.setdefault((job.outputs, job.name), []).append(job)
-    return found
+    return lines, [job for job, records in planned if any(record["state"] != "stored" for record in records)]

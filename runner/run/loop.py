@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract import Cell, Context, measure as measure_cell
-from runner.run.console import LimitReached, Progress, limit
+from runner.run.console import LimitReached, Progress, limit, say
 from runner.store import tables as csv
 from runner.store.identity import software
 from runner.store.job import Job
@@ -145,11 +146,7 @@ def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: P
 
 
 def peak_memory_mib() -> float:
-    """Largest resident set of this process so far, in MiB; NaN where the system does not tell (Windows)."""
-    try:
-        import resource
-    except ImportError:
-        return float("nan")
+    """Largest resident set of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform != "darwin" else peak / 2**20
 
@@ -202,8 +199,3 @@ def end_on_sigterm() -> None:
 def was_terminated() -> bool:
     """Whether SIGTERM or Ctrl-C has asked this process to end."""
     return bool(_TERMINATED)
-
-
-def say(line: str) -> None:
-    """One line on standard error, between those of the progress."""
-    print(f"hess-run: {line}", file=sys.stderr, flush=True)

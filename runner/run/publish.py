@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from runner.contract import SettingError
+from runner.contract import Cell, SettingError
 from runner.report.collect import scope
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
 from runner.report.page import SCORE_COLUMNS
@@ -163,13 +163,9 @@ def _files(cells: Collection[Stored]) -> list[tuple[str, bytes]]:
 
 
 def _named(what: str, cells: Sequence[Stored]) -> list[str]:
-    lines = [f"  cell {what}: {cell.id} seed={cell.meta['seed']} {_words(cell.meta['params'])}" for cell in cells]
+    lines = [f"  cell {what}: {cell.id} seed={cell.meta['seed']} {Cell(cell.meta['params']).label}" for cell in cells]
     more = [f"  and {len(lines) - SHOWN} more cells {what}"] if len(lines) > SHOWN else []
     return [*lines[:SHOWN], *more]
-
-
-def _words(params: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={value}" for key, value in params.items())
 
 
 def _verdicts(before: Path, after: Path) -> list[str]:

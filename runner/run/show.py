@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import shutil
 from collections.abc import Mapping
 from inspect import getdoc
 from pathlib import Path
@@ -99,12 +99,13 @@ def _table(cls: Any, values: Mapping[str, Any], meaning: Mapping[str, str], grou
     shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
     names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
     width, lines = max(map(len, names.values()), default=0), []
+    columns = max(80, shutil.get_terminal_size((120, 24)).columns)
     for f in shown:
         kind = f"{readable(hints(cls)[f.name])}{', one cell each' if f.metadata.get('grid') else ''}"
         note = "; ".join(part for part in (str(f.metadata.get("limits", "")), meaning.get(f.name, "")) if part)
         note += " [report only]" if f.metadata.get("report") and not group else ""
         line = f"  {names[f.name].ljust(width)}  {kind} = {_value(values[f.name])}"
-        if note and len(line) + len(note) + 4 <= _columns():
+        if note and len(line) + len(note) + 4 <= columns:
             line, note = f"{line}  # {note}", ""
         lines += [line, f"  {' ' * width}  # {note}"] if note else [line]
     return lines
@@ -113,10 +114,3 @@ def _table(cls: Any, values: Mapping[str, Any], meaning: Mapping[str, str], grou
 def _value(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value).replace("'", "")
     return short(text, 70)
-
-
-def _columns() -> int:
-    try:
-        return max(80, os.get_terminal_size().columns)
-    except OSError:
-        return 120

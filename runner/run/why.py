@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError
+from runner.contract import Cell, SettingError
 from runner.report.manifest import read_manifest
 from runner.report.page import PAPERS, Page
 from runner.run.command_line import Call
@@ -228,7 +228,7 @@ def _cell_json(folder: Path, record: Record, cell_id: str) -> dict[str, Any] | N
 
 
 def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[str]:
-    ids = [f"{cell['id']} seed={cell['seed']} {_words(cell['params'])}" for cell in cells]
+    ids = [f"{cell['id']} seed={cell['seed']} {Cell(cell['params']).label}" for cell in cells]
     more = [f"            and {len(ids) - SHOWN_CELLS} more"] if len(ids) > SHOWN_CELLS else []
     machines = [_processor(files[cell["id"]]) for cell in cells if cell["id"] in files]
     return [
@@ -239,10 +239,6 @@ def _cells_lines(cells: Sequence[Record], files: Mapping[str, Record]) -> list[s
         f"  CPU       {_counted(machines) or 'not known here: the cells are not next to the report'}",
         f"  measured  {_span(str(cell['finished']) for cell in cells)}",
     ]
-
-
-def _words(params: Record) -> str:
-    return " ".join(f"{k}={v}" for k, v in params.items())
 
 
 def _processor(meta: Record) -> str:
@@ -299,7 +295,7 @@ def _cell_lines(folder: Path) -> list[str]:
     words.append(f"seed={meta.get('seed')}")
     return [
         f"cell {folder.name} of {meta.get('experiment')}, {state}",
-        f"  cell      seed={meta.get('seed')} {_words(meta.get('params', {}))}",
+        f"  cell      seed={meta.get('seed')} {Cell(meta.get('params', {})).label}",
         f"  settings  {meta.get('settings_key')}, profile {profile}",
         f"  ran with  threads={meta.get('threads')} device={meta.get('device')}",
         f"  commit    {software.get('git_commit')}",

@@ -20,18 +20,16 @@ NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
 COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason")
 
 
+DECIDING: tuple[Verdict, ...] = (
+    *("refuted", "minor error", "inconclusive", "confirmed"),
+    *("true by construction", "not comparable"),
+)
+"""A statement has the first of these verdicts that one of its parts has."""
+
+
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a statement from those on its parts."""
-    kinds = set(verdicts)
-    if "refuted" in kinds:
-        return "refuted"
-    if "minor error" in kinds:
-        return "minor error"
-    if "inconclusive" in kinds:
-        return "inconclusive"
-    if "confirmed" in kinds:
-        return "confirmed"
-    return next((v for v in ("true by construction", "not comparable") if v in kinds), "not run")  # type: ignore[return-value]
+    return next((verdict for verdict in DECIDING if verdict in verdicts), "not run")
 
 
 def variants_text(verdicts: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ Array = NDArray[np.float64]
 
 EXACT_ADDITIONS = 5e7
 """Largest number of additions spent on one exact null distribution; above it the normal approximation serves."""
-
-DIRECT_PAIRS = 4_000_000
-"""Largest number of pairwise values held in memory at once (32 MB); above it their order statistics are bisected."""
 
 
 def doubled_ranks(values: Array) -> NDArray[np.int64]:
@@ -107,44 +104,18 @@ def normal_interval_rank(mean: float, deviation: float, alpha: float) -> int:
 
 
 def difference_order(a: Array, b: Array, ranks: Sequence[int]) -> list[float]:
-    """The ranks-th smallest (from 0) of all a_i − b_j, exact up to rounding, whatever the number of pairs."""
-    if a.size * b.size <= DIRECT_PAIRS:
-        pairs = np.subtract.outer(a, b).ravel()
-        return [float(v) for v in np.partition(pairs, sorted(set(ranks)))[list(ranks)]]
-    a, b = np.sort(a), np.sort(b)
-
-    def count(t: float) -> int:
-        return int(np.searchsorted(a, b + t, "right").sum())
-
-    return [_bisect(float(a[0] - b[-1]), float(a[-1] - b[0]), rank, count) for rank in ranks]
+    """The ranks-th smallest (from 0) of all a_i − b_j."""
+    return _order(np.subtract.outer(a, b).ravel(), ranks)
 
 
 def walsh_order(d: Array, ranks: Sequence[int]) -> list[float]:
-    """The ranks-th smallest (from 0) of all (d_i + d_j)/2 with i <= j, exact up to rounding."""
-    d = np.sort(d)
-    if d.size * (d.size + 1) // 2 <= DIRECT_PAIRS:
-        i, j = np.triu_indices(d.size)
-        return [float(v) for v in np.partition((d[i] + d[j]) / 2, sorted(set(ranks)))[list(ranks)]]
-
-    def count(t: float) -> int:
-        every = np.searchsorted(d, 2 * t - d, "right").sum()  # ordered pairs, the diagonal once
-        return int(every + np.searchsorted(d, t, "right")) // 2
-
-    return [_bisect(float(d[0]), float(d[-1]), rank, count) for rank in ranks]
+    """The ranks-th smallest (from 0) of all (d_i + d_j)/2 with i <= j."""
+    i, j = np.triu_indices(d.size)
+    return _order((d[i] + d[j]) / 2, ranks)
 
 
-def _bisect(low: float, high: float, rank: int, count: Callable[[float], int]) -> float:
-    """The smallest t in [low, high] with count(t) > rank, to the spacing of floats at the ends' scale."""
-    spacing = np.spacing(max(abs(low), abs(high)))
-    while high - low > spacing:
-        middle = low + (high - low) / 2
-        if middle in (low, high):
-            break
-        if count(middle) > rank:
-            high = middle
-        else:
-            low = middle
-    return high
+def _order(values: Array, ranks: Sequence[int]) -> list[float]:
+    return [float(v) for v in np.partition(values, sorted(set(ranks)))[list(ranks)]]
 
 
 def middle_ranks(pairs: int) -> list[int]:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from runner.stats.ranks import Array
 
 
+ALPHA = 0.05
+"""Intervals have the level 1 − ALPHA."""
+
+
 class Shift(TypedDict, total=False):
     """The Hodges–Lehmann fields of `Statistic`."""
 
@@ -34,14 +38,7 @@ class Shift(TypedDict, total=False):
     shift_high: float
 
 
-def mann_whitney(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    level: float = 0.95,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Two-sided Mann–Whitney U test of two independent samples.
 
     U = #{a_i > b_j} + ½ #{a_i = b_j}; effect = 2U/(mn) − 1; shift = median of all a_i − b_j with the interval by
@@ -50,7 +47,7 @@ def mann_whitney(
     """
     from runner.stats import ranks
 
-    x, notes = sample(a, about.get("label_a", "a"), [note])
+    x, notes = sample(a, about.get("label_a", "a"), [about.get("note", "")])
     y, notes = sample(b, about.get("label_b", "b"), notes)
     base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, **about)
     m, n = x.size, y.size
@@ -70,12 +67,12 @@ def mann_whitney(
         p = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
         p_min, method = ranks.smallest_subset_p(m, n), "asymptotic"
     notes += ["ties" if different < m + n else "", power(p_min, f"n={m} and {n}")]
-    shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), 1 - level, notes)
+    shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), notes)
     effect = 2 * u / (m * n) - 1
     return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=join(notes))
 
 
-def _mann_whitney_shift(x: Array, y: Array, deviation: float, alpha: float, notes: list[str]) -> Shift:
+def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) -> Shift:
     """Hodges–Lehmann shift of x against y with its interval; deviation: of U, for large samples."""
     import numpy as np
 
@@ -86,20 +83,13 @@ def _mann_whitney_shift(x: Array, y: Array, deviation: float, alpha: float, note
         return {}
     m, n = x.size, y.size
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        k = ranks.interval_rank(ranks.untied_u_null(m, n), alpha)
+        k = ranks.interval_rank(ranks.untied_u_null(m, n), ALPHA)
     else:
-        k = ranks.normal_interval_rank(m * n / 2, deviation, alpha)
+        k = ranks.normal_interval_rank(m * n / 2, deviation, ALPHA)
     return _interval(lambda r: ranks.difference_order(x, y, r), m * n, k, notes)
 
 
-def wilcoxon(
-    a: ArrayLike,
-    b: ArrayLike | None = None,
-    *,
-    level: float = 0.95,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -> Statistic:
     """Two-sided Wilcoxon signed-rank test of the differences a_i − b_i (of a_i against 0 when b is None).
 
     Zero differences are dropped from the test (Wilcoxon's policy) and counted in the note; n_a is the number of
@@ -118,7 +108,7 @@ def wilcoxon(
         raise ValueError(
             f"wilcoxon {about['name']}: expected paired samples, found {first.size} and {second.size} values"
         )
-    d, notes = sample(first - second, "differences", [note])
+    d, notes = sample(first - second, "differences", [about.get("note", "")])
     base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, **about)
     nonzero = d[d != 0]
     if nonzero.size < d.size:
@@ -138,7 +128,7 @@ def wilcoxon(
     if np.unique(doubled).size < nonzero.size:
         notes.append("ties")
     notes.append(power(p_min, f"n={nonzero.size}"))
-    shift = _wilcoxon_shift(d, 1 - level, notes)
+    shift = _wilcoxon_shift(d, notes)
     return replace(
         base,
         statistic=positive / 2,
@@ -151,7 +141,7 @@ def wilcoxon(
     )
 
 
-def _wilcoxon_shift(d: Array, alpha: float, notes: list[str]) -> Shift:
+def _wilcoxon_shift(d: Array, notes: list[str]) -> Shift:
     """Hodges–Lehmann shift of paired differences with its interval."""
     import numpy as np
 
@@ -163,19 +153,13 @@ def _wilcoxon_shift(d: Array, alpha: float, notes: list[str]) -> Shift:
     n = d.size
     pairs = n * (n + 1) // 2
     if n <= 300:
-        k = ranks.interval_rank(ranks.sign_null(np.arange(1, n + 1)), alpha)
+        k = ranks.interval_rank(ranks.sign_null(np.arange(1, n + 1)), ALPHA)
     else:
-        k = ranks.normal_interval_rank(pairs / 2, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), alpha)
+        k = ranks.normal_interval_rank(pairs / 2, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), ALPHA)
     return _interval(lambda r: ranks.walsh_order(d, r), pairs, k, notes)
 
 
-def spearman(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Spearman's rank correlation ρ of paired values, two-sided; statistic and effect are ρ.
 
     p over all n! orders for n <= 8 (exact), by Student's t above. Raises ValueError when x and y differ in length.
@@ -184,7 +168,7 @@ def spearman(
 
     from runner.stats import ranks
 
-    u, v, notes = pairs(x, y, f"spearman {about['name']}", note)
+    u, v, notes = pairs(x, y, "spearman", about)
     base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, **about)
     if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
         return replace(base, note=join(notes, "no test: fewer than three pairs, or a constant sample"))
@@ -261,26 +245,14 @@ def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int,
 # ------------------------------------------------------------------ fits and summaries
 
 
-def linear(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
-    u, v, notes = pairs(x, y, f"linear {about['name']}", note)
+    u, v, notes = pairs(x, y, "linear", about)
     base = Statistic(kind="linear", n_a=u.size, n_b=v.size, **about)
     return _fit(base, u, v, notes)
 
 
-def log_linear(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares log y = a − b x (natural logarithm) with R² of log y.
 
     slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they are left
@@ -288,7 +260,7 @@ def log_linear(
     """
     import numpy as np
 
-    u, v, notes = pairs(x, y, f"log_linear {about['name']}", note)
+    u, v, notes = pairs(x, y, "log_linear", about)
     usable = v > 0
     if not usable.all():
         notes.append(f"{int((~usable).sum())} of {v.size} values are not positive and left out")
@@ -326,14 +298,9 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
     )
 
 
-def summary(
-    values: ArrayLike,
-    *,
-    note: str = "",
-    **about: Unpack[About],
-) -> Statistic:
+def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
     """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
-    x, notes = sample(values, about.get("label_a", "values"), [note])
+    x, notes = sample(values, about.get("label_a", "values"), [about.get("note", "")])
     base = Statistic(kind="summary", n_a=x.size, **about)
     if x.size == 0:
         return replace(base, note=join(notes, "no values"))
@@ -365,16 +332,17 @@ def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list
     return x[~np.isnan(x)], [*notes, f"{missing} of {x.size} {label} missing and left out" if missing else ""]
 
 
-def pairs(x: ArrayLike, y: ArrayLike, what: str, note: str) -> tuple[Array, Array, list[str]]:
-    """Flat float64 pairs without NaN; ValueError for different lengths."""
+def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
+    """Flat float64 pairs without NaN, and notes; ValueError for different lengths."""
     import numpy as np
 
     u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
     if u.size != v.size:
-        raise ValueError(f"{what}: expected paired values, found {u.size} and {v.size}")
+        raise ValueError(f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}")
     complete = ~(np.isnan(u) | np.isnan(v))
     lost = int((~complete).sum())
-    return u[complete], v[complete], [note, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
+    notes = [about.get("note", "")]
+    return u[complete], v[complete], [*notes, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
 
 
 def power(p_min: float, size: str) -> str:

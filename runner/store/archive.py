@@ -93,15 +93,6 @@ class Archive(CellFiles):
         return self._metas[name]
 
 
-def open_archive(path: Path) -> Archive | None:
-    """The archive at `path`, opened once in this process until it is replaced; None where there is no file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return _opened(path, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
 def _directory(file: int) -> dict[str, dict[str, Entry]]:
     """Cell -> file -> entry. Raises ValueError and OSError for anything but a whole zip file.
 
@@ -171,9 +162,16 @@ def published_folder(experiment: str) -> Path | None:
 
 
 def published_cells(experiment: str) -> Archive | None:
-    """The published cells of an experiment; None where there are none."""
+    """The published cells of an experiment, opened once in this process until the file is replaced; None where there
+    are none."""
     folder = published_folder(experiment)
-    return open_archive(folder / CELLS) if folder is not None else None
+    if folder is None:
+        return None
+    try:
+        found = os.stat(folder / CELLS)
+    except OSError:
+        return None
+    return _opened(folder / CELLS, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def report_folders(outputs: Path) -> list[Path]:

@@ -83,10 +83,8 @@ CHECKED = b"hess-run checkpoint 1\n"
 
 def _checked(content: bytes) -> bytes:
     """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look. Raises Damaged."""
-    if not content.startswith(CHECKED):
-        return content  # written before sums were
     start = len(CHECKED) + hashlib.sha256().digest_size
-    if hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]:
+    if not content.startswith(CHECKED) or hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]:
         raise Damaged("SHA-256 differs")
     return content[start:]
 
@@ -142,7 +140,7 @@ class Store:
         if not clean:
             return
         sweep(self.root)
-        for scratch in self._scratch():
+        for scratch in list(self.cells.glob(".tmp-*")):
             with self.lock(scratch.name.split("-")[1]) as mine:
                 if mine:
                     final = self.cells / scratch.name.split("-")[1]
@@ -150,11 +148,6 @@ class Store:
                         scratch.rename(final)  # killed between the two renames of a replacement
                     else:
                         shutil.rmtree(scratch, ignore_errors=True)
-
-    def _scratch(self) -> list[Path]:
-        """Folders of half-written cells. By scandir: a sweep asks this once a job, of a folder with all its cells."""
-        with os.scandir(self.cells) as entries:
-            return [Path(entry.path) for entry in entries if entry.name.startswith(".tmp-")]
 
     def has(self, cell_id: str, run: str = "") -> bool:
         """Whether the cell is stored whole; run: by the run of this id.

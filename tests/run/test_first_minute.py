@@ -18,7 +18,7 @@ from runner.run.checks import DEMO_FIGURE, demo
 from runner.run.command import without_stored
 from runner.run.config.overrides import Arguments
 from runner.run.execute import run
-from runner.run.listing import Costs, announce, survey
+from runner.run.listing import Costs, survey
 from runner.run.why import figure_record, why
 from runner.store.cells import Folder, Stored
 from runner.store.job import Job
@@ -110,15 +110,15 @@ def test_why_refuses_what_it_knows_nothing_of(word):
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     toy = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
-    assert announce([Job("toy", toy, 42, tmp_path)])[0].startswith(
+    assert survey([Job("toy", toy, 42, tmp_path)])[0][0].startswith(
         "toy: 0 of 3 cells are stored; 3 to measure: about 3.0 s"
     )
     run(Job("toy", toy, 42, tmp_path))
     both = [Job("toy", toy, seed, tmp_path, jobs=2) for seed in (42, 43)]
-    line = announce(both)[0]
+    line = survey(both)[0][0]
     assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
     assert survey(both)[1] == [both[1]]
-    assert announce([Job("toy", toy, 42, tmp_path)]) == [
+    assert survey([Job("toy", toy, 42, tmp_path)])[0] == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
 

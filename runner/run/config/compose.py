@@ -252,13 +252,14 @@ def build_experiment(
 
 
 def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]) -> Any:
-    options = ", ".join(fitting(name, group)) or "none that is there"
     if choice is None or not isinstance(node, Mapping):
-        raise SettingError(f"{group}: expected a choice for experiment {name}, found {short(node)}; known: {options}")
+        known = ", ".join(fitting(name, group))
+        raise SettingError(f"{group}: expected a choice for experiment {name}, found {short(node)}; known: {known}")
     cls: Any = kind_class(group, choice)
     file = files.find(group, choice)
     if not issubclass(cls, takes(experiment_class(name))[group]):
-        raise SettingError(f"{group}={choice}: experiment {name} takes another kind of {group}: {options}")
+        known = ", ".join(fitting(name, group)) or "none that is there"
+        raise SettingError(f"{group}={choice}: experiment {name} takes another kind of {group}: {known}")
     values = {key: value for key, value in node.items() if key != "_target_"}
     if choice != experiment_file(name).choices.get(group):
         # What the experiment adapts in its own kind need not exist in another; what the user or its file says must.
@@ -311,12 +312,7 @@ def _job(composed: Composition, values: Mapping[str, Any], overrides: Sequence[s
         experiment=composed.experiment,
         profile=composed.profile,
         overrides=tuple(word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED),
-        seed=run.seed,
-        outputs=Path(run.outputs).expanduser(),
-        threads=run.threads,
-        device=run.device,
-        jobs=run.jobs,
-        force=run.force,
+        **{**vars(run), "outputs": Path(run.outputs).expanduser()},
     )
 
 

@@ -23,7 +23,6 @@ CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] /
 LAUNCHERS = "hydra/launcher"
 OPTIONS = (*GROUPS, "experiment", "profile")
 """Every group that has a folder of choices."""
-RENAMED = {"metric=blocks": "inter_layer"}
 _ADDED: list[Path] = []
 
 
@@ -68,9 +67,7 @@ def find(group: str, name: str) -> Path:
     """The file of a choice. Raises SettingError with the nearest and all valid names where there is none."""
     known = choices(group)
     if name not in known:
-        near = RENAMED.get(f"{group}={name}")
-        hint = f" (did you mean {near}?)" if near in known else nearest(name, known)
-        raise SettingError(f"{group}={short(name)}: no such choice{hint}; known: {', '.join(known)}")
+        raise SettingError(f"{group}={short(name)}: no such choice{nearest(name, known)}; known: {', '.join(known)}")
     return next(path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file())
 
 
