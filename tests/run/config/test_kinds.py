@@ -149,7 +149,7 @@ def test_builders_are_of_this_package_or_loaded_already():
 def test_a_new_activation_is_one_entry(monkeypatch):
     import torch
 
-    monkeypatch.setitem(ACTIVATIONS, "cubed", lambda: (lambda z: z**3, lambda g, z, a: 3 * g * z**2))
+    monkeypatch.setitem(ACTIVATIONS, "cubed", lambda torch: (lambda z: z**3, lambda g, z, a: 3 * g * z**2))
     network = builder("mlp")(inputs=3, outputs=2, depth=1, width=4, activation="cubed", norm=False)
     x = torch.randn(5, 3)
     first = network.stages["projection"].linear(x) ** 3
