@@ -28,7 +28,7 @@ from runner.report.manifest import (
 from runner.report.page import Page
 from runner.report.write import console_lines, remove_stale, write_manifest, write_page, write_report
 from runner.store import tables
-from runner.store.archive import where_published
+from runner.store.archive import published_folder, where_published
 from runner.store.identity import software
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Stored, merge
@@ -174,6 +174,11 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
+    drawable = _figures_of_reports(jobs[0]) if figure else set()
+    if drawable and figure not in drawable:
+        raise SettingError(
+            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
+        )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
@@ -192,3 +197,13 @@ def draw(
         redrawn = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
         write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}})
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
+
+
+def _figures_of_reports(job: Job) -> set[str]:
+    """Names of the figures in the reports of a job's settings, published or made here; empty where one failed."""
+    places = filter(None, (published_folder(job.name), job.store.root))
+    records = [record for record in map(read_manifest, places) if record is not None]
+    records = [record for record in records if record["settings_key"] == job.identity.key]
+    if any(record["report_failures"] or record["missing"] for record in records):
+        return set()
+    return {name for record in records for name in record["captions"]}

@@ -225,5 +225,5 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     assert first_line(job) == "unchanged"
     with pytest.raises(SettingError, match="expected one of png, pdf, svg, found gif"):
         update.draw([job], protocol, suffix="gif")
-    with pytest.raises(SettingError, match="expected one of fig01, fig02, found fig1"):
+    with pytest.raises(SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"):
         update.draw([job], protocol, figure="fig1")

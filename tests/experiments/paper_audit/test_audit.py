@@ -25,20 +25,6 @@ PAPERS = papers()
 EVERY = [(of, formula) for of in PAPERS for formula in of.formulas]
 BY_ID = {formula.id: (of, formula) for of, formula in EVERY}
 PREFIX = {"ws_bound": "ws"}
-SLOW = frozenset(
-    re.findall(
-        r"\S+",
-        """
-attention.definition_e.5 dag.cor17 dag.eq2 dag.eq2.piecewise dag.eq5 dag.i1 dag.prop102.source dag.prop31
-dag.prop31.text dag.remark96.psd dag.thm19 dag.thm44 dag.thm44.branching dag.thm77 hsr.eq1 hsr.eq100 hsr.eq106
-hsr.eq107 hsr.eq108 hsr.eq109 hsr.eq111 hsr.eq124 hsr.eq129 hsr.eq135 hsr.eq140 hsr.eq61 hsr.eq99
-hsr.proposition1 hsr.section4a hsr.section5e hsr.theorem3 hsr.theorem4 hsr.theorem5 ws.eq19 ws.eq26
-ws.eq26.phi22 ws.eq64 ws.eq68 ws.eq74 ws.eq82 ws.eq92 ws.proposition3 ws.theorem1 ws.theorem3 ws.theorem4
-ws.theorem5 ws.theorem6 ws.theorem7
-""",
-    )
-)
-"""Formulas whose check takes a third of a second or more: left to `make test-slow`."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +37,7 @@ def outcome(name: str) -> Outcome:
     return BY_ID[name][1].check()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BY_ID])
+@pytest.mark.parametrize("name", BY_ID)
 def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
     _, formula = BY_ID[name]
     found = outcome(name)
@@ -62,7 +48,12 @@ def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
         assert found.printed > 10 * found.tolerance, "far from rounding"
     if formula.expected == "holds after correction":
         assert found.corrected is not None
-    for what, without in formula.dropped:
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, (_, formula) in BY_ID.items() if formula.dropped])
+def test_the_check_fails_without_its_hypothesis(name: str) -> None:
+    for what, without in BY_ID[name][1].dropped:
         assert without().agreement != "holds", f"the check passes without its hypothesis: {what}"
 
 
