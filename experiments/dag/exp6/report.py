@@ -18,7 +18,7 @@ from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, h
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import groups, over_seeds
 from runner.contract import Analysis, Claim, Figures
-from runner.report.figures import groups as boxes, new_figure, note, panels
+from runner.report.figures import groups as boxes, panels
 from runner.report.formatting import label
 
 NAME = "exp6_resnet18"
@@ -111,13 +111,16 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
     """R of every pair from 30 probes over the engine's value, minus one: every network and pair is a dot."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
     both = selected(pairs, "published").merge(selected(pairs, "engine"), on=keys, suffixes=("", "_engine"))
-    percent = 100 * (both["R"] / both["R_engine"] - 1)
-    figure, axes = new_figure(1, 1, width=6)
-    names = [both[key].map(label) for key in ("activation", "arch", "checkpoint")]
-    labels = names[0] + "\n" + names[1] + "\n" + names[2]
-    samples = {str(text): percent[labels == text] for text in dict.fromkeys(labels)}
-    boxes(axes[0, 0], samples, looks=STYLES)
-    axes[0, 0].axhline(0, color="black", linewidth=0.8)
-    axes[0, 0].set_ylabel("R from 30 probes / engine − 1 (%)")
-    note(figure, "every network and pair a dot; box: quartiles")
-    return figure
+    both["percent"] = 100 * (both["R"] / both["R_engine"] - 1)
+    networks = groups(both, ["activation", "arch"])
+    parts = {
+        key: {label(at): part["percent"] for at, part in of.groupby("checkpoint", sort=False)} for key, of in networks
+    }
+
+    def draw(ax: Axes, network: tuple[str, str]) -> None:
+        boxes(ax, parts[network], looks=STYLES)
+        ax.axhline(0, color="black", linewidth=0.8)
+
+    heads = {key: ", ".join(map(label, key)) for key in parts}
+    y, caption = "R from 30 probes\n/ engine − 1 (%)", "every network and pair a dot; box: quartiles"
+    return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=caption)
