@@ -95,15 +95,13 @@ class _Comparison:
 
     def look(self, found: list[Difference], singles: bool) -> _Look:
         """All methods next to these differences."""
-        beside = self.products[0].whole if self.products else None
         alone = []
         if singles and len(found) > 1:  # the only piece is the whole
             self.differences.spend(PRODUCT)
             if hasattr(self.operator, "single"):
-                alone = [self._error_alone(b, d, beside) for b, d in enumerate(found)]
+                alone = [self._error_alone(b, d, self.products[0].whole) for b, d in enumerate(found)]
         told = [e for e, d in zip(alone, found, strict=False) if not d.kink]
         problems, errors = list(self.failed), dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0)
-        expected = self._expected(found)
         for made in self.products:
             expected = self._expected(found, made.own)
             now = expected.errors(made.own, made.whole, self.operator.dtype, self.tolerance)

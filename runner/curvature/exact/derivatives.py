@@ -210,18 +210,12 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
     structure, saved = evaluation.structures[node.name]
     jacobian, curvature = structure.derivatives(saved, delta, evaluation.values[node.name])
     found = Derivatives()
-    if structure.weights == (1.0,):
-        parent = node.parents[0]
-        found.jacobians[parent] = jacobian
-        if curvature is not None:
-            found.curvature[parent, parent] = curvature
-        return found
     if structure.weights is not None:
         weights = {p: weight for p, weight in zip(node.parents, structure.weights, strict=True) if p in wanted}
         for p, weight in weights.items():
-            found.jacobians[p] = weight * jacobian
+            found.jacobians[p] = _scaled(jacobian, weight)
             if curvature is not None:
-                found.curvature |= {(p, q): weight * other * curvature for q, other in weights.items()}
+                found.curvature |= {(p, q): _scaled(curvature, weight * other) for q, other in weights.items()}
         return found
     start, spans = 0, {}
     for parent in node.parents:
@@ -233,6 +227,10 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
             for q in wanted:
                 found.curvature[p, q] = curvature[:, spans[p], spans[q]].contiguous()
     return found
+
+
+def _scaled(t: Tensor, factor: float) -> Tensor:
+    return t if factor == 1 else factor * t
 
 
 def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool) -> Derivatives:
@@ -261,11 +259,8 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
     limit = None
     if evaluation.replica_elements is not None:
         limit = evaluation.replica_elements // _elements_of_one(node, evaluation, sum(sizes), second)
-    found = Derivatives()
-    for p, jacobian in zip(wanted, replicated_jacobian(outputs, inputs, delta.shape[1], limit), strict=True):
-        found.jacobians[p] = (
-            inputs[0].new_zeros(len(delta), delta.shape[1], evaluation.size(p)) if jacobian is None else jacobian
-        )
+    jacobians = replicated_jacobian(outputs, inputs, delta.shape[1], limit)
+    found = Derivatives(dict(zip(wanted, jacobians, strict=True)))
     if not second:
         return found
     require_second_derivative(node, [values[p] for p in node.parents])
@@ -273,10 +268,9 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         columns = replicated_jacobian(gradient, inputs, sum(sizes), limit)
     for q, column in zip(wanted, columns, strict=True):
         # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then stays exactly zero.
-        if column is None or not column.any():
-            continue
-        for p, block in zip(wanted, column.split(sizes, 1), strict=True):
-            found.curvature[p, q] = block.contiguous()
+        if column.any():
+            for p, block in zip(wanted, column.split(sizes, 1), strict=True):
+                found.curvature[p, q] = block.contiguous()
     return found
 
 

@@ -72,14 +72,6 @@ def _named(value: nn.Module | Tensor) -> Callable[..., Any]:
     return leaf
 
 
-def trace(fn: Callable[..., Tensor]) -> fx.Graph | None:
-    """What fn does, or None when it cannot be traced."""
-    try:
-        return _Tracer().trace(fn)
-    except Exception:  # any Python code may run here, on arguments that are not tensors
-        return None
-
-
 @dataclass(frozen=True)
 class _Form:
     """A value of the trace: sum_i weights[i] * argument i (concatenated when `joined`), then stages."""
@@ -99,30 +91,24 @@ class _Form:
 
 def structure_from_trace(fn: Callable[..., Tensor], arguments: int) -> Structure | None:
     """The structure of a traced function of `arguments` arguments, None when it is not recognised."""
-    graph = trace(fn)
-    if graph is None:
-        return None
     values: dict[fx.Node, Any] = {}
     count = 0
     try:
-        for node in graph.nodes:
+        for node in _Tracer().trace(fn).nodes:
             if node.op == "placeholder":
                 values[node] = _Form(tuple(1.0 if i == count else 0.0 for i in range(arguments)))
                 count += 1
             elif node.op == "output":
-                return _finished(fx.node.map_arg(node.args[0], values.__getitem__), arguments, count)
+                form = _form(fx.node.map_arg(node.args[0], values.__getitem__))
+                return (
+                    Structure(None if form.joined else form.weights, Chain(form.stages)) if count == arguments else None
+                )
             else:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = _step(node, args, kwargs)
-    except Exception:  # NotRecognised, or arguments in a form that the list below does not expect
-        return None
+    except Exception:  # NotRecognised, arguments in a form that is not expected, any Python code on what is no tensor
+        pass
     return None
-
-
-def _finished(form: Any, arguments: int, count: int) -> Structure | None:
-    if not isinstance(form, _Form) or count != arguments:
-        return None
-    return Structure(None if form.joined else form.weights, Chain(form.stages))
 
 
 def _step(node: fx.Node, args: tuple, kwargs: dict) -> Any:

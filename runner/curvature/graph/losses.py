@@ -24,40 +24,25 @@ Replicated = Callable[[tuple[Tensor, ...], int], "Tensor | None"]
 
 def replicated_jacobian(
     fn: Replicated, inputs: tuple[Tensor, ...], rows: int, limit: int | None = None
-) -> list[Tensor | None]:
+) -> list[Tensor]:
     """Jacobians of fn, shape (B, rows), with respect to each flattened input: shapes (B, rows, d_p).
 
     fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring gradients -> (B *
-    repeats, rows), or None when it does not depend on them. An input that fn does not depend on has Jacobian None.
+    repeats, rows), or None when it does not depend on them.
     limit: replicated examples at a time, over all rows (at least one row is taken).
     """
     if rows == 0:  # an output without components
-        return [None] * len(inputs)
+        return [t.new_zeros(len(t), 0, t[0].numel()) for t in inputs]
     batch = inputs[0].shape[0]
     widest = max(rows, *(t[0].numel() for t in inputs))
     step = max(1, min(rows, MAX_ELEMENTS // max(1, batch * widest)))
     if limit is not None:
         step = max(1, min(step, limit // batch))
-    pieces: list[list[Tensor | None]] = []
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        pieces.append(_rows(fn, inputs, start, count, rows))
-    out: list[Tensor | None] = []
-    for found, source in zip(zip(*pieces, strict=True), inputs, strict=True):
-        # A function may depend on an input in some rows only; the missing ones are zero.
-        if all(piece is None for piece in found):
-            out.append(None)
-            continue
-        shape = (batch, source[0].numel())
-        filled = []
-        for k, piece in enumerate(found):
-            count = min(step, rows - k * step)
-            filled.append(source.new_zeros(shape[0], count, shape[1]) if piece is None else piece)
-        out.append(torch.cat(filled, 1) if len(filled) > 1 else filled[0])
-    return out
+    pieces = [_rows(fn, inputs, start, min(step, rows - start), rows) for start in range(0, rows, step)]
+    return [torch.cat(found, 1) if len(found) > 1 else found[0] for found in zip(*pieces, strict=True)]
 
 
-def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, rows: int) -> list[Tensor | None]:
+def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, rows: int) -> list[Tensor]:
     batch = inputs[0].shape[0]
     with torch.enable_grad():
         copies = tuple(
@@ -66,12 +51,12 @@ def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, ro
         )
         values = fn(copies, count)
         if values is None or not values.requires_grad:
-            return [None] * len(inputs)
+            return [t.new_zeros(batch, count, t[0].numel()) for t in inputs]
         unit = torch.zeros(count, batch, rows, dtype=values.dtype, device=values.device)
         copy = torch.arange(count, device=values.device)
         unit[copy, :, start + copy] = 1
-        grads = torch.autograd.grad(values, copies, unit.view(count * batch, rows), allow_unused=True)
-    return [None if g is None else g.detach().reshape(count, batch, -1).transpose(0, 1) for g in grads]
+        grads = torch.autograd.grad(values, copies, unit.view(count * batch, rows), materialize_grads=True)
+    return [g.detach().reshape(count, batch, -1).transpose(0, 1) for g in grads]
 
 
 LossSpec = Union[Literal["cross_entropy", "mse"], Callable[[Tensor, Tensor], Tensor], "Loss"]
@@ -115,12 +100,7 @@ class Loss:
             )
 
         with explained(failure):
-            found = self.fn(output, target)
-        return self.check_shape(found, output)
-
-    @staticmethod
-    def check_shape(value: Tensor, output: Tensor) -> Tensor:
-        """The value itself. Raises ValueError unless it is a tensor with one value per example or a scalar."""
+            value = self.fn(output, target)
         if not isinstance(value, Tensor):
             raise MeasurementError(
                 f"the loss returned a {type(value).__name__}: expected a tensor that autograd can differentiate "
@@ -160,15 +140,12 @@ class Loss:
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:
         """Second derivative of each example's loss, shape (B, d, d)."""
 
-        def gradient(outputs: tuple[Tensor, ...], repeats: int) -> Tensor | None:
+        def gradient(outputs: tuple[Tensor, ...], repeats: int) -> Tensor:
             targets = target.repeat(repeats, *(1,) * (target.dim() - 1))
             (out,) = torch.autograd.grad(self.summed(outputs[0], targets), outputs[0], create_graph=True)
             return out.flatten(1)
 
-        rows = replicated_jacobian(gradient, (output,), output[0].numel())[0]
-        if rows is None:
-            return output.new_zeros(output.shape[0], output[0].numel(), output[0].numel())
-        return rows
+        return replicated_jacobian(gradient, (output,), output[0].numel())[0]
 
 
 class CrossEntropy(Loss):

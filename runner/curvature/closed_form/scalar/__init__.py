@@ -14,7 +14,6 @@ step at widths where no eigensolver goes.
 
 from runner.curvature.closed_form.scalar.bias import (
     InputMoments,
-    bias_sharpness,
     bias_spectrum,
     multi_input_spectrum,
     theorem6_outliers,
@@ -29,12 +28,10 @@ from runner.curvature.closed_form.scalar.linear import (
     blocks,
     linear_gradient,
     linear_pair,
-    linear_sharpness,
     linear_spectrum,
     phase_of_slope,
     relu_gradient,
     relu_pairs,
-    relu_sharpness,
     relu_spectrum,
     smallest_eigenvalue_bound,
     theta_star,

@@ -74,11 +74,6 @@ def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([norm[None], -norm[None], g.new_zeros(len(g) - 1)]), torch.stack(rows)
 
 
-def _parts(w: Tensor, a: Tensor, vectors: Tensor) -> list[Tensor]:
-    """U_e (m, d) for every eigenvector e (a row of `vectors`) of K."""
-    return [e[0] * a + w[:, None] * e[1:] for e in vectors]
-
-
 def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal basis Q (m, r) of the column span of `part` and QᵀU_e (r, d). Rank by comparison with `scale`."""
     q, r = torch.linalg.qr(part)
@@ -88,21 +83,6 @@ def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return basis, left[:, :rank].T @ r
 
 
-def _reduced(values: Tensor, coordinates: list[Tensor], xx: Tensor) -> Tensor:
-    """K's eigenvalues on the diagonal plus R S Rᵀ, where R stacks the coordinates of the U_e."""
-    stacked = torch.cat(coordinates)
-    diagonal = torch.cat([value.expand(len(c)) for value, c in zip(values, coordinates, strict=True)])
-    return torch.diag(diagonal) + stacked @ xx @ stacked.T
-
-
-def _check_layers(w: Tensor, a: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
-    if w.ndim != 1 or a.shape != (w.numel(), inputs) or w.numel() == 0:
-        raise ValueError(
-            f"expected w (m,) and A (m, {inputs}) with m >= 1, found {tuple(w.shape)} and {tuple(a.shape)}"
-        )
-    return w.double(), a.double()
-
-
 def multi_input_spectrum(w: Tensor, a: Tensor, inputs: Tensor, y: Tensor) -> Spectrum:
     """All eigenvalues and eigenvectors of the Hessian of ½ mean (wᵀ A x − y)², parameters ordered (w, a_1, ..., a_d).
 
@@ -110,16 +90,21 @@ def multi_input_spectrum(w: Tensor, a: Tensor, inputs: Tensor, y: Tensor) -> Spe
     Raises ValueError on shapes that do not fit.
     """
     moments = InputMoments.of(inputs, y)
-    w, a = _check_layers(w, a, len(moments.xy))
-    return _spectrum(w, a, moments)
+    if w.ndim != 1 or a.shape != (w.numel(), len(moments.xy)) or w.numel() == 0:
+        raise ValueError(
+            f"expected w (m,) and A (m, {len(moments.xy)}) with m >= 1, found {tuple(w.shape)} and {tuple(a.shape)}"
+        )
+    return _spectrum(w.double(), a.double(), moments)
 
 
 def _spectrum(w: Tensor, a: Tensor, moments: InputMoments) -> Spectrum:
     values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
     scale = torch.sqrt(torch.dot(w, w) + (a * a).sum())
-    spaces = [_column_space(part, scale) for part in _parts(w, a, vectors)]
-    bases = [basis for basis, _ in spaces]
-    reduced_values, reduced_vectors = torch.linalg.eigh(_reduced(values, [c for _, c in spaces], moments.xx))
+    # U_e (m, d) of every eigenvector e of K; K's eigenvalues on the diagonal plus R S Rᵀ, R their coordinates stacked.
+    spaces = [_column_space(e[0] * a + w[:, None] * e[1:], scale) for e in vectors]
+    bases, stacked = [basis for basis, _ in spaces], torch.cat([coordinates for _, coordinates in spaces])
+    diagonal = torch.cat([value.expand(len(c)) for value, (_, c) in zip(values, spaces, strict=True)])
+    reduced_values, reduced_vectors = torch.linalg.eigh(torch.diag(diagonal) + stacked @ moments.xx @ stacked.T)
 
     def outlier(column: int) -> Tensor:
         pieces = torch.split(reduced_vectors[:, column], [basis.shape[1] for basis in bases])
@@ -148,15 +133,6 @@ def bias_spectrum(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Spec
     """
     w, v, b = as_weights(w=w, v=v, b=b)
     return _spectrum(w, torch.stack([v, b], dim=1), InputMoments.with_bias(x, y))
-
-
-def bias_sharpness(w: Tensor, v: Tensor, b: Tensor, moments: InputMoments) -> Tensor:
-    """Largest Hessian eigenvalue of the network with bias, 0-d. moments: `InputMoments.with_bias`. O(m)."""
-    w, v, b = as_weights(w=w, v=v, b=b)
-    a = torch.stack([v, b], dim=1)
-    values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
-    triangles = [torch.linalg.qr(part, mode="r").R for part in _parts(w, a, vectors)]
-    return torch.linalg.eigvalsh(_reduced(values, triangles, moments.xx))[-1]
 
 
 def theorem6_outliers(w: Tensor, v: Tensor, b: Tensor, tolerance: float = 1e-9) -> tuple[Tensor, Tensor]:

@@ -273,9 +273,7 @@ def direction(vector: Tensor) -> Tensor:
     norm = torch.linalg.vector_norm(vector)
     if norm > 0:
         return vector / norm
-    axis = torch.zeros_like(vector)
-    axis[0] = 1.0
-    return axis
+    return torch.eye(len(vector), 1, dtype=vector.dtype)[:, 0]
 
 
 def outlier_basis(w: Tensor, v: Tensor, pair: PairProblem, larger: bool) -> Tensor:
@@ -326,15 +324,6 @@ def linear_pair(w: Tensor, v: Tensor, moments: Moments) -> PairProblem:
     return PairProblem.of(w, v, moments)
 
 
-def linear_sharpness(w: Tensor, v: Tensor, moments: Moments) -> Tensor:
-    """Largest Hessian eigenvalue, 0-d, from the data's moments: O(m), made to be called at every training step.
-
-    For m = 1 and m > 1 alike it is the larger outlier, since that is >= |mean xδ|: the 2×2 matrix is (d, −d) plus a
-    positive semidefinite one.
-    """
-    return linear_pair(w, v, moments).outliers()[0]
-
-
 def linear_gradient(w: Tensor, v: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
     """(∂ℓ/∂w, ∂ℓ/∂v) = (mean xδ · v, mean xδ · w), each (m,) (Eqs. 7, 8). O(m)."""
     w, v = as_weights(w=w, v=v)
@@ -353,10 +342,6 @@ class CellMoments:
     def of(cls, x: Tensor, y: Tensor) -> CellMoments:
         return cls(Moments.of(x, y, x > 0), Moments.of(x, y, x <= 0))
 
-    def with_neurons(self, v: Tensor) -> list[tuple[str, Moments, Tensor]]:
-        """(name, moments, mask over the neurons) of both cells."""
-        return [("+", self.plus, v > 0), ("-", self.minus, v < 0)]
-
 
 def _embed(mask: Tensor, basis: Tensor) -> Tensor:
     """Rows of a cell's (2q, k) basis moved to their places among all 2m parameters (v, w)."""
@@ -373,7 +358,8 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     """
     w, v = as_weights(w=w, v=v)
     groups: list[EigenGroup] = []
-    for name, moments, mask in CellMoments.of(x, y).with_neurons(v):
+    cells = CellMoments.of(x, y)
+    for name, moments, mask in (("+", cells.plus, v > 0), ("-", cells.minus, v < 0)):
         if mask.any():
             groups += pair_groups(w[mask], v[mask], moments, name, partial(_embed, mask))
     dead = v == 0
@@ -406,20 +392,9 @@ def _block_sums(w: Tensor, v: Tensor) -> Tensor:
     return keep @ values.T
 
 
-def relu_sharpness(w: Tensor, v: Tensor, cells: CellMoments) -> Tensor:
-    """Largest Hessian eigenvalue, 0-d, from the moments of the cells; zero when every neuron is dead. O(m)."""
-    tops = [pair.outliers()[0] for pair in relu_pairs(w, v, cells).values()]
-    return torch.stack(tops).max() if tops else torch.zeros((), dtype=torch.float64)
-
-
-def _slopes(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """⟨w_+, v_+⟩ and ⟨w_-, v_-⟩."""
-    return torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
-
-
 def relu_gradient(w: Tensor, v: Tensor, cells: CellMoments) -> tuple[Tensor, Tensor]:
     """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): the linear gradient of every neuron's own cell (Eqs. 35, 36). O(m)."""
     w, v = as_weights(w=w, v=v)
-    plus, minus = _slopes(w, v)
+    plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
     d = cells.plus.residual_covariance(plus) * (v > 0) + cells.minus.residual_covariance(minus) * (v < 0)
     return d * v, d * w
