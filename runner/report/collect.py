@@ -257,5 +257,5 @@ def said_of(manifest: Mapping[str, Any]) -> list[str]:
         found.append("surrogate data, not the paper's data set")
     profile = str(manifest.get("profile") or "paper")
     if profile != "paper":
-        found.append(f"profile={profile}: not the paper's protocol")
+        found.append(f"profile={profile}: not the paper's protocol; nothing is scored")
     return found

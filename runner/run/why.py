@@ -269,7 +269,8 @@ def _commands(
     words = [f"experiment={name}"]
     words += [f"profile={record['profile']}"] if record.get("profile", "paper") != "paper" else []
     words += shlex.split(str(record.get("changed", "")))
-    words += [f"outputs={_near(root.parent)}"] if not any(word.startswith("outputs=") for word in words) else []
+    elsewhere = root != published_folder(name) and not any(word.startswith("outputs=") for word in words)
+    words += [f"outputs={_near(root.parent)}"] if elsewhere else []
     seeds = sorted({int(cell["seed"]) for cell in cells})
     seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
     many = ["-m"] if len(seeds) > 1 else []

@@ -285,6 +285,7 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     html = (out / "index.html").read_text()
     assert html.count('class="warning"') == 3
     assert "Surrogate data, not the paper" in html and "Profile=quick" in html
+    assert "nothing is scored" in (out / "report.md").read_text().split("\n\n")[1]
     assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
 
 

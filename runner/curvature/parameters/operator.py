@@ -340,7 +340,7 @@ class ParameterOperator(SymmetricOperator):
                 cut = self._checked((later[0], later[1]))
                 check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
         skew = self.graphs.skew
-        _refuse_infinite(torch.tensor(skew))
+        _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
         if skew > skewed(self.dtype) and self.graphs.random():
             raise MeasurementError(

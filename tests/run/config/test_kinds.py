@@ -109,7 +109,8 @@ def test_show_names_every_field_and_kind(name):
     assert "\n  " in page and "devices: " in page
 
 
-def test_show_reads_choices_and_places_from_the_source():
+def test_show_reads_choices_and_places_from_the_source(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     page = show("exp1_resonance")
     assert (
         "[plain, residual]\n              # one of plain, residual, plain_sn" in page
