@@ -183,7 +183,8 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
     ]
     lines += ["", "## All papers", "", *_totals(papers), ""]
     lines += [
-        "A to D count root causes, E also places without a check; clauses are rows of the audit. **A**, major error:",
+        "A to D count distinct errors, each of which can affect several clauses; E also counts places without a",
+        "check. **A**, major error:",
         "a theorem, definition, formula or conclusion is false as printed, and the paper rests on it or nowhere has",
         "it right. **B**, minor error: false as printed, but the paper has it right elsewhere and nothing rests on the",
         "printed form, or it is in a display, remark or step of a proof. **C**, notation and wording. **D**, an",

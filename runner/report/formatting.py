@@ -99,6 +99,7 @@ def report_text(
     notes: Sequence[str] = (),
     limitations: Sequence[str] = (),
     validation: Sequence[str] = (),
+    quick: str = "",
 ) -> str:
     """Markdown of a report.
 
@@ -110,6 +111,8 @@ def report_text(
         Sentences on missing cells, stand-in data and changed settings.
     validation
         Sentences on numerical checks of the cells.
+    quick
+        What a profile says of itself: the first sentence of a report that has no summary.
     """
     scored = [{str(k): v for k, v in row.items()} for row in scorecard.to_dict("records")]
     stated = [{str(k): v for k, v in row.items()} for row in claims.to_dict("records")]
@@ -123,7 +126,7 @@ def report_text(
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
     parts = [
         f"# {title}\n",
-        f"{summary}\n" if summary else "",
+        f"{summary or quick}\n" if summary or quick else "",
         f"{' '.join(counts)}\n" if counts else "",
         "" if summary else _list("Notes", notes),
         markdown_table("Published numbers by table and figure", PLACES, place_rows(scored)),

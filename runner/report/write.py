@@ -150,8 +150,9 @@ def _report_text(
     if content and (not warnings or (incomplete and PARTIAL in content)):
         text = failures.guard("summary", lambda: summary(content, found.claims, found.scorecard, measured), "")
     sentences = [line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings]
-    text = text or next((line for line in sentences if line.startswith("Profile=quick")), "")
-    return report_text(experiment.title or name, text, found.claims, found.scorecard, found.notes, sentences, trust)
+    quick = next((line for line in sentences if line.startswith("Profile=quick")), "")
+    answers = (found.claims, found.scorecard, found.notes)
+    return report_text(experiment.title or name, text, *answers, sentences, trust, quick)
 
 
 def _write_answers(directory: Path, merged: Mapping[str, pd.DataFrame], found: Findings, text: str) -> list[str]:
