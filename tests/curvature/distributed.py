@@ -150,7 +150,7 @@ def mistakes() -> None:
     refused("verify an operator without process_group", lambda: verify(found))
     if rank == 1:
         module[0].weight.data.mul_(2)
-    refused("0.weight changed since", lambda: found @ torch.ones(73), "^process 1 failed during this product")
+    refused("0.weight has changed since", lambda: found @ torch.ones(73), "^process 1 failed during this product")
     sharded = fully_shard(network(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     refused(r"get_model_state_dict\(", lambda: operator(sharded, loss, own))
     whole = network()

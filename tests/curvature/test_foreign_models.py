@@ -103,7 +103,7 @@ def test_weights_permuted_through_data_are_noticed_and_told_by_verify():
         change(net[0].weight)
         for measured in (found, between):
             assert not verify(measured, generator=seeded()).ok
-        with pytest.raises(ValueError, match=r"0\.weight changed since"):
+        with pytest.raises(ValueError, match=r"0\.weight has changed since"):
             found @ torch.ones(len(PLAIN))
 
 

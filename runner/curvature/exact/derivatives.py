@@ -21,7 +21,7 @@ from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe
 from runner.curvature.graph.losses import replicated_jacobian
 from runner.curvature.graph.state import differentiable_copy
-from runner.curvature.graph.tensors import alike
+from runner.curvature.graph.tensors import alike, slices_of
 
 NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
 
@@ -95,11 +95,16 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
                 waiting.append(following)
 
 
-def name_missing_second_derivative(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> None:
-    """Raises ValueError for the first node that has no second derivative, found by differentiating each alone, except
-    the `known` ones."""
-    for name in () if dag.no_graph else (v for v in dag.order if v not in known):
-        require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
+@contextmanager
+def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> Iterator[None]:
+    """Names the first node that has no second derivative, found by differentiating each alone, except the `known`
+    ones, in place of a MeasurementError that cannot tell it."""
+    try:
+        yield
+    except MeasurementError:
+        for name in () if dag.no_graph else (v for v in dag.order if v not in known):
+            require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
+        raise
 
 
 def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
@@ -217,10 +222,7 @@ def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequ
             if curvature is not None:
                 found.curvature |= {(p, q): _scaled(curvature, weight * other) for q, other in weights.items()}
         return found
-    start, spans = 0, {}
-    for parent in node.parents:
-        spans[parent] = slice(start, start + evaluation.size(parent))
-        start += evaluation.size(parent)
+    spans = slices_of({parent: evaluation.size(parent) for parent in node.parents})
     for p in wanted:
         found.jacobians[p] = jacobian[:, :, spans[p]].contiguous()
         if curvature is not None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from runner.curvature.exact.derivatives import Derivatives, Evaluation, node_derivatives
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.tensors import slices_of
 
 
 @dataclass
@@ -44,10 +45,7 @@ class Reach:
     def __init__(self, dag: Dag, measured: tuple[str, ...]) -> None:
         self.index = {name: i for i, name in enumerate((INPUT, *dag.order))}
         self.measured = measured
-        needed = set(measured)
-        for name in dag.order:
-            if needed.intersection(dag.nodes[name].parents):
-                needed.add(name)
+        needed = {*measured, *dag.descendants(measured)}
         self.backwards = tuple(name for name in (*reversed(dag.order), INPUT) if name in needed)
         self.parents = {
             u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed)) if u != INPUT else ()
@@ -191,12 +189,8 @@ class Router:
 
     def _allocate(self, v: str, columns: list[str]) -> Row:
         """An uninitialised row with room for its diagonal block at the end."""
-        spans, start = {}, 0
-        for w in columns:
-            spans[w] = slice(start, start + self.evaluation.size(w))
-            start = spans[w].stop
-        d = self.evaluation.size(v)
-        shape = len(self.loss_hessian), start + d, d
+        sizes, d = {w: self.evaluation.size(w) for w in columns}, self.evaluation.size(v)
+        spans, shape = slices_of(sizes), (len(self.loss_hessian), sum(sizes.values()) + d, d)
         if v not in self._places:
             return Row(spans, self.loss_hessian.new_empty(shape))
         place, largest = self._places[v]
@@ -289,10 +283,7 @@ def emit_gauss_newton(router: Router, emit: Emit, scale: float | None) -> None:
     left = torch.bmm(router.loss_hessian, right)
     if scale is not None:
         left, right = left.mul_(scale).flatten(0, 1), right.flatten(0, 1)
-    spans, start = {}, 0
-    for v in names:
-        spans[v] = slice(start, start + factors[v].shape[2])
-        start = spans[v].stop
+    spans = slices_of({v: factors[v].shape[2] for v in names})
     for i, v in enumerate(names):
         product = left[..., : spans[v].stop].mT @ right[..., spans[v]]
         for w in names[: i + 1]:

@@ -265,6 +265,15 @@ class Dag:
             raise ValueError("nodes is empty: name at least one, or pass None for all of them")
         return tuple(name for name in (INPUT, *self.order) if name in set(asked))
 
+    def descendants(self, nodes: Iterable[str]) -> set[str]:
+        """The nodes that a path leads to from one of `nodes`."""
+        found, sources = set[str](), set(nodes)
+        for name in self.order:
+            if not sources.isdisjoint(self.nodes[name].parents):
+                found.add(name)
+                sources.add(name)
+        return found
+
     def distance(self, v: str, w: str) -> int:
         """Length of the shortest undirected path between two nodes that does not run through "input".
 

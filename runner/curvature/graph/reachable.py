@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as room
 
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import MeasurementError
 
 _DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
 
@@ -168,6 +169,14 @@ class Fingerprint:
             if old[:2] != new[:2] or not same:
                 return label
         return ""
+
+    def refuse_changes(self) -> None:
+        """Raises MeasurementError where a tensor is not what it was."""
+        if label := self.changed():
+            raise MeasurementError(
+                f"{label} has changed since this operator was built, and what is kept here belongs to the old network: "
+                "build a new operator after an optimiser step, load_state_dict or an assignment"
+            )
 
 
 Hook = Callable[..., Any]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -93,6 +94,13 @@ def tree_map(function: Any, value: Any) -> Any:
     return tree_unflatten([function(leaf) for leaf in leaves], spec)
 
 
+def slices_of(sizes: Mapping[K, int]) -> dict[K, slice]:
+    """Places of pieces of these sizes, one after another."""
+    ends = itertools.accumulate(sizes.values())
+    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+
+
+K = TypeVar("K")
 T = TypeVar("T")
 
 

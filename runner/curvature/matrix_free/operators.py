@@ -18,7 +18,7 @@ from torch import Tensor
 from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
 from runner.curvature.exact.derivatives import (
     evaluate,
-    name_missing_second_derivative,
+    naming_node,
     not_differentiable,
     refuse_cut_backwards,
     second_derivatives,
@@ -110,7 +110,7 @@ class CurvatureOperator(SymmetricOperator):
             for name in self.nodes:
                 if not self._values[name].is_floating_point():
                     raise not_differentiable(name, self._values[name])
-            self._moving = self._perturbed_nodes()
+            self._moving = dag.descendants(self.nodes)  # all others are evaluated once
             self.sizes = {v: self._values[v].shape[1:].numel() for v in self.nodes}
             self.dtype, self.device = output.dtype, output.device
             self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
@@ -168,7 +168,7 @@ class CurvatureOperator(SymmetricOperator):
     ) -> list[Products]:
         """Each of `products` on the directions, as many at a time as the memory budget allows."""
         count = self.direction_count(directions)
-        self._refuse_changes()
+        self._fingerprint.refuse_changes()
         found: list[list[Products]] = [[] for _ in products]
         with torch.inference_mode(False), torch.enable_grad():
             refuse_autocast((self.device.type,))
@@ -181,14 +181,6 @@ class CurvatureOperator(SymmetricOperator):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
         return [{v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found]
-
-    def _refuse_changes(self) -> None:
-        changed = self._fingerprint.changed()
-        if changed:
-            raise MeasurementError(
-                f"{changed} has changed since this operator was built, and what is kept here belongs to the old "
-                "network: build a new CurvatureOperator after an optimiser step, load_state_dict or an assignment"
-            )
 
     # ------------------------------------------------------------------ automatic differentiation
 
@@ -221,24 +213,12 @@ class CurvatureOperator(SymmetricOperator):
         if not isinstance(value, Tensor) or not value.requires_grad:
             return zero
         leaves = [graph.leaves[v] for v in self.nodes]
-        try:
-            with second_derivatives("a node"):
-                grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
-        except MeasurementError:
-            name_missing_second_derivative(self.dag, self._values)
-            raise
+        with naming_node(self.dag, self._values), second_derivatives("a node"):
+            grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
         return {v: zero[v] if g is None else g.flatten(1) for v, g in zip(self.nodes, grads, strict=True)}
 
     def _zero(self, copies: int) -> dict[str, Tensor]:
         return {v: torch.zeros(copies, self.sizes[v], dtype=self.dtype, device=self.device) for v in self.nodes}
-
-    def _perturbed_nodes(self) -> set[str]:
-        """Nodes whose value changes with a perturbation of an ancestor; all others are evaluated once."""
-        moving: set[str] = set()
-        for name in self.dag.order:
-            if any(p in moving or p in self.nodes for p in self.dag.nodes[name].parents):
-                moving.add(name)
-        return moving
 
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
@@ -264,11 +244,8 @@ class CurvatureOperator(SymmetricOperator):
             self._differentiable = True
 
     def _require_second_derivatives(self, gradients: Iterable[Tensor | None]) -> None:
-        try:
+        with naming_node(self.dag, self._values):
             refuse_cut_backwards(gradients, "the network")
-        except MeasurementError:
-            name_missing_second_derivative(self.dag, self._values)
-            raise
 
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)

@@ -186,21 +186,17 @@ def gn_gaps(
     if operator.reason:
         none = Estimate.undefined(0, operator.reason)
         return {pair: GapEstimate(none, none, none, none, {}) for pair in asked}
-    squares: dict[str, dict[Pair, Squares]] = {"total": {}, "gauss_newton": {}, "tensor": {}}
+    found = {}
     for w, z, targets in probe_batches(operator, asked, probes, Streams(generator, stream)):
         total, gauss_newton = operator.apply_parts({w: z})
         for v in targets:
             images = {"total": total[v], "gauss_newton": gauss_newton[v], "tensor": total[v] - gauss_newton[v]}
-            for part, image in images.items():
-                squares[part][v, w] = squares_of(image)
-    found = {}
-    for pair in asked:
-        parts = {part: values[pair] for part, values in squares.items()}
-        norms = {part: root_mean(values) for part, values in parts.items()}
-        gap = _gap(parts, torch.finfo(operator.dtype).eps, probes)
-        plain = {part: values.plain() for part, values in parts.items()}
-        found[pair] = GapEstimate(norms["total"], norms["gauss_newton"], norms["tensor"], gap, plain)
-    return found
+            parts = {part: squares_of(image) for part, image in images.items()}
+            gap = _gap(parts, torch.finfo(operator.dtype).eps, probes)
+            plain = {part: values.plain() for part, values in parts.items()}
+            norms = {part: root_mean(values) for part, values in parts.items()}
+            found[v, w] = GapEstimate(**norms, gap=gap, squares=plain)
+    return {pair: found[pair] for pair in asked}
 
 
 def _tensor_operator(

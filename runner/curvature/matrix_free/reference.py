@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.state import untouched
@@ -25,33 +26,16 @@ class Widened(TorchFunctionMode):
     closures, which no copy of the modules reaches."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        given = (args, kwargs or {})
-        if any(t.dtype == torch.float64 for t in _tensors(given)):
-            args, kwargs = widen(given)
+        leaves, spec = tree_flatten((args, kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in leaves):
+            args, kwargs = tree_unflatten([widen(t) for t in leaves], spec)
         return func(*args, **(kwargs or {}))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)
-
-
 def widen(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        if value.is_complex():
-            return value.to(torch.complex128)
-        return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
-    if type(value) in (list, tuple):
-        return type(value)(widen(part) for part in value)
-    if type(value) is dict:
-        return {key: widen(part) for key, part in value.items()}
-    return value
+    if isinstance(value, Tensor) and value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 class Reference:

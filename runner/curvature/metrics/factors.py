@@ -205,9 +205,8 @@ class TensorPart:
         kept = len(x) * sum(self.sizes.values()) * output.element_size()
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
-        self.copies = _copies(operations, room)
-        if network.whole:
-            self.copies = 1
+        at_once = max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))
+        self.copies = 1 if network.whole else int(min(room, at_once))
         self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
         self._pulled: dict[int, tuple[Products, Products]] = {}
         self.products = 0
@@ -267,11 +266,6 @@ class TensorPart:
         pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
         refuse_cut_backwards(pulled, "the network")  # it would look like a tensor part of zero
         return leaves, {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}
-
-
-def _copies(operations: float, room: int) -> int:
-    """How many directions go through the network at once."""
-    return int(min(room, max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))))
 
 
 def _fitting(sizes: tuple[int, ...], count: int) -> int:

@@ -31,9 +31,9 @@ from torch import Tensor
 
 from runner.curvature.exact.blocks import split_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
-from runner.curvature.exact.derivatives import Evaluation, evaluate, name_missing_second_derivative
+from runner.curvature.exact.derivatives import Evaluation, evaluate, naming_node
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError, no_derivatives
+from runner.curvature.graph.errors import no_derivatives
 from runner.curvature.graph.state import differentiable_copy, require_dag, require_tensors, undisturbed
 from runner.curvature.matrix_free.base import own_stream, rademacher
 from runner.curvature.matrix_free.operators import CurvatureOperator
@@ -120,8 +120,9 @@ def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked
     waiting = list(drawn)
     while waiting:
         for u in waiting:
-            exact = operator.sizes[u] <= count
-            z = _directions(operator, u, count, exact, asked.generator)
+            size, exact = operator.sizes[u], operator.sizes[u] <= count
+            z = torch.eye(size, device="cpu") if exact else rademacher((count, size), operator.dtype, asked.generator)
+            z = z.to(operator.device, operator.dtype)
             total, bent = operator.apply({u: z}), tensor.apply({u: z})
             drawn[u] += len(z)
             for pair in (pair for pair in pairs if sides[pair] == u):
@@ -157,15 +158,6 @@ def _leading_row(images: Tensor) -> Tensor:
         return torch.ones_like(images[0])
     _, vectors = torch.linalg.eigh(images @ images.mT)
     return vectors[:, -1] @ images
-
-
-def _directions(
-    operator: CurvatureOperator, node: str, count: int, exact: bool, generator: torch.Generator | None
-) -> Tensor:
-    """Unit vectors, or probes, on a node: (k, d)."""
-    if exact:
-        return torch.eye(operator.sizes[node], dtype=operator.dtype, device=operator.device)
-    return rademacher((count, operator.sizes[node]), operator.dtype, generator).to(operator.device)
 
 
 def _missing(
@@ -259,18 +251,14 @@ def _measured(
     operations = network.moving
     by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
     tensor = TensorPart(dag, x, y, network, operations, memory_budget)
-    try:
+    with naming_node(dag, evaluation.values, evaluation.structures):
         curved = tensor.curved_nodes(asked.generator)
-    except MeasurementError:
-        name_missing_second_derivative(dag, evaluation.values, evaluation.structures)
-        raise
     bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
     by_factors = 2 * outputs * operations + (by_probes if curved else 0)
-    if curved and price <= by_factors:
+    without = bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes)
+    if (curved and price <= by_factors) or (without and price < math.inf):
         return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-    if bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes):
-        if price < math.inf:
-            return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+    if without:
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
         return metrics_from_products(operator, tensor, asked)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
@@ -307,8 +295,7 @@ def exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory
         plan_chunk(dag, sizes, names, examples, itemsize, memory_budget, kept=2)
     except ValueError:
         return math.inf
-    order = [name for name in (INPUT, *dag.order)]
-    place = {name: i for i, name in enumerate(order)}
+    place = {name: i for i, name in enumerate((INPUT, *dag.order))}
     first = min(place[v] for v in names)
     total = 0.0
     for u in dag.order:

@@ -224,14 +224,11 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
         value = scale * math.sqrt(square.value)
         return Estimate(value, value * relative_error([(0.5, square)]), cost)
 
-    def undefined(reason: str) -> Estimate:
-        return Estimate(math.nan, math.nan, cost, reason)
-
     diagonal = math.sqrt(a.total.value) * math.sqrt(b.total.value)
     zero = math.sqrt(m.total.value) <= eps * math.sqrt(diagonal) or m.total.value == 0 or m.sigma == 0
     resonance = root(m.total)
     if diagonal == 0:
-        coupling = undefined("diagonal block is numerically zero")
+        coupling = Estimate.undefined(cost, "diagonal block is numerically zero")
     elif v == w:
         coupling = Estimate(1.0, 0.0, cost)
     else:
@@ -239,15 +236,15 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
         terms = [(0.5, m.total), (-0.25, a.total), (-0.25, b.total)]
         coupling = Estimate(value, value * relative_error(terms), cost)
     if math.isnan(m.sigma):
-        dimension = undefined("not asked for")
+        dimension = Estimate.undefined(cost, "not asked for")
     elif zero:
-        dimension = undefined("block is numerically zero")
+        dimension = Estimate.undefined(cost, "block is numerically zero")
     else:
         value = m.total.value / m.sigma**2
         sigma = m.sigma_error / m.sigma if m.sigma_error > 8 * eps * m.sigma else 0.0
         dimension = Estimate(value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * sigma), cost)
     if math.sqrt(m.gauss_newton.value) <= eps * math.sqrt(m.total.value) or m.gauss_newton.value == 0:
-        gap = undefined("Gauss-Newton block is numerically zero")
+        gap = Estimate.undefined(cost, "Gauss-Newton block is numerically zero")
     else:
         value = math.sqrt(m.tensor.value / m.gauss_newton.value)
         gap = Estimate(value, value * relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)]), cost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,26 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.tensors import tree_map
 from runner.curvature.matrix_free.reference import Reference, Vectors, bent, gradients, widen, widened
-from runner.curvature.parameters.batches import Batches
-from runner.curvature.parameters.graphs import Graphs, Part
-from runner.curvature.parameters.likelihood import Likelihood
-from runner.curvature.parameters.model import Layout, Model, Named
+from runner.curvature.parameters.model import Named
 from runner.curvature.parameters.products import BatchFactored
-
-
-class Differentiated(Protocol):
-    """What differences need of the operator that they check."""
-
-    part: Part
-    samples: int | None
-    likelihood: Likelihood | None
-    examples: int
-    dtype: torch.dtype
-    groups: dict[str, slice]
-    model: Model
-    batches: Batches
-    graphs: Graphs
-    layout: Layout
 
 
 class _Padding(TorchFunctionMode):
@@ -61,7 +43,7 @@ class ParameterDifferences(Reference):
 
     weights: Sequence[float]
 
-    def __init__(self, operator: Differentiated) -> None:
+    def __init__(self, operator: Any) -> None:  # a ParameterOperator, which imports this module
         self.operator = operator
         self.weights = [operator.batches.share(i) for i in range(len(operator.batches.counts))]
         self.examples = len(self.weights)

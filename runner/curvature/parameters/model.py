@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.tensors import copy_of_object, tree_flatten, tree_leaves, tree_unflatten
+from runner.curvature.graph.tensors import copy_of_object, slices_of, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import Pick, measurable, picked
 from runner.curvature.graph.tracing.criterion import FixedMeans
@@ -182,11 +182,7 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
             if name in owner:
                 raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
             owner[name] = group
-    slices, start = {}, 0
-    for group, names in found.items():
-        size = sum(known[name].numel() for name in names)
-        slices[group] = slice(start, start + size)
-        start += size
+    slices = slices_of({group: sum(known[name].numel() for name in names) for group, names in found.items()})
     parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
     return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
 

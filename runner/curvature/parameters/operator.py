@@ -259,7 +259,7 @@ class ParameterOperator(SymmetricOperator):
         return self.processes.sum(self._gradient, torch.zeros(self.shape[0], dtype=self.dtype, device=self.device))
 
     def _gradient(self) -> Tensor:
-        self._check_weights()
+        self._fingerprint.refuse_changes()
         total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
         for _, batch, weight in self.batches.pieces():
             with self.model.differentiable():
@@ -274,7 +274,7 @@ class ParameterOperator(SymmetricOperator):
         """H restricted to the rows of `targets` and the columns of `sources`, times each of the vectors, (k, n)."""
 
         def products() -> Tensor:
-            self._check_weights()
+            self._fingerprint.refuse_changes()
             refuse_autocast((self.device.type,))
             images = [self._product(row, sources, targets) for row in rows]
             if self._unchecked:
@@ -376,13 +376,6 @@ class ParameterOperator(SymmetricOperator):
         if most >= count or rows.count(few) == count:
             return batch
         return rows.spread(batch, most)
-
-    def _check_weights(self) -> None:
-        changed = self._fingerprint.changed()
-        if changed:
-            raise MeasurementError(
-                f"{changed} changed since this operator was built: build a new one from the module as it is now"
-            )
 
 
 def _refuse_infinite(t: Tensor) -> None:

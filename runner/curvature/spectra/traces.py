@@ -229,11 +229,9 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     n = symmetric.size
     if n <= probes:
         dense = symmetric.dense()
-        first, second = float(dense.trace()), float(dense.square().sum())
-        exact = float(wolkowicz_styan_upper(n, dense.trace(), dense.square().sum()))
-        if not math.isfinite(exact):
-            return _no_bound(symmetric)
-        return UpperBound(exact, exact, exact, (first, 0.0), (second, 0.0), symmetric.products)
+        trace, square = dense.trace(), dense.square().sum()
+        exact = float(wolkowicz_styan_upper(n, trace, square))
+        return _bound(symmetric, exact, 1.0, (float(trace), 0.0), (float(square), 0.0))
     rows = []
     for _ in range(probes):
         z = symmetric.signs(generator)
@@ -241,8 +239,6 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         rows.append((float(z @ image), float(image @ image)))
     traces, squares = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
     value = float(wolkowicz_styan_upper(n, traces.mean(), squares.mean()))
-    if not math.isfinite(value):
-        return _no_bound(symmetric)
     left_out = wolkowicz_styan_upper(
         n, (traces.sum() - traces) / (probes - 1), (squares.sum() - squares) / (probes - 1)
     )
@@ -250,16 +246,14 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     logs = left_out.clamp_min(1e-300).log()
     error = math.sqrt((probes - 1) / probes * float((logs - logs.mean()).square().sum())) * student(probes - 1)
     width = math.exp(min(1.96 * error, 700.0))
-    return UpperBound(
-        value,
-        value / width,
-        value * width,
-        (float(traces.mean()), _error(traces)),
-        (float(squares.mean()), _error(squares)),
-        symmetric.products,
-    )
+    first, second = ((float(samples.mean()), _error(samples)) for samples in (traces, squares))
+    return _bound(symmetric, value, width, first, second)
 
 
-def _no_bound(symmetric: Symmetric) -> UpperBound:
-    nothing = (math.nan, math.nan)
-    return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
+def _bound(
+    symmetric: Symmetric, value: float, width: float, first: tuple[float, float], second: tuple[float, float]
+) -> UpperBound:
+    if not math.isfinite(value):
+        nothing = (math.nan, math.nan)
+        return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
+    return UpperBound(value, value / width, value * width, first, second, symmetric.products)
