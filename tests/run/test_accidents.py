@@ -9,10 +9,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from runner.kinds.dataset import GaussianData
+from runner.run import execute
 from runner.run.execute import dismiss, run
 from runner.store.job import Job
 from runner.store.store import Store
@@ -72,6 +74,9 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     dismiss()
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert table_bytes(tmp_path) == table_bytes(tmp_path / "alone") != {}
+    monkeypatch.setattr(execute, "prepare", Mock(side_effect=KeyboardInterrupt))  # without the command's handlers
+    stopped = run(Job("toy", failing, 42, tmp_path / "stopped", jobs=2))
+    assert stopped.interrupted and not stopped.measured
 
 
 def interruptible() -> None:

@@ -87,6 +87,8 @@ def test_tables_and_report(experiment, tables):
     assert len(tables["merge"]) == 12 * 3 * 3 * 3
     flat = tables["merge"][~((tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu"))]
     assert (flat["tensor"] == 0).all() and (tables["networks"]["rho"] > 0).all()
+    last = tables["distances"].query("relation == 'cross' and distance == 2")
+    assert tables["merge"]["R"].tolist() == pytest.approx(last["R"].tolist())
     for figure in analyse(experiment, tables).figures().values():
         assert figure().axes
     values = analyse(experiment, tables).measured()
