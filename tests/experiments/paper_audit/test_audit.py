@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from experiments.paper_audit import effects
+from experiments.paper_audit import effects, three_layer
 from experiments.paper_audit.checks import Outcome
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.measure import audit, check
@@ -30,6 +31,20 @@ PREFIX = {"ws_bound": "ws"}
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _evaluated_once() -> Iterator[None]:
+    """The searches of several inequalities share their starts, and a network its samples and derivatives."""
+    with pytest.MonkeyPatch.context() as patch:
+        ladder = three_layer._ladder
+        patch.setattr(three_layer, "_ladder", functools.cache(lambda name: tuple(ladder(name))))
+        for of, names in ((three_layer.Instance, ("samples", "hessian")), (three_layer.Sample, ("p", "s1", "s2"))):
+            for name in names:
+                once = functools.cached_property(getattr(of, name).fget)
+                once.__set_name__(of, name)
+                patch.setattr(of, name, once)
+        yield
 
 
 @functools.cache
