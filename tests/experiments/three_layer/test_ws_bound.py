@@ -38,6 +38,8 @@ SMALL = (
     "dataset.test=[10,100]",
     "experiment.draws=1",
     "experiment.further_steps=60",
+    "experiment.polish_steps=80",
+    "experiment.error_points=3",
 )
 WANTED = {
     "converged",
@@ -264,7 +266,11 @@ def test_polished_points_are_where_the_ends_lead(tables: dict[str, pd.DataFrame]
     assert len(unique) == len(tables["polished"]) > 0
     assert (before["loss_after"] <= before["loss"] * (1 + 1e-4)).all()
     still = before["kind"].isin(["minimum", "saddle", "degenerate"])
-    assert (before.loc[still, "gradient"] <= 1e-9).all()
+    assert still.any() and (before.loc[still, "gradient"] <= 1e-9).all()
+    assert (before["lambda_min_after"] <= before["lambda_max_after"]).all()
+    assert (before["nearest_distance"] < before["distance"]).sum() > before["nearest_distance"].count() / 2
+    draws = tables["draws"]
+    assert (draws["low"] == (0.9 * (draws["low"] + draws["high"])).astype(int)).all() and draws["low"].min() > 0
     left = tables["gradients"].merge(tables["critical_points"], on=keys)
     met = left[left["status"] == "ok"]
     limit = met["protocol"].map({"fitted": 0.05, "printed": 0.1})
