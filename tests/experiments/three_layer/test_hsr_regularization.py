@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from experiments.contours import contour_length
 from experiments.printed import statements
@@ -27,7 +28,7 @@ FITTED = Cell({"protocol": "fitted"})
 def experiment():
     torch.set_num_threads(1)
     job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=50", "training.steps=1200"])
-    few = {"further_steps": 60, "rounding_steps": 60}
+    few = {"further_steps": 60, "rounding_steps": 60, "polish_steps": 80}
     return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
 
 
@@ -67,6 +68,29 @@ def test_plain_descent_as_a_method_is_the_search(experiment, tables):
         point = points.loc[(row.seed, row.start)]
         assert row.lambda_max == pytest.approx(point["lambda_max"], rel=1e-12)
         assert row.lambda_sup == pytest.approx(point["lambda_sup"], rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_end_points_are_those_of_the_method(experiment, tables, method):
+    """Measured anew: the strength or radius of each method, its curvature, and F1 on test data."""
+    ends = tables["endpoints"].query("seed == 1 and reading == 'every_step' and method == @method")
+    problem = draw(experiment, Context(1))
+    weight = {"trace": experiment.trace_weight, "hsr": experiment.bound_weight}.get(method, 0.0)
+    radius = experiment.wide_radius if method == "asam_wide" else experiment.radius
+    how = {"strength": weight / experiment.rate, "radius": radius, "until": experiment.switch}
+    direction = training_direction(method.removesuffix("_wide"), problem.x, problem.q, **how)
+    theta = train(experiment, problem, torch.tensor(ends["start"].tolist()), direction).final.theta
+    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))
+    said = tl.predict(theta, problem.test_x) > 0.5
+    expected = {
+        "lambda_max": spectrum[:, -1],
+        "lambda_min": spectrum[:, 0],
+        "mean": spectrum.mean(1),
+        "std": spectrum.std(1, correction=0),
+        "f1": [f1_score(problem.test_q > 0.5, row, average="macro", zero_division=0) for row in said],
+    }
+    for name, values in expected.items():
+        assert ends[name].tolist() == pytest.approx(list(map(float, values)), rel=1e-8, nan_ok=True), name
 
 
 @pytest.mark.parametrize("method", ["gd", "hsr"])
@@ -248,7 +272,7 @@ def test_one_data_set_decides_nothing_about_data(experiment, tables):
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     drawn = analyse(experiment, tables).figures()
     assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(drawn)
-    for make in drawn.values():
+    for make in (make for name, make in drawn.items() if not name.endswith("second_half")):  # as every_step
         make()
     names = [(s.name, s.group) for s in analyse(experiment, tables).statistics()]
     assert len(names) == len(set(names))
@@ -271,17 +295,22 @@ def test_what_cannot_be_used_is_refused(experiment):
         replace(experiment, group_share=1.5)
 
 
-def test_tables_repeat(experiment, tables):
-    for name, columns in measure(experiment, FITTED, Context(1)).items():
-        again, before = pd.DataFrame(columns), tables[name].query("seed == 1 and protocol == 'fitted'")
-        pd.testing.assert_frame_equal(again, before[again.columns].reset_index(drop=True), check_dtype=False)
+def test_tables_repeat(experiment):
+    steps = {"polish_steps": 20, "further_steps": 5, "rounding_steps": 5}
+    few = replace(experiment, training=replace(experiment.training, starts=20), **steps)
+    first, second = (measure(few, FITTED, Context(1)) for _ in range(2))
+    assert set(first["endpoints"]["group"]) == {"sharp", "flat"}
+    for name, columns in first.items():
+        pd.testing.assert_frame_equal(pd.DataFrame(columns), pd.DataFrame(second[name]))
 
 
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
+    ends = tables["endpoints"].query("reading == 'every_step'")
+
     def made(changed: str) -> dict[str, object]:
         d = tables["dynamics"]
-        table = {**tables, "dynamics": d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))}
-        found = analyse(experiment, table).claims()
+        table = d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))
+        found = analyse(experiment, {**tables, "dynamics": table, "endpoints": ends}).claims()
         return {c.name: c.statistic for c in found if c.name.startswith("dynamics from flat seeds")}
 
     before = made("")
