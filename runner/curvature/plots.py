@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def frame(rows: Iterable[Mapping[str, Any]], index: list[str] | None = None) -> DataFrame:
+def frame(rows: Iterable[Mapping[str, Any]], index: list[str]) -> DataFrame:
     """One row for each mapping, indexed by the columns `index`."""
     import pandas
 
-    table = pandas.DataFrame(list(rows))
-    return table.set_index(index) if index else table
+    return pandas.DataFrame(list(rows)).set_index(index)
 
 
 def axes_for(ax: Axes | None) -> Any:

@@ -150,9 +150,9 @@ def verify(
     True
     """
     if not isinstance(target, Dag):
-        operator = _operator(target, at, gradient, groups)
-        found = [("products", operator)]
-        return certify(found, operator, generator, tolerance, (), most=gradients, progress=progress)
+        operator = target if at is None or gradient is None else PlainOperator(target, at, gradient, groups)
+        _require_operator(operator)
+        return certify([("products", operator)], operator, generator, tolerance, (), most=gradients, progress=progress)
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
     if blocks is not None:
@@ -174,38 +174,25 @@ def verify(
     methods: list[tuple[str, Any]] = [("products", operator)]
     if blocks is not None:
         methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif part == "total" and not target.no_graph and _affordable(operator, closed, gradients):
+    elif part == "total" and not target.no_graph and sum(operator.sizes.values()) <= EXACT_SIZE:
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
-        methods.append(("exact blocks", _Blocks(operator, of_dag)))
+        # They cost a backward pass for each output of a node without a closed form.
+        if sum(n for v, n in operator.sizes.items() if v not in closed) <= gradients:
+            methods.append(("exact blocks", _Blocks(operator, of_dag)))
     singles = blocks is None
     return certify(methods, operator, generator, tolerance, tuple(reasons), singles, gradients, progress)
 
 
-def _affordable(operator: CurvatureOperator, closed: set[str], gradients: float) -> bool:
-    """Whether exact blocks are small, and cost no more backward passes than `gradients`: one for each output of a node
-    without a closed form."""
-    sizes = operator.sizes
-    return sum(sizes.values()) <= EXACT_SIZE and sum(n for v, n in sizes.items() if v not in closed) <= gradients
-
-
-def _operator(
-    target: Any,
-    at: Tensor | None,
-    gradient: Callable[[Tensor], Tensor] | None,
-    groups: Mapping[str, slice] | None,
-) -> Any:
-    """The target as something certifiable. Raises MeasurementError."""
-    if at is not None and gradient is not None:
-        return PlainOperator(target, at, gradient, groups)
+def _require_operator(target: Any) -> None:
+    """Raises MeasurementError for what cannot be certified."""
     if hasattr(target, "apply") and (hasattr(target, "reference") or hasattr(target, "examples")):
-        return target
+        return
     if isinstance(target, Tensor) or (callable(target) and not isinstance(target, nn.Module | type)):
         raise MeasurementError(
             "verify of a matrix or a function needs the gradient that it is the derivative of, and where: "
             "verify(product, at=theta, gradient=torch.func.grad(loss))"
         )
     require_dag(target)
-    raise AssertionError("a Dag is dealt with before")
 
 
 class _Blocks:

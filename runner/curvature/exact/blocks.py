@@ -24,7 +24,7 @@ from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
 from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differentiable
-from runner.curvature.exact.routing import Blocks, Emit, Reach, Router, emit_gauss_newton, emit_tensor_part
+from runner.curvature.exact.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
 
@@ -124,10 +124,10 @@ def collect(
             known.replica_elements = evaluation.replica_elements
             router = Router(dag, known, y[part], reach, second=tensor)
             if tensor:
-                emit_tensor_part(router, _adder(parts.tensor), scale)
+                add_tensor_part(router, parts.tensor, scale)
             else:
                 router.derive_all()
-            emit_gauss_newton(router, _adder(parts.gauss_newton), scale)
+            add_gauss_newton(router, parts.gauss_newton, scale)
     return parts
 
 
@@ -155,16 +155,6 @@ def all_pairs(blocks: Blocks, measured: tuple[str, ...]) -> Blocks:
         for j, w in enumerate(measured):
             paired[v, w] = blocks[v, w] if i >= j else blocks[w, v].mT
     return paired
-
-
-def _adder(blocks: Blocks) -> Emit:
-    def add(w: str, v: str, block: Tensor) -> None:
-        if (w, v) in blocks:
-            blocks[w, v] += block
-        else:
-            blocks[w, v] = block
-
-    return add
 
 
 class SumOfParts(Mapping[tuple[str, str], Tensor]):

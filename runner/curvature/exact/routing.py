@@ -15,7 +15,7 @@ Gauss-Newton with K outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -60,10 +60,8 @@ class Reach:
         """
         i = self.index[v]
 
-        def wanted(w: str) -> bool:
-            return w in self.measured or any(self.index[p] <= i for p in self.parents[w])
-
-        return [w for w in self.backwards if self.index[w] > i and wanted(w)]
+        after = [w for w in self.backwards if self.index[w] > i]
+        return [w for w in after if w in self.measured or any(self.index[p] <= i for p in self.parents[w])]
 
     def last_use(self, w: str) -> int:
         """Index of the earliest node whose row reads w's row: the edges that pass over or end at w."""
@@ -255,12 +253,11 @@ class Router:
 
 
 Blocks = dict[tuple[str, str], Tensor]
-Emit = Callable[[str, str, Tensor], None]
 
 
-def emit_tensor_part(router: Router, emit: Emit, scale: float | None) -> None:
-    """emit(w, v, T[w,v]) for measured pairs with w at or after v: sum over the batch times scale, or per example when
-    scale is None."""
+def add_tensor_part(router: Router, blocks: Blocks, scale: float | None) -> None:
+    """Adds T[w,v] to blocks[w, v] for measured pairs with w at or after v: sum over the batch times scale, or per example
+    when scale is None."""
     measured = set(router.reach.measured)
     for v, row in router.rows(passing=scale is not None):
         if row is None or v not in measured:
@@ -268,14 +265,14 @@ def emit_tensor_part(router: Router, emit: Emit, scale: float | None) -> None:
         matrix = row.matrix if scale is None else row.matrix.sum(0).mul_(scale)
         for w, span in row.spans.items():
             if w in measured:
-                emit(w, v, matrix[..., span, :])
+                _add(blocks, (w, v), matrix[..., span, :])
 
 
-def emit_gauss_newton(router: Router, emit: Emit, scale: float | None) -> None:
+def add_gauss_newton(router: Router, blocks: Blocks, scale: float | None) -> None:
     """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of J, all examples
     in one.
 
-    Call after every local derivative is known (after `emit_tensor_part`, or `Router.derive_all`).
+    Call after every local derivative is known (after `add_tensor_part`, or `Router.derive_all`).
     """
     factors = router.gauss_newton_factors()
     names = [v for v in router.reach.backwards if v in router.reach.measured]
@@ -287,4 +284,11 @@ def emit_gauss_newton(router: Router, emit: Emit, scale: float | None) -> None:
     for i, v in enumerate(names):
         product = left[..., : spans[v].stop].mT @ right[..., spans[v]]
         for w in names[: i + 1]:
-            emit(w, v, product[..., spans[w], :])
+            _add(blocks, (w, v), product[..., spans[w], :])
+
+
+def _add(blocks: Blocks, pair: tuple[str, str], block: Tensor) -> None:
+    if pair in blocks:
+        blocks[pair] += block
+    else:
+        blocks[pair] = block

@@ -280,13 +280,9 @@ class Dag:
         Raises ValueError when there is none.
         """
         self.select([v, w])
-        neighbours: dict[str, set[str]] = {name: set(self.children[name]) for name in self.order}
-        for name in self.order:
-            for parent in self.nodes[name].parents:
-                if parent != INPUT or INPUT in (v, w):
-                    neighbours[name].add(parent)
-        neighbours[INPUT] = set(self.children[INPUT])
-        frontier, seen, steps = {v}, {v}, 0
+        neighbours = {name: {*self.children[name], *node.parents} for name, node in self.nodes.items()}
+        neighbours[INPUT] = {*self.children[INPUT]}
+        frontier, seen, steps = {v}, {v, INPUT} - {w}, 0
         while frontier:
             if w in frontier:
                 return steps

@@ -253,8 +253,7 @@ def exponent_of(values: Tensor) -> int:
 
 def norm_of(vector: Tensor) -> float:
     """Euclidean norm in float64 at every scale."""
-    found = squares_of(vector.reshape(1, -1))
-    return _ldexp(math.sqrt(float(found.values[0])), found.exponent)
+    return squares_of(vector.reshape(1, -1)).root_mean
 
 
 def _ldexp(value: float, exponent: int) -> float:

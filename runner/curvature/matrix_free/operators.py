@@ -37,7 +37,7 @@ from runner.curvature.graph.state import (
 from runner.curvature.graph.tensors import alike
 from runner.curvature.matrix_free.base import Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch
+from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch, widen
 
 UNSEEN = 1.6
 """Memory of a product over that of its tensors: convolutions keep copies of their own, and what an allocator keeps
@@ -156,9 +156,8 @@ class CurvatureOperator(SymmetricOperator):
 
     def in_float64(self) -> CurvatureOperator:
         """The operator of a float64 copy of the network."""
-        x = self.x.double() if self.x.is_floating_point() else self.x
-        y = self.y.double() if self.y.is_floating_point() else self.y
-        return CurvatureOperator(self.dag.to(torch.float64), x, y, self.nodes, part=self.part, check=False)
+        dag = self.dag.to(torch.float64)
+        return CurvatureOperator(dag, widen(self.x), widen(self.y), self.nodes, part=self.part, check=False)
 
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)

@@ -184,13 +184,11 @@ class FiniteDifferences(Reference):
         if not parents or not values[name].is_floating_point():  # tokens, or indices: no derivative on either side
             return False
         generator = torch.Generator().manual_seed(0)
-        weights = torch.randn(values[name].shape, generator=generator, dtype=torch.float64, device="cpu").to(
-            values[name]
+        weights, *drawn = (
+            torch.randn(values[v].shape, generator=generator, dtype=torch.float64, device="cpu").to(values[v])
+            for v in (name, *parents)
         )
-        direction = {
-            p: torch.randn(values[p].shape, generator=generator, dtype=torch.float64, device="cpu").to(values[p])
-            for p in parents
-        }
+        direction = dict(zip(parents, drawn, strict=True))
 
         def slope(shift: Vectors, twice: bool = False) -> tuple[Vectors, Vectors]:
             leaves = {p: (values[p] + shift[p]).detach().requires_grad_() for p in parents}

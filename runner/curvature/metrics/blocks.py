@@ -352,15 +352,14 @@ def block_jacobians(
     values that are not finite (check=False skips them).
     """
     names = [u for u in dag.select(nodes) if u in dag.nodes]
-    found = {}
+    found: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():
         evaluation = check_network(dag, x) if check else evaluate(dag, x)
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0
             local = node_derivatives(node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False)
-            for p, jacobian in local.jacobians.items():
-                found[u, p] = jacobian
+            found |= {(u, p): jacobian for p, jacobian in local.jacobians.items()}
     return found
 
 
@@ -392,11 +391,9 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
     no Jacobians and for consecutive ones that do not fit.
     """
-    steps = _chain(jacobians)
-    width = min(min(j.shape[1:]) for j in steps)
-    q = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device)[:, :width]
-    q = q.expand(steps[0].shape[0], -1, -1)
-    logs = torch.zeros(steps[0].shape[0], width, dtype=torch.float64, device=q.device)
+    steps, q = _chain(jacobians)
+    q = q[..., : min(min(j.shape[1:]) for j in steps)]
+    logs = q.new_zeros(len(q), q.shape[2])
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
         logs += r.diagonal(dim1=1, dim2=2).abs().log()
@@ -409,11 +406,8 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
     does.
     """
-    steps = _chain(jacobians)
-    logs = torch.zeros(steps[0].shape[0], dtype=torch.float64, device=steps[0].device)
-    product = torch.eye(steps[0].shape[2], dtype=torch.float64, device=steps[0].device).expand(
-        steps[0].shape[0], -1, -1
-    )
+    steps, product = _chain(jacobians)
+    logs = product.new_zeros(len(product))
     for j in steps:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product
@@ -442,11 +436,13 @@ def interaction_radius(constant: float, rate: float, diagonal_norms: Iterable[fl
     return k
 
 
-def _chain(jacobians: Sequence[Tensor]) -> list[Tensor]:
+def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The Jacobians in float64, and the identity (B, d_0, d_0) that their product begins from."""
     steps = [j.double() for j in jacobians]
     if not steps:
         raise ValueError("Lyapunov exponents need at least one Jacobian")
     for before, after in pairwise(steps):
         if before.shape[1] != after.shape[2]:
             raise ValueError(f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}")
-    return steps
+    batch, _, width = steps[0].shape
+    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(batch, -1, -1)

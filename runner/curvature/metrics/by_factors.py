@@ -85,11 +85,6 @@ class FactorMetrics:
 
     def _gauss_newton_values(self) -> dict[Pair, Leading]:
         """sigma_1 and the right singular vector of every Gauss-Newton block."""
-        if self.factors.zero:
-            return {
-                (v, w): Leading(0.0, 0.0, 0.0, torch.zeros(self.tensor.sizes[w], device="cpu"), 0)
-                for v, w in self.pairs
-            }
         starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
         return leading_singular_values(self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS)
 
@@ -114,8 +109,6 @@ class FactorMetrics:
 
     def _add_gauss_newton(self, w: str, directions: Tensor, images: dict[str, Tensor]) -> dict[str, Tensor]:
         g, t = self.weights
-        if self.factors.zero:
-            return {v: t * image.double() for v, image in images.items()}
         smooth = self.factors.apply({w: directions})
         return {v: g * smooth[v].double() + t * image.double() for v, image in images.items()}
 

@@ -98,7 +98,7 @@ class OutputFactors:
     """F_v of every node of `nodes`, (B r, d_v), up to a common `scale`: GN[v,w] = scale F_v^T S F_w / B.
 
     scale is the largest |eigenvalue| of the loss Hessian in the batch, so that the factors are of order one whatever
-    the size of the loss. zero: whether the loss Hessian is zero. passes: backward passes of the batch it took.
+    the size of the loss. Where the loss Hessian is zero, the factors have no rows.
     """
 
     def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
@@ -106,7 +106,6 @@ class OutputFactors:
         self.nodes, self.examples = tuple(leaves), len(output)
         columns, signs, self.scale = _root(loss_hessian)
         self.signs = signs.flatten()
-        self.passes = len(columns)
         rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
         for column in columns:
             grads = torch.autograd.grad(
@@ -120,10 +119,6 @@ class OutputFactors:
         self._grams: dict[str, Tensor] = {}
         self._turned: dict[str, Tensor] = {}
         self._squares: dict[frozenset[str], float] = {}
-
-    @property
-    def zero(self) -> bool:
-        return self.passes == 0
 
     def gram(self, v: str) -> Tensor:
         """F_v F_v^T with signs on its rows, float64."""
@@ -209,7 +204,6 @@ class TensorPart:
         self.copies = 1 if network.whole else int(min(room, at_once))
         self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
         self._pulled: dict[int, tuple[Products, Products]] = {}
-        self.products = 0
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w T[v,w] r_w for every node v, without the scale: (k, d_w) -> (k, d_v)."""
@@ -222,7 +216,6 @@ class TensorPart:
             for v, image in self._product(piece, min(copies, count - start), copies).items():
                 found[v].append(image)
             start += copies
-        self.products += count
         return {v: torch.cat(images) for v, images in found.items()}
 
     def curved_nodes(self, generator: torch.Generator | None) -> set[str]:

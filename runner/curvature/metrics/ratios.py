@@ -67,8 +67,6 @@ def squares_of_probes(
     g, t = weights
 
     def smooth(r: Tensor) -> dict[str, Tensor]:
-        if factors.zero:
-            return {v: torch.zeros(len(r), images[v].shape[1]).to(images[v]).double() for v in images}
         return {v: g * image.double() for v, image in factors.apply({w: r}).items()}
 
     z = probes.double()

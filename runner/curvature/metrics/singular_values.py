@@ -97,11 +97,7 @@ def leading_singular_values(
     error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each). A
     zero block gives 0.
     """
-    states = {}
-    for pair, start in starts.items():
-        unit = start.double() / start.double().norm()
-        states[pair] = _Bidiagonal([unit])
-    active = dict(states)
+    active = {pair: _Bidiagonal([start.double() / start.double().norm()]) for pair, start in starts.items()}
     found: dict[Pair, Leading] = {}
     for _ in range(max_steps):
         images = products([(p, p[1], s.right[-1], p[0]) for p, s in active.items()])

@@ -119,7 +119,9 @@ class Batches:
 
     def __init__(self, data: Iterable[Batch], rows: Rows, budget: int) -> None:
         self.rows = rows
-        whole: Any = [data] if _one_batch(data) else data
+        # One (input, target), not a pair of batches.
+        single = isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
+        whole: Any = [data] if single else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
         seen = [(rows.count(batch), self._sum(batch)) for batch in self.data]
         self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
@@ -204,11 +206,6 @@ class Batches:
         if isinstance(self.data, Sequence):
             return self.data[i]
         return next(itertools.islice(iter(self.data), i, None))
-
-
-def _one_batch(data: Any) -> bool:
-    """Whether the data are one (input, target), not a pair of batches."""
-    return isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
 
 
 def kept(data: Iterable[Batch], budget: int) -> Iterable[Batch]:

@@ -172,7 +172,11 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
         if not found:
             raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
     else:
-        spec = dict(groups) if isinstance(groups, Mapping) else {pattern: pattern for pattern in _listed(groups)}
+        spec = (
+            dict(groups)
+            if isinstance(groups, Mapping)
+            else {p: p for p in ([groups] if isinstance(groups, str) else groups)}
+        )
         found = {group: _matching(patterns, known) for group, patterns in spec.items()}
         if not found:
             raise ValueError("groups is empty: name at least one, or pass None for every module's parameters")
@@ -185,10 +189,6 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     slices = slices_of({group: sum(known[name].numel() for name in names) for group, names in found.items()})
     parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
     return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
-
-
-def _listed(groups: Sequence[str]) -> Sequence[str]:
-    return [groups] if isinstance(groups, str) else groups
 
 
 def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:

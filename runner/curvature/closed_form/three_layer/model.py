@@ -32,25 +32,21 @@ class Activation:
     """An activation f and the constants that the trace bounds need.
 
     name: key in `ACTIVATIONS`.
-    function: y, order -> (f, f', ..., f^(order)) elementwise, 0 <= order <= 3.
+    derivatives: y, order -> (f, f', ..., f^(order)), each of the shape of y; 0 <= order <= 3.
     sup_abs: sup |f|, infinite for an unbounded activation (Theorem 3, Prop. 7).
     sup_slope: sup |f'|; its square is the constant zeta_1 of Theorem 4.
     sup_bend: sup |f''|, the constant zeta_2 of Theorem 4.
     """
 
     name: str
-    function: Callable[[Tensor, int], Derivatives]
+    derivatives: Callable[[Tensor, int], Derivatives]
     sup_abs: float
     sup_slope: float
     sup_bend: float
 
-    def derivatives(self, y: Tensor, order: int) -> Derivatives:
-        """(f(y), f'(y), ..., f^(order)(y)), each of the shape of y; 0 <= order <= 3."""
-        return self.function(y, order)
-
     def __call__(self, y: Tensor) -> Tensor:
         """f(y), elementwise."""
-        return self.function(y, 0)[0]
+        return self.derivatives(y, 0)[0]
 
 
 def _linear(y: Tensor, order: int) -> Derivatives:

@@ -63,7 +63,9 @@ def criterion(
     if extra:
         targets = Examples(((target, *extra), {}), targets.batch, batch_dim, several=True)
     named = function if extra or whole else _named(loss, shape, targets)
-    if own or (_plain_target(targets) and not whole):
+    part = targets.parts[0]
+    held = len(targets.parts) > 1 or targets.constants or targets.shared_names
+    if own or not (whole or held or part.dim or part.rows > 1):  # the target is one tensor with its examples first
         return Criterion(named, used, targets)
     function = TORCH.get(named, named) if isinstance(named, str) else named
     return Criterion(_unpacked(function, targets, shape if whole else None, used or (0,)), used, targets, extra)
@@ -165,18 +167,6 @@ def refuse_broadcast(loss: Callable[[Any, Any], Tensor], output: Any, target: An
 
 def _floating(t: Any) -> bool:
     return isinstance(t, Tensor) and t.is_floating_point()
-
-
-def _plain_target(targets: Examples) -> bool:
-    """Whether the target is one tensor with its examples first."""
-    part = targets.parts[0]
-    return (
-        len(targets.parts) == 1
-        and part.dim == 0
-        and part.rows == 1
-        and not targets.constants
-        and not targets.shared_names
-    )
 
 
 def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:

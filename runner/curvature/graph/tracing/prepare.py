@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,16 +28,6 @@ from runner.curvature.graph.tracing.record import (
     shapes,
 )
 from runner.curvature.graph.tracing.segment import NoGraph, Plan, Replay, Segment, fixed_in_both, guessed, plan_of
-
-_SPECIAL = (
-    nn.MultiheadAttention,
-    nn.RNNBase,
-    nn.Transformer,
-    nn.TransformerEncoder,
-    nn.TransformerEncoderLayer,
-    nn.TransformerDecoder,
-    nn.TransformerDecoderLayer,
-)
 
 UNCALLED = "is never called"
 
@@ -112,7 +101,7 @@ def _direct(module: nn.Module) -> bool:
     """Whether a module can be called by itself: torch's own parts, nothing in place, fused or recurrent, no hooks."""
     return all(
         type(m).__module__.startswith("torch.nn.modules")
-        and not isinstance(m, _SPECIAL)
+        and not isinstance(m, nn.MultiheadAttention | nn.RNNBase)  # those in nn.Transformer included
         and not getattr(m, "inplace", False)
         and getattr(m, "_compiled_call_impl", None) is None
         and "forward" not in vars(m)
@@ -198,19 +187,22 @@ def replay_of(task: Task, notes: list[str]) -> tuple[Replay, int]:
     count = count_examples(task.tree, task.batch_dim, task.shared)
     if count == 0:
         raise MeasurementError("the batch is empty: expected at least one example")
-    inputs = Examples(task.tree, count, task.batch_dim, task.shared)
-    replay = Replay(task.root, inputs, inputs.pack(task.tree))
     try:
-        replay.shapes = _shapes(replay, count, count + 1)
+        replay = _replay(task, task.shared, count, count + 1)
     except NoGraph:
-        square = inputs.ambiguous()
+        square = Examples(task.tree, count, task.batch_dim, task.shared).ambiguous()
         if not square:
             raise
-        inputs = Examples(task.tree, count, task.batch_dim, [*task.shared, *square])
-        replay = Replay(task.root, inputs, inputs.pack(task.tree))
-        replay.shapes = _shapes(replay, count, count + 1)
-    notes += [f"input {name!r} is the same for all examples" for name in inputs.shared_names.values()]
+        replay = _replay(task, (*task.shared, *square), count, count + 1)
+    notes += [f"input {name!r} is the same for all examples" for name in replay.inputs.shared_names.values()]
     return replay, count
+
+
+def _replay(task: Task, shared: tuple[str, ...], *counts: int) -> Replay:
+    inputs = Examples(task.tree, counts[0], task.batch_dim, shared)
+    replay = Replay(task.root, inputs, inputs.pack(task.tree))
+    replay.shapes = _shapes(replay, *counts)
+    return replay
 
 
 def hooked_replay(task: Task) -> tuple[Replay, int]:
@@ -222,9 +214,7 @@ def hooked_replay(task: Task) -> tuple[Replay, int]:
             replay.shapes = fixed_in_both(replay.shapes, _shapes(replay, count, 2 * count))
     except NoGraph:
         count = count_examples(task.tree, task.batch_dim, task.shared)
-        inputs = Examples(task.tree, count, task.batch_dim, task.shared)
-        replay = Replay(task.root, inputs, inputs.pack(task.tree))
-        replay.shapes = _shapes(replay, count)
+        replay = _replay(task, task.shared, count)
     replay.shapes = guessed(replay.shapes, count, task.batch_dim)
     return replay, count
 
@@ -234,13 +224,10 @@ def _shapes(replay: Replay, *counts: int) -> Shapes:
     it does not on another number of its examples."""
     done: list[int] = []
 
-    def run(count: int) -> tuple[Callable[[], Any], int]:
-        def call() -> Any:
-            out = replay.run(replay.rows(count))
-            done.append(count)
-            return out
-
-        return call, count
+    def run(count: int) -> Any:
+        out = replay.run(replay.rows(count))
+        done.append(count)
+        return out
 
     def failure(error: Exception) -> MeasurementError:
         line = first_line(error)
@@ -256,7 +243,7 @@ def _shapes(replay: Replay, *counts: int) -> Shapes:
         )
 
     with explained(failure):
-        return shapes(replay.root, tuple(run(count) for count in counts))
+        return shapes(replay.root, run, counts)
 
 
 def _gradient_inside(line: str) -> str:

@@ -146,9 +146,6 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     return found
 
 
-Run = Callable[[], Any]
-
-
 @dataclass(frozen=True)
 class Leaf:
     """One tensor of an output: its shape for the first run, its type, and where it keeps its examples."""
@@ -205,16 +202,16 @@ class Shapes:
         return Shapes({call: of(call, s) for call, s in self.calls.items()}, of(None, self.output), self.nested)
 
 
-def shapes(root: nn.Module, runs: Sequence[tuple[Run, int]]) -> Shapes:
-    """From two runs with different numbers of examples; from a single one nothing is known of the layouts."""
-    calls, nested, output = _outputs(root, runs[0][0])
-    others, _, other = _outputs(root, runs[1][0]) if len(runs) > 1 else ({}, {}, None)
-    n, m = runs[0][1], runs[-1][1]
+def shapes(root: nn.Module, run: Callable[[int], Any], counts: Sequence[int]) -> Shapes:
+    """From runs with two numbers of examples; from a single one nothing is known of the layouts."""
+    n, m = counts[0], counts[-1]
+    calls, nested, output = _outputs(root, lambda: run(n))
+    others, _, other = _outputs(root, lambda: run(m)) if len(counts) > 1 else ({}, {}, None)
     common = {call: _shape(calls[call], others.get(call), n, m) for call in calls}
     return Shapes(common, _shape(output, other, n, m), nested)
 
 
-def _outputs(root: nn.Module, run: Run) -> tuple[dict[Call, Any], dict[Call, tuple[Call, ...]], Any]:
+def _outputs(root: nn.Module, run: Callable[[], Any]) -> tuple[dict[Call, Any], dict[Call, tuple[Call, ...]], Any]:
     calls: dict[Call, Any] = {}
     nested: dict[Call, list[Call]] = {}
     stack: list[Call] = []
