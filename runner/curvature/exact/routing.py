@@ -256,8 +256,8 @@ Blocks = dict[tuple[str, str], Tensor]
 
 
 def add_tensor_part(router: Router, blocks: Blocks, scale: float | None) -> None:
-    """Adds T[w,v] to blocks[w, v] for measured pairs with w at or after v: sum over the batch times scale, or per example
-    when scale is None."""
+    """Adds T[w,v] to blocks[w, v] for measured pairs with w at or after v: the sum over the batch times scale, or per
+    example when scale is None."""
     measured = set(router.reach.measured)
     for v, row in router.rows(passing=scale is not None):
         if row is None or v not in measured:

@@ -10,7 +10,7 @@ torch.utils.flop_counter counts the same operations, but takes seconds to set up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -78,13 +78,7 @@ class FixedConvolutions(TorchFunctionMode):
     Gradients with respect to such weights and biases are not to be had from what is computed inside.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func in CONVOLUTIONS and (given := _arguments(CONVOLUTIONS[func], *args, **(kwargs or {}))) is not None:
             return _Forward.apply(*given)
         return func(*args, **(kwargs or {}))
@@ -138,9 +132,7 @@ class Operations(Watch):
 
     total = 0.0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         count = _COUNTS.get(func.overloadpacket.__name__)
         if count is not None:

@@ -25,6 +25,7 @@ from runner.curvature.exact.derivatives import evaluate, second_derivatives
 from runner.curvature.exact.routing import Blocks, Reach, Router
 from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.state import undisturbed
+from runner.curvature.graph.tensors import slices_of
 
 
 @dataclass(frozen=True)
@@ -124,20 +125,16 @@ def parameter_hessian(
     """
     names = _with_parameters(dag, None)
     blocks = parametric_blocks(dag, x, y, names, memory_budget=memory_budget, check=check)
-    spans: dict[str, slice] = {}
-    first: dict[int, str] = {}
-    columns: dict[str, list[Tensor]] = {}
-    start = 0
-    for v in names:
-        for key, parameter in dag.nodes[v].parameters().items():
-            if id(parameter) not in first:
-                first[id(parameter)] = f"{v}.{key}"
-                spans[f"{v}.{key}"] = slice(start, start + parameter.numel())
-                start += parameter.numel()
-            span = spans[first[id(parameter)]]
-            columns.setdefault(v, []).append(torch.arange(span.start, span.stop, device=parameter.device))
-    places = {v: torch.cat(found) for v, found in columns.items()}
-    matrix = next(iter(blocks.values())).new_zeros(start, start)
+    matrix = next(iter(blocks.values()))
+    parameters = {v: dag.nodes[v].parameters() for v in names}
+    first: dict[int, tuple[str, int]] = {}  # name and size of each parameter, shared ones under their first name
+    for v, own in parameters.items():
+        for key, p in own.items():
+            first.setdefault(id(p), (f"{v}.{key}", p.numel()))
+    spans = slices_of(dict(first.values()))
+    index = torch.arange(sum(size for _, size in first.values()), device=matrix.device)
+    places = {v: torch.cat([index[spans[first[id(p)][0]]] for p in own.values()]) for v, own in parameters.items()}
+    matrix = matrix.new_zeros(len(index), len(index))
     for (v, w), block in blocks.items():
         matrix.index_put_((places[v][:, None], places[w][None, :]), block, accumulate=True)
     return ParameterHessian(matrix, spans)

@@ -172,11 +172,8 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
         if not found:
             raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
     else:
-        spec = (
-            dict(groups)
-            if isinstance(groups, Mapping)
-            else {p: p for p in ([groups] if isinstance(groups, str) else groups)}
-        )
+        named = [groups] if isinstance(groups, str) else groups
+        spec = dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
         found = {group: _matching(patterns, known) for group, patterns in spec.items()}
         if not found:
             raise ValueError("groups is empty: name at least one, or pass None for every module's parameters")
