@@ -16,15 +16,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
-
-Derivatives = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -32,73 +31,67 @@ class Activation:
     """An activation f and the constants that the trace bounds need.
 
     name: key in `ACTIVATIONS`.
-    derivatives: y, order -> (f, f', ..., f^(order)), each of the shape of y; 0 <= order <= 3.
+    ladder: y -> f, f', f'', f''', each of the shape of y and computed when it is asked for.
     sup_abs: sup |f|, infinite for an unbounded activation (Theorem 3, Prop. 7).
     sup_slope: sup |f'|; its square is the constant zeta_1 of Theorem 4.
     sup_bend: sup |f''|, the constant zeta_2 of Theorem 4.
     """
 
     name: str
-    derivatives: Callable[[Tensor, int], Derivatives]
+    ladder: Callable[[Tensor], Iterator[Tensor]]
     sup_abs: float
     sup_slope: float
     sup_bend: float
 
+    def derivatives(self, y: Tensor, order: int) -> tuple[Tensor, ...]:
+        """(f(y), f'(y), ..., f^(order)(y)), each of the shape of y; 0 <= order <= 3."""
+        return tuple(islice(self.ladder(y), order + 1))
+
     def __call__(self, y: Tensor) -> Tensor:
         """f(y), elementwise."""
-        return self.derivatives(y, 0)[0]
+        return next(self.ladder(y))
 
 
-def _linear(y: Tensor, order: int) -> Derivatives:
+def _linear(y: Tensor) -> Iterator[Tensor]:
     zero = torch.zeros_like(y)
-    return (y, torch.ones_like(y), zero, zero)[: order + 1]
+    yield from (y, torch.ones_like(y), zero, zero)
 
 
-def _logistic_ladder(s: Tensor, order: int) -> Derivatives:
-    """The logistic function, given its value s, and its derivatives up to `order`."""
-    out = [s]
-    if order >= 1:
-        out.append(torch.addcmul(s, s, s, value=-1))
-    if order >= 2:
-        out.append(torch.addcmul(out[1], s, out[1], value=-2))
-    if order >= 3:
-        out.append(torch.addcmul(out[1], out[1], out[1], value=-6))
-    return tuple(out)
+def _logistic_ladder(s: Tensor) -> Iterator[Tensor]:
+    """The logistic function, given its value s, and its derivatives."""
+    yield s
+    slope = torch.addcmul(s, s, s, value=-1)
+    yield slope
+    yield torch.addcmul(slope, s, slope, value=-2)
+    yield torch.addcmul(slope, slope, slope, value=-6)
 
 
-def _sigmoid(y: Tensor, order: int) -> Derivatives:
-    return _logistic_ladder(torch.sigmoid(y), order)
+def _sigmoid(y: Tensor) -> Iterator[Tensor]:
+    return _logistic_ladder(torch.sigmoid(y))
 
 
-def _tanh(y: Tensor, order: int) -> Derivatives:
+def _tanh(y: Tensor) -> Iterator[Tensor]:
     t = torch.tanh(y)
-    out = [t]
-    if order >= 1:
-        out.append((1 - t) * (1 + t))
-    if order >= 2:
-        out.append(-2 * t * out[1])
-    if order >= 3:
-        out.append((4 - 6 * out[1]) * out[1])
-    return tuple(out)
+    yield t
+    slope = (1 - t) * (1 + t)
+    yield slope
+    yield -2 * t * slope
+    yield (4 - 6 * slope) * slope
 
 
-def _softplus(y: Tensor, order: int) -> Derivatives:
-    value = torch.logaddexp(y, torch.zeros_like(y))
-    return (value,) if order == 0 else (value, *_logistic_ladder(torch.sigmoid(y), order - 1))
+def _softplus(y: Tensor) -> Iterator[Tensor]:
+    yield torch.logaddexp(y, torch.zeros_like(y))
+    yield from _logistic_ladder(torch.sigmoid(y))
 
 
-def _gelu(y: Tensor, order: int) -> Derivatives:
+def _gelu(y: Tensor) -> Iterator[Tensor]:
     """y G(y) with the Gaussian distribution function G (the erf form, not its tanh approximation)."""
     cumulative = torch.special.ndtr(y)
-    out = [y * cumulative]
-    if order >= 1:
-        density = torch.exp(-0.5 * y * y) / math.sqrt(2 * math.pi)
-        out.append(cumulative + y * density)
-    if order >= 2:
-        out.append((2 - y * y) * density)
-    if order >= 3:
-        out.append(y * (y * y - 4) * density)
-    return tuple(out)
+    yield y * cumulative
+    density = torch.exp(-0.5 * y * y) / math.sqrt(2 * math.pi)
+    yield cumulative + y * density
+    yield (2 - y * y) * density
+    yield y * (y * y - 4) * density
 
 
 def _gelu_sup_slope() -> float:
