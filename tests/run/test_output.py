@@ -46,7 +46,7 @@ def test_why_store_and_results_have_json(command):
         assert status == 0 and json.loads(out)
 
 
-def test_the_command_of_a_published_row_can_be_run(command, published):
+def test_the_command_of_a_published_row_names_no_published_folder(command, published):
     _, out, _ = command("why", "dag.T5.gelu.final.gap_global")
     assert "hess-run -m experiment=exp3_gn_gap activation=gelu seed=42,43,44,45,46" in out.splitlines()[-1]
 
