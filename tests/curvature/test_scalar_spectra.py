@@ -27,35 +27,19 @@ def assert_same_spectrum(spectrum, hessian, tolerance=1e-10):
     assert abs(float(spectrum.trace_of_square() - (hessian**2).sum())) <= 1e-10 * scale**2 * len(hessian)
 
 
-def degenerate_weights(kind):
-    """(w, v) of the named degenerate case."""
-    w = torch.tensor([0.7, -1.1, 0.4, 2.0, 0.3], dtype=F64)
-    v = torch.tensor([1.2, 0.5, -0.8, 0.1, -0.6], dtype=F64)
-    zero = torch.zeros_like(w)
-    return {
-        "equal": (w, w),
-        "opposite": (w, -w),
-        "parallel": (w, 2.5 * w),
-        "w zero": (zero, v),
-        "v zero": (w, zero),
-        "both zero": (zero, zero),
-        "nearly equal": (w, w + 1e-9 * v),
-        "nearly opposite": (w, -w + 1e-9 * v),
-        "orthogonal": (w, v - torch.dot(v, w) / torch.dot(w, w) * w),
-    }[kind]
-
-
-DEGENERATE = [
-    "equal",
-    "opposite",
-    "parallel",
-    "w zero",
-    "v zero",
-    "both zero",
-    "nearly equal",
-    "nearly opposite",
-    "orthogonal",
-]
+W = torch.tensor([0.7, -1.1, 0.4, 2.0, 0.3], dtype=F64)
+V = torch.tensor([1.2, 0.5, -0.8, 0.1, -0.6], dtype=F64)
+DEGENERATE = {
+    "equal": (W, W),
+    "opposite": (W, -W),
+    "parallel": (W, 2.5 * W),
+    "w zero": (0 * W, V),
+    "v zero": (W, 0 * W),
+    "both zero": (0 * W, 0 * W),
+    "nearly equal": (W, W + 1e-9 * V),
+    "nearly opposite": (W, -W + 1e-9 * V),
+    "orthogonal": (W, V - torch.dot(V, W) / torch.dot(W, W) * W),
+}
 
 
 @pytest.mark.parametrize("m,n", SIZES)
@@ -71,7 +55,7 @@ def test_linear_spectrum_equals_dense(m, n, flip):
 @pytest.mark.parametrize("kind", DEGENERATE)
 @pytest.mark.parametrize("data", ["random", "negated", "zero x", "zero y", "solved"])
 def test_linear_degenerate_cases(kind, data):
-    w, v = degenerate_weights(kind)
+    w, v = DEGENERATE[kind]
     _, x, y = oracle.random_instance(3, 5, 9)
     if data == "solved":  # zero residual on every sample
         y = torch.dot(w, v) * x
@@ -93,7 +77,7 @@ def test_relu_spectrum_equals_dense(m, n, seed):
 @pytest.mark.parametrize("kind", DEGENERATE)
 @pytest.mark.parametrize("case", ["all +", "none +", "x positive", "x negative", "x with zero", "dead", "one"])
 def test_relu_degenerate_cells(kind, case):
-    w, v = (t.clone() for t in degenerate_weights(kind))
+    w, v = (t.clone() for t in DEGENERATE[kind])
     _, x, y = oracle.random_instance(5, 5, 9)
     if case == "all +":
         v = v.abs()
@@ -127,7 +111,7 @@ PAIRS = [(bias, data) for i, bias in enumerate(BIAS) for j, data in enumerate(DA
 @pytest.mark.parametrize("kind", DEGENERATE)
 @pytest.mark.parametrize(("bias", "data"), PAIRS)
 def test_bias_degenerate_cases(kind, bias, data):
-    w, v = degenerate_weights(kind)
+    w, v = DEGENERATE[kind]
     free, x, y = oracle.random_instance(7, 5, 9)
     b = {"zero": torch.zeros_like(w), "like v": -0.5 * v, "like w": w, "free": free[0]}[bias]
     x = {"constant x": torch.full_like(x, 0.7), "zero x": 0 * x}.get(data, x)
@@ -135,16 +119,6 @@ def test_bias_degenerate_cases(kind, bias, data):
         y = torch.dot(w, v) * x + torch.dot(w, b)
     hessian = oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y)
     assert_same_spectrum(scalar.bias_spectrum(w, v, b, x, y), hessian)
-
-
-@pytest.mark.parametrize("m,d", [(1, 1), (1, 4), (3, 3), (4, 2), (9, 3), (12, 5)])
-def test_multi_input_spectrum_equals_dense(m, d):
-    layers, _, y = oracle.random_instance(m * 10 + d, m, 8, layers=d + 1)
-    inputs = torch.randn(8, d, generator=torch.Generator().manual_seed(d), dtype=F64)
-    spectrum = scalar.multi_input_spectrum(layers[0], torch.stack(layers[1:], dim=1), inputs, y)
-    assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.multi_input_network, layers, inputs, y))
-    if m > d:
-        assert len(spectrum.select("outlier").groups) == 3 * d - 1
 
 
 def test_theorem6_equals_dense_and_stays_in_its_bounds():
@@ -274,8 +248,6 @@ def test_phase_without_correlation_and_without_input():
         lambda t: scalar.relu_spectrum(t(0), t(0), t(2), t(2)),
         lambda t: scalar.bias_spectrum(t(3), t(3), t(2), t(2), t(2)),
         lambda t: scalar.linear_spectrum(t(3), t(3), t(0), t(0)),
-        lambda t: scalar.multi_input_spectrum(t(3), t(3, 2), t(5, 3), t(5)),
-        lambda t: scalar.multi_input_spectrum(t(3), t(3, 2), t(5, 2), t(4)),
     ],
 )
 def test_wrong_shapes_are_named(call):

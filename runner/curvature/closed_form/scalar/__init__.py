@@ -5,20 +5,13 @@ Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n.
     linear  f = ⟨w, v⟩ x         linear_spectrum(w, v, x, y)     θ = (v, w)
     ReLU    f = wᵀ(v x)₊         relu_spectrum(w, v, x, y)       θ = (v, w)
     bias    f = wᵀ(v x + b)      bias_spectrum(w, v, b, x, y)    θ = (w, v, b)
-    d inputs f = wᵀ A x          multi_input_spectrum(w, A, inputs, y)   θ = (w, a_1, ..., a_d)
 
 Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request. The *_sharpness functions
 take the data's moments, computed once, and cost a few passes over the weights: a sharpness meter for every training
 step at widths where no eigensolver goes.
 """
 
-from runner.curvature.closed_form.scalar.bias import (
-    InputMoments,
-    bias_spectrum,
-    multi_input_spectrum,
-    theorem6_outliers,
-    triple_bounds,
-)
+from runner.curvature.closed_form.scalar.bias import InputMoments, bias_spectrum, theorem6_outliers, triple_bounds
 from runner.curvature.closed_form.scalar.linear import (
     CellMoments,
     EigenGroup,

@@ -1,14 +1,14 @@
-"""Hessian spectrum of f(x) = wᵀ(v x + b), and of every one-hidden-layer linear network f(x) = wᵀ A x with x in R^d.
+"""Hessian spectrum of f(x) = wᵀ(v x + b).
 
-The network with bias is the case d = 2 with A = [v, b] and inputs (x, 1). With S = mean x xᵀ (d, d), g = mean δ x (d,)
-and parameters θ = (w, a_1, ..., a_d), a_k the columns of A (the order of the paper's Eq. 79 for d = 2):
+It is the case d = 2 of f(x) = wᵀ A x with x in R^d: A = [v, b], inputs (x, 1). With S = mean x xᵀ (d, d),
+g = mean δ x (d,) and parameters θ = (w, a_1, ..., a_d), a_k the columns of A (the order of the paper's Eq. 79):
 
     H = K ⊗ I_m + U S Uᵀ,   K = [[0, gᵀ], [g, 0]],   column k of U: a_k in block 0, w in block k.
 
 K has the eigenvalues |g|, −|g| and 0 (d−1 times). Writing each eigenvector as e = (e_0, e_1..e_d), the part of U along
 it is the (m, d) matrix U_e = e_0 A + w ⊗ (e_1..e_d), of rank <= d, and of rank <= 1 where e_0 = 0. Outside its column
 span the eigenvalue of K survives: in general ±|g| have multiplicity m−d each and 0 has (d−1)(m−1). What remains is a
-dense problem of size 3d−1: five outliers for the network with bias. No assumption on the data or the weights is needed;
+dense problem of size 3d−1: five outliers. No assumption on the data or the weights is needed;
 the paper's Theorem 6 is the case S = I, ⟨v, b⟩ = 0, ‖v‖ = ‖b‖, mean xy = mean y = 0, in which the five are explicit.
 
 Operations: d+1 thin QR factorisations of (m, d), O(m d³), then an eigenproblem of size <= d(d+1).
@@ -39,21 +39,11 @@ class InputMoments:
     xy: Tensor
 
     @classmethod
-    def of(cls, inputs: Tensor, y: Tensor) -> InputMoments:
-        """inputs (n, d), y (n,). ValueError on other shapes."""
-        if inputs.ndim != 2 or y.shape != inputs.shape[:1] or inputs.numel() == 0:
-            raise ValueError(
-                f"expected inputs (n, d) and targets (n,) with n, d >= 1, found {tuple(inputs.shape)} and "
-                f"{tuple(y.shape)}; pass one row per sample"
-            )
-        inputs, y = inputs.double(), y.double()
-        return cls(inputs.T @ inputs / len(y), inputs.T @ y / len(y))
-
-    @classmethod
     def with_bias(cls, x: Tensor, y: Tensor) -> InputMoments:
         """Moments of the inputs (x, 1), for x, y of shape (n,)."""
         x, y = as_samples(x, y)
-        return cls.of(torch.stack([x, torch.ones_like(x)], dim=1), y)
+        inputs = torch.stack([x, torch.ones_like(x)], dim=1)
+        return cls(inputs.T @ inputs / len(y), inputs.T @ y / len(y))
 
     def residual_covariance(self, w: Tensor, a: Tensor) -> Tensor:
         """g = mean δ x, (d,), of the network wᵀ A x."""
@@ -81,20 +71,6 @@ def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     rank = int((sizes > torch.finfo(part.dtype).eps * max(part.shape) * scale).sum())
     basis = q @ left[:, :rank]
     return basis, left[:, :rank].T @ r
-
-
-def multi_input_spectrum(w: Tensor, a: Tensor, inputs: Tensor, y: Tensor) -> Spectrum:
-    """All eigenvalues and eigenvectors of the Hessian of ½ mean (wᵀ A x − y)², parameters ordered (w, a_1, ..., a_d).
-
-    w: (m,); a: A, (m, d); inputs: (n, d); y: (n,). Every degenerate case is covered: the ranks are found, not assumed.
-    Raises ValueError on shapes that do not fit.
-    """
-    moments = InputMoments.of(inputs, y)
-    if w.ndim != 1 or a.shape != (w.numel(), len(moments.xy)) or w.numel() == 0:
-        raise ValueError(
-            f"expected w (m,) and A (m, {len(moments.xy)}) with m >= 1, found {tuple(w.shape)} and {tuple(a.shape)}"
-        )
-    return _spectrum(w.double(), a.double(), moments)
 
 
 def _spectrum(w: Tensor, a: Tensor, moments: InputMoments) -> Spectrum:
