@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
+from tests.curvature.oracles import Blocks, blocks_of, gauss_newton_matrix, hessian_blocks, placed
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"smooth": nn.SiLU, "relu": nn.ReLU}
 
@@ -42,23 +43,14 @@ def linear(i: int, o: int) -> nn.Linear:
 
 
 def chain(act: Callable[[], nn.Module]) -> Dag:
-    return Dag(
-        [
-            Node("a", ("input",), block(5, 4, act)),
-            Node("b", ("a",), block(4, 6, act)),
-            Node("c", ("b",), block(6, 3, act)),
-            Node("out", ("c",), linear(3, 4)),
-        ]
+    return Dag.from_sequential(
+        [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)], names=["a", "b", "c", "out"]
     )
 
 
 def chain_layer_norm(act: Callable[[], nn.Module]) -> Dag:
-    widths = [5, 4, 6, 4]
-    nodes = [
-        Node(f"h{i}", ("input",) if i == 0 else (f"h{i - 1}",), block(widths[i], widths[i + 1], act, norm=True))
-        for i in range(3)
-    ]
-    return Dag([*nodes, Node("out", ("h2",), linear(4, 3))])
+    blocks = [block(i, o, act, norm=True) for i, o in ((5, 4), (4, 6), (6, 4))]
+    return Dag.from_sequential([*blocks, linear(4, 3)], names=["h0", "h1", "h2", "out"])
 
 
 def residual(act: Callable[[], nn.Module]) -> Dag:
@@ -146,19 +138,6 @@ def attention(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def fan_in_three(act: Callable[[], nn.Module]) -> Dag:
-    merge, squash = linear(4, 4), act()
-    return Dag(
-        [
-            Node("a", ("input",), block(5, 4, act)),
-            Node("b", ("input",), block(5, 4, act)),
-            Node("c", ("a",), block(4, 4, act)),
-            Node("m", ("a", "b", "c"), lambda a, b, c: squash(merge(a * b + c))),
-            Node("out", ("m",), linear(4, 3)),
-        ]
-    )
-
-
 def nested_branches(act: Callable[[], nn.Module]) -> Dag:
     """A diamond inside a branch of a diamond, an edge across, and a callable loss that returns the mean."""
 
@@ -207,7 +186,6 @@ GRAPHS: dict[str, Callable[[Callable[[], nn.Module]], Dag]] = {
         diamond_cat,
         shared_weights,
         attention,
-        fan_in_three,
         nested_branches,
         convolution,
     )
@@ -232,44 +210,23 @@ ALL = [(graph, "smooth") for graph in GRAPHS] + [
 """(graph, activation): every graph with a smooth activation; with ReLU, three of them every day."""
 
 
-def dense_hessian(
-    case: Case, nodes: tuple[str, ...], loss: Callable[[dict[str, Tensor]], Tensor] | None = None
-) -> dict:
-    """Blocks of the dense autodiff Hessian with respect to perturbations added to node outputs (the oracle)."""
+def shapes_of(case: Case, nodes: tuple[str, ...]) -> dict[str, torch.Size]:
     with torch.no_grad():
         values = case.dag.forward(case.x)
-    shapes = {v: values[v].shape[1:] for v in nodes}
-    sizes = [values[v][0].numel() for v in nodes]
-
-    def total(flat: Tensor) -> Tensor:
-        shifts = {v: piece.view(shapes[v]) for v, piece in zip(nodes, flat.split(sizes), strict=True)}
-        return case.dag.mean_loss(case.x, case.y, shifts) if loss is None else loss(shifts)
-
-    dense = torch.autograd.functional.hessian(total, torch.zeros(sum(sizes), dtype=torch.float64))
-    rows = dense.split(sizes, 0)
-    return {
-        (v, w): b for v, row in zip(nodes, rows, strict=True) for w, b in zip(nodes, row.split(sizes, 1), strict=True)
-    }
+    return {v: values[v].shape[1:] for v in nodes}
 
 
-def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> dict:
-    """Oracle of the Gauss-Newton blocks: the network linearised at e = 0 under the exact loss."""
-    with torch.no_grad():
-        values = case.dag.forward(case.x)
-    out = values[case.dag.output]
-    zero = {v: torch.zeros_like(values[v]) for v in nodes}
+def dense_hessian(case: Case, nodes: tuple[str, ...]) -> Blocks:
+    """Blocks of the dense Hessian with respect to perturbations added to node outputs (the oracle)."""
+    return hessian_blocks(lambda shifts: case.dag.mean_loss(case.x, case.y, shifts), shapes_of(case, nodes))
 
-    def linearised(shifts: dict[str, Tensor]) -> Tensor:
-        full = tuple(shifts[v].expand_as(values[v]) for v in nodes)
-        _, tangent = torch.autograd.functional.jvp(
-            lambda *e: case.dag.forward(case.x, dict(zip(nodes, e, strict=True)))[case.dag.output],
-            tuple(zero.values()),
-            full,
-            create_graph=True,
-        )
-        return case.dag.loss.per_example(out + tangent, case.y).mean()
 
-    return dense_hessian(case, nodes, linearised)
+def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> Blocks:
+    """Oracle of the Gauss-Newton blocks."""
+    shapes = shapes_of(case, nodes)
+    output, zero = placed(lambda shifts: case.dag.forward(case.x, shifts)[case.dag.output], shapes)
+    loss = lambda f: case.dag.loss.per_example(f, case.y).mean()  # noqa: E731
+    return blocks_of(gauss_newton_matrix(output, zero, loss), shapes)
 
 
 def relative_error(found: dict, expected: dict) -> float:

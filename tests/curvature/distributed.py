@@ -27,7 +27,7 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
-from tests.curvature.test_parameters import PARTS, relative, truth
+from tests.curvature.oracles import PARTS, parameter_matrix, relative
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -75,7 +75,10 @@ def matrices() -> None:
         for part in parts:
             found = operator(DistributedDataParallel(module), loss, shares(x, y)[rank], part)
             assert found.examples == len(x)
-            assert relative(found @ vectors, truth(part, module, loss, x, y) @ vectors) < 1e-11, (part, ignored)
+            assert relative(found @ vectors, parameter_matrix(part, module, loss, x, y) @ vectors) < 1e-11, (
+                part,
+                ignored,
+            )
         value = loss(module(x), y)
         expected = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(module.parameters()))])
         assert relative(found.gradient(), expected) < 1e-11

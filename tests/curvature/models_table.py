@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from runner.curvature import CurvatureOperator, ParameterOperator, trace_module
 from tests.curvature.models_of_others import MODELS, Case
+from tests.curvature.oracles import arguments, factored, shifted, twice
 
 PARTS = {"hessian": "Hessian", "gauss_newton": "Gauss–Newton", "fisher": "Fisher", "layers": "between layers"}
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -49,25 +50,8 @@ def widened(value: Any, dtype: torch.dtype) -> Any:
 
 
 def called(module: nn.Module, given: Any) -> Any:
-    given = widened(given, next(module.parameters()).dtype)
-    if isinstance(given, dict):
-        return module(**given)
-    return module(*given) if isinstance(given, tuple) else module(given)
-
-
-def dotted(left: Sequence[Tensor | None], right: Sequence[Tensor]) -> Tensor:
-    return sum((a * b).sum() for a, b in zip(left, right, strict=True) if a is not None)  # type: ignore[return-value]
-
-
-def pulled(value: Any, at: Sequence[Tensor], weights: Any = None, create: bool = True) -> list[Tensor]:
-    found = torch.autograd.grad(value, at, weights, create_graph=create, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(at, found, strict=True)]
-
-
-def twice(value: Tensor, at: Sequence[Tensor], direction: Sequence[Tensor]) -> list[Tensor]:
-    """The second derivative of a scalar along a direction."""
-    slope = dotted(pulled(value, at), direction)
-    return pulled(slope, at, create=False) if slope.requires_grad else [torch.zeros_like(p) for p in at]
+    args, kwargs = arguments(widened(given, next(module.parameters()).dtype))
+    return module(*args, **kwargs)
 
 
 def reference(case: Case, part: str, direction: Vectors) -> Vectors:
@@ -86,33 +70,24 @@ def reference(case: Case, part: str, direction: Vectors) -> Vectors:
         if part == "hessian":
             found = twice(case.loss(tree_unflatten(outputs, spec), target), at, v)
             return dict(zip(parameters, found, strict=True))
-        weights = [torch.zeros_like(t, requires_grad=True) for t in outputs]
-        tangents = pulled(dotted(pulled(outputs, at, weights), v), weights, create=False)
-        leaves = [t.detach().requires_grad_() for t in outputs]
-        if part == "gauss_newton":
-            bent = twice(case.loss(tree_unflatten(leaves, spec), target), leaves, tangents)
-        else:
-            bent = [case.expected(leaves[0].detach(), tangents[0], target)]
-        return dict(zip(parameters, pulled(outputs, at, bent, create=False), strict=True))
+
+        def curvature(leaves: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+            if part == "gauss_newton":
+                return twice(case.loss(tree_unflatten(leaves, spec), target), leaves, tangents)
+            return [case.expected(leaves[0].detach(), tangents[0], target)]
+
+        return dict(zip(parameters, factored(outputs, at, v, curvature), strict=True))
 
 
 def between(case: Case, module: nn.Module, target: Any, direction: Vectors) -> Vectors:
     """Along shifts of the submodules' outputs, one for all examples."""
-    shifts = {v: r.double().requires_grad_() for v, r in direction.items()}
+    shifts = {v: torch.zeros_like(r, dtype=torch.float64, requires_grad=True) for v, r in direction.items()}
 
-    def added(node: str) -> Callable[..., Any]:
-        def hook(_: nn.Module, __: Any, out: Any) -> Any:
-            leaves, spec = tree_flatten(out)
-            k = next(k for k, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point())
-            leaves[k] = leaves[k] + (torch.zeros_like(shifts[node]) + shifts[node]).view(1, *leaves[k].shape[1:])
-            return tree_unflatten(leaves, spec)
+    def hook(e: Tensor) -> Callable[..., Any]:
+        return lambda _, __, out: shifted(out, lambda t: e.view(1, *t.shape[1:]))
 
-        return hook
-
-    for node in shifts:
-        module.get_submodule(node).register_forward_hook(added(node))
-    zero = {v: torch.zeros_like(r, requires_grad=True) for v, r in direction.items()}
-    shifts = {v: z.double() for v, z in zero.items()}
+    for node, e in shifts.items():
+        module.get_submodule(node).register_forward_hook(hook(e))
     value = case.loss(case.pick(called(module, case.given)), target)
     found = twice(value, list(shifts.values()), [direction[v].double() for v in shifts])
     return dict(zip(shifts, found, strict=True))

@@ -28,13 +28,14 @@ from tests.curvature.module_cases import (
     ready,
     x,
 )
+from tests.curvature.oracles import flat_function
 
 
 def trace(case, **options):
     return trace_module(case.module, case.loss, case.batch, case.nodes, **case.options, **options)
 
 
-LONG = ("transformer encoder", "cells", "compiled aot", "causal attention")
+LONG = ("transformer encoder", "cells")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in MODULES])
@@ -254,20 +255,13 @@ def test_parameters_of_the_parts(module):
     dag = trace_module(module, loss, (given, target), ["body", "head"] if hasattr(module, "body") else ["head"])
     found = parameter_hessian(dag, dag.x, dag.y)
     names = [name.split("root.")[-1].removeprefix("head.") for name in found.spans]
-    known = {k: v for k, v in module.named_parameters()}
-    full = [n if n in known else f"head.{n}" for n in names]
-    full = [n if n in known else f"body.{n.removeprefix('body.')}" for n in full]
-    sizes = [known[n].numel() for n in full]
-
-    def total(flat):
-        given_parameters = {n: p.view(known[n].shape) for n, p in zip(full, flat.split(sizes), strict=True)}
-        return loss(torch.func.functional_call(module, given_parameters, (given,)), target)
-
-    flat = torch.cat([known[n].detach().flatten() for n in full])
+    known = dict(module.named_parameters())
+    full = [next(k for k in (n, f"head.{n}", f"body.{n}") if k in known) for n in names]
     if hasattr(module, "reentrant"):
         module.reentrant = None
-    expected = torch.autograd.functional.hessian(total, flat)
-    assert sum(sizes) == sum(p.numel() for p in module.parameters())
+    output, flat = flat_function(module, given, full)
+    expected = torch.autograd.functional.hessian(lambda t: loss(output(t), target), flat)
+    assert len(flat) == sum(p.numel() for p in known.values())
     assert torch.allclose(found.matrix, expected, rtol=1e-9, atol=1e-12)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -16,8 +16,7 @@ from runner.curvature import ParameterOperator, discarded_coupling, group_metric
 from runner.curvature.parameters.model import layout
 from runner.curvature.parameters.products import example_gradients
 from tests.curvature.cases import Own
-
-PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
+from tests.curvature.oracles import PARTS, flat_function, parameter_matrix, relative
 
 
 def perceptron() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
@@ -53,40 +52,6 @@ def build(name: str) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
     return module.double().eval(), loss, x, y
 
 
-def flat_function(module: nn.Module, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """Output as a function of the flat vector of the module's parameters in the operator's order, and that vector."""
-    found = layout(module, None)
-    sizes = [p.numel() for p in found.parameters.values()]
-
-    def output(flat: Tensor) -> Tensor:
-        pieces = zip(found.parameters.items(), flat.split(sizes), strict=True)
-        return functional_call(module, {k: piece.view_as(p) for (k, p), piece in pieces}, (x,))
-
-    return output, torch.cat([p.detach().flatten() for p in found.parameters.values()])
-
-
-def truth(part: str, module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        output, theta = flat_function(module, x)
-        if part == "hessian":
-            return torch.autograd.functional.hessian(lambda t: loss(output(t), y), theta)
-        jacobian = torch.autograd.functional.jacobian(output, theta).flatten(0, -2)
-    at = output(theta).detach()
-    if part == "empirical_fisher":
-        rows = jacobian.view(len(x), -1, len(theta))
-        losses = [
-            torch.autograd.functional.jacobian(lambda o, b=b: loss(o[None], y[b : b + 1]), at[b]) for b in range(len(x))
-        ]
-        gradients = torch.stack([g.flatten() @ r for g, r in zip(losses, rows, strict=True)])
-        return gradients.mT @ gradients / len(x)
-    curvature = torch.autograd.functional.hessian(lambda o: loss(o, y), at).reshape(at.numel(), at.numel())
-    return jacobian.mT @ curvature @ jacobian
-
-
-def relative(a: Tensor, b: Tensor) -> float:
-    return float((a - b).norm() / b.norm())
-
-
 @pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose: everything is cut as small as it goes
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
@@ -94,7 +59,7 @@ def relative(a: Tensor, b: Tensor) -> float:
 )
 def test_dense_truth_however_the_data_are_cut(name, part):
     module, loss, x, y = build(name)
-    expected = truth(part, module, loss, x, y)
+    expected = parameter_matrix(part, module, loss, x, y)
     loader = DataLoader(TensorDataset(x, y), batch_size=4)
     operator = ParameterOperator(module, loss, [(x, y)], part=part)
     assert operator.shape == expected.shape
@@ -171,7 +136,7 @@ def test_a_submodule_called_module_is_a_group_of_its_own():
     x, y = torch.randn(4, 3).double(), torch.tensor([0, 1, 0, 1])
     operator = ParameterOperator(root, nn.CrossEntropyLoss(), [(x, y)])
     assert operator.layout.members == {"module()": ("gain",), "module": ("module.weight", "module.bias")}
-    assert relative(operator.dense(), truth("hessian", root, nn.CrossEntropyLoss(), x, y)) < 1e-11
+    assert relative(operator.dense(), parameter_matrix("hessian", root, nn.CrossEntropyLoss(), x, y)) < 1e-11
     root.module.requires_grad_(False)
     assert list(ParameterOperator(root, nn.CrossEntropyLoss(), [(x, y)]).groups) == ["module()"]
     assert list(layout(build("perceptron")[0], None).groups) == ["0", "2", "3"]
@@ -221,7 +186,7 @@ def test_an_operation_without_forward_derivative_falls_back():
     x, y = torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
     plain = nn.Sequential(module.a, Own(lambda m, t: t.sin()), module.b)
     for part in ("hessian", "gauss_newton"):
-        expected = truth(part, plain, nn.CrossEntropyLoss(), x, y)
+        expected = parameter_matrix(part, plain, nn.CrossEntropyLoss(), x, y)
         for budget in (1 << 30, 1):
             operator = ParameterOperator(module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget)
             assert relative(operator.dense(), expected) < 1e-11

@@ -1,54 +1,41 @@
 """Parametric blocks against dense autodiff in the parameters, with and without weight sharing."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from runner.curvature import Dag, Node, parameter_hessian, parametric_blocks, parametric_terms
 from tests.curvature.cases import block, make
+from tests.curvature.oracles import flat_function
 
 MODULE_GRAPHS = ["chain", "chain_layer_norm", "residual", "diamond_sum", "diamond_cat", "shared_weights", "attention"]
 
 
 class Network(nn.Module):
-    """All module nodes as one network; `copies` gives every node parameters of its own."""
+    """The mean loss of all module nodes as one network; `copies` gives every node parameters of its own."""
 
     def __init__(self, case, copies: bool):
         super().__init__()
-        import copy
-
         self.case = case
-        self.fns = nn.ModuleDict(
-            {
-                name: copy.deepcopy(node.fn) if copies else node.fn
-                for name, node in case.dag.nodes.items()
-                if isinstance(node.fn, nn.Module)
-            }
-        )
+        fns = {name: node.fn for name, node in case.dag.nodes.items() if isinstance(node.fn, nn.Module)}
+        self.fns = nn.ModuleDict({name: copy.deepcopy(fn) if copies else fn for name, fn in fns.items()})
 
     def forward(self, x, y):
-        values = {"input": x}
-        for name in self.case.dag.order:
-            node = self.case.dag.nodes[name]
-            fn = self.fns[name] if hasattr(self.fns, name) else node.fn
-            values[name] = fn(*(values[p] for p in node.parents))
-        return self.case.dag.loss.per_example(values[self.case.dag.output], y).mean()
+        dag, values = self.case.dag, {"input": x}
+        for name in dag.order:
+            fn = self.fns[name] if name in self.fns else dag.nodes[name].fn
+            values[name] = fn(*(values[p] for p in dag.nodes[name].parents))
+        return dag.loss.per_example(values[dag.output], y).mean()
 
 
 def dense(case, copies: bool):
-    """Hessian of the mean loss in all parameters, and the names in its order."""
+    """Hessian of the mean loss in all parameters, and their sizes by name."""
     network = Network(case, copies)
-    parameters = dict(network.named_parameters())
-    shapes = {key: p.shape for key, p in parameters.items()}
-    sizes = [p.numel() for p in parameters.values()]
-
-    def loss(flat):
-        pieces = dict(zip(shapes, flat.split(sizes), strict=True))
-        return functional_call(network, {k: p.view(shapes[k]) for k, p in pieces.items()}, (case.x, case.y))
-
-    flat = torch.cat([p.detach().flatten() for p in parameters.values()])
-    return torch.autograd.functional.hessian(loss, flat), [k.removeprefix("fns.") for k in shapes], sizes
+    sizes = {name: p.numel() for name, p in network.named_parameters()}
+    loss, flat = flat_function(network, (case.x, case.y), sizes)
+    return torch.autograd.functional.hessian(loss, flat), {k.removeprefix("fns."): n for k, n in sizes.items()}
 
 
 CASES = [*((graph, "smooth") for graph in MODULE_GRAPHS if graph != "diamond_sum"), ("chain_layer_norm", "relu")]
@@ -57,10 +44,10 @@ CASES = [*((graph, "smooth") for graph in MODULE_GRAPHS if graph != "diamond_sum
 @pytest.mark.parametrize(("graph", "activation"), CASES)
 def test_blocks_of_node_parameters(graph, activation):
     case = make(graph, activation)
-    expected, names, sizes = dense(case, copies=True)
+    expected, sizes = dense(case, copies=True)
     found = parametric_blocks(case.dag, case.x, case.y)
     spans, start = {}, 0
-    for name, size in zip(names, sizes, strict=True):
+    for name, size in sizes.items():
         spans.setdefault(name.split(".")[0], []).append(torch.arange(start, start + size))
         start += size
     rows = {v: torch.cat(r) for v, r in spans.items()}
@@ -74,10 +61,10 @@ def test_blocks_of_node_parameters(graph, activation):
 @pytest.mark.parametrize("graph", ["chain", "diamond_cat", "shared_weights", "attention"])
 def test_hessian_in_all_distinct_parameters(graph):
     case = make(graph)
-    expected, names, sizes = dense(case, copies=False)
+    expected, sizes = dense(case, copies=False)
     found = parameter_hessian(case.dag, case.x, case.y)
-    order = torch.cat([torch.arange(found.spans[name].start, found.spans[name].stop) for name in names])
-    assert len(order) == sum(sizes) == len(found.matrix)
+    order = torch.cat([torch.arange(found.spans[name].start, found.spans[name].stop) for name in sizes])
+    assert len(order) == sum(sizes.values()) == len(found.matrix)
     difference = found.matrix[order][:, order] - expected
     assert float(difference.abs().max()) < 1e-10 * float(expected.abs().max())
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from runner.curvature import (
     CurvatureOperator,
@@ -13,7 +13,7 @@ from runner.curvature import (
     verify,
 )
 from tests.curvature.cases import X, Y, relative_error, seeded
-from tests.curvature.module_cases import ModuleCase, make_module, ready
+from tests.curvature.module_cases import ModuleCase, hessian_by_hooks, make_module, ready
 
 
 class Fixed(nn.Module):
@@ -36,32 +36,6 @@ def hooked_case(name: str) -> ModuleCase:
     return ModuleCase(case.module, case.given, case.target, case.loss, ["stem", "gate", "experts.0", "experts.1"])
 
 
-def hessian_of_rows(case: ModuleCase, nodes: list[str]) -> dict:
-    """Every row of a submodule's output gets the same e."""
-    known, shapes, shifts = dict(case.module.named_modules()), {}, {}
-
-    def hook(name):
-        def add(_, __, out):
-            shapes[name] = out.shape[1:]
-            return out + shifts[name] if name in shifts else None
-
-        return add
-
-    handles = [known[name].register_forward_hook(hook(name)) for name in nodes]
-    case.module(case.given)
-    sizes = [shapes[v].numel() for v in nodes]
-
-    def total(flat: Tensor) -> Tensor:
-        shifts.update({v: e.view(1, *shapes[v]) for v, e in zip(nodes, flat.split(sizes), strict=True)})
-        return case.loss(case.module(case.given), case.target)
-
-    dense = torch.autograd.functional.hessian(total, torch.zeros(sum(sizes), dtype=torch.float64))
-    for handle in handles:
-        handle.remove()
-    rows = zip(nodes, dense.split(sizes), strict=True)
-    return {(v, w): b for v, row in rows for w, b in zip(nodes, row.split(sizes, 1), strict=True)}
-
-
 @pytest.mark.parametrize("name", ["fixed batch", "mixture"])
 def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(name):
     case = hooked_case(name)
@@ -69,7 +43,7 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
     names = [v for v in dag.order if v != "output"]
     assert dag.no_graph and any("not checked" in note for note in dag.notes)
     assert names == (["a", "c"] if name == "fixed batch" else ["stem", "gate", "experts.0", "experts.1"])
-    expected = hessian_of_rows(case, names)
+    expected = hessian_by_hooks(case, names)
     operator = CurvatureOperator(dag, dag.x, dag.y)
     assert relative_error({p: operator.block(*p).dense() for p in expected}, expected) < 1e-10
     for part in ("total", "gauss_newton", "tensor"):
@@ -123,7 +97,7 @@ def test_experts_with_as_many_rows_for_one_example_more():
     case = ModuleCase(module, given, target, nn.CrossEntropyLoss(), ["stem", "experts.0", "experts.1"])
     sizes = CurvatureOperator(dag, dag.x, dag.y).sizes
     assert [sizes[v] for v in case.nodes] == [40, 40, 40]
-    expected = hessian_of_rows(case, case.nodes)
+    expected = hessian_by_hooks(case, case.nodes)
     few, enough = (
         inter_layer_metrics(dag, dag.x, dag.y, case.nodes, relative_error=error, generator=seeded())
         for error in (None, 0.03)
