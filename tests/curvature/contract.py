@@ -79,10 +79,10 @@ class OperatorContract(ABC):
 
     def test_absent_nodes_are_zero_directions(self):
         operator, truth = self.build(), self.truth()
-        w = operator.nodes[-1]
+        w = operator.nodes[0]
         r = self.directions(operator)
         zero = {v: torch.zeros_like(d) for v, d in r.items()}
-        expected = r[w] @ truth[-operator.sizes[w] :]
+        expected = r[w] @ truth[: operator.sizes[w]]
         for given in ({w: r[w]}, zero | {w: r[w]}):
             assert self.error(self.stacked(operator, operator.apply(given)), expected) < 1e-10
         assert not self.stacked(operator, operator.apply(zero)).any()
