@@ -81,8 +81,8 @@ else
 	$(call each,$(BIN)/hess-run report experiment=$$e)
 endif
 
-site: $(READY) ## all pages as one folder and one zip file, site/ and site.zip
-	$(BIN)/hess-run site
+site: $(READY) ## all pages, with figures as PDF, as one folder and one zip file: site/ and site.zip
+	$(BIN)/hess-run site figures=pdf
 
 figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
 	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
@@ -105,7 +105,7 @@ docs: $(READY) ## the documentation with the result pages, into docs/_build/html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	rm -rf docs/generated
 	$(BIN)/python -m sphinx -q -b html docs docs/_build/html
-	$(BIN)/hess-run site to=docs/_build/html/results
+	$(BIN)/hess-run site to=docs/_build/html/results figures=pdf
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from runner.report.captions import Caption, Drawing, caption, place_of, read_dra
 from runner.report.figures import NothingToDraw, head
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp
+from runner.report.page import VECTOR
 from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 DPI = 160
-FORMATS = ("png", "pdf", "svg")
+FORMATS = ("png", *VECTOR)
 
 
 def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
@@ -60,6 +62,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     try:
         with matplotlib.rc_context({"svg.hashsalt": "hess-run"}):
             box: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DPI}
+            logging.getLogger("fontTools").setLevel(logging.ERROR)  # warns of the dates of matplotlib's own fonts
             figure.savefig(buffer, format=suffix, metadata=metadata[suffix], **box)
     finally:
         if footer is not None:

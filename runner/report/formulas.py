@@ -107,10 +107,7 @@ def _with_scripts(base: str, scripts: str) -> str:
     """A symbol with its primes, indices and powers; an index and a power next to each other are one element."""
     sub = sup = ""
     for script in [*_ONE.findall(scripts), ""]:
-        primes, below = (
-            script.startswith("'"),
-            re.match(r"[_0-9₀-₉]", script),
-        )
+        primes, below = script.startswith("'"), re.match(r"[_0-9₀-₉]", script)
         if not script or primes or (sub if below else sup):
             base, sub, sup = _joined(base, sub, sup), "", ""
         if primes:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ MEANINGS = {
 ALL = "all five"
 """The name under which experiments on every paper stand."""
 
-SCORE_COLUMNS = frozenset((*(field.name for field in fields(Score)), "margin_reason", "constructed"))
+SCORE_COLUMNS = frozenset((*(column.name for column in fields(Score)), "margin_reason", "constructed"))
 """Columns of scorecard.csv that are not keys of the value."""
 
 PAPERS = {
@@ -49,6 +49,8 @@ PAPERS = {
     "Attention": "attention",
 }
 """Short names in anchors."""
+VECTOR = ("pdf", "svg")
+"""Formats of a figure beside PNG."""
 PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
 """What readers look for in a paper."""
 
@@ -78,7 +80,8 @@ def slug(text: Any) -> str:
 @dataclass(frozen=True)
 class Figure:
     """A figure of an experiment: file below the page, caption, text for those who do not see it, the command that
-    redraws it, the line of the code that draws it, and the figure or table of the paper that it redraws."""
+    redraws it, the line of the code that draws it, the figure or table of the paper that it redraws, and the same
+    figure as PDF or SVG where that was drawn: format -> file."""
 
     name: str
     file: str
@@ -87,6 +90,7 @@ class Figure:
     command: str
     source: str = ""
     place: str = ""
+    vector: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,9 @@ class Page:
         said = str(captions.get(name) or name.replace("_", " "))
         command = self.command or f"hess-run report experiment={self.name} figure={name}"
         source = self.manifest["sources"].get(name, "")
-        return Figure(name, file, said, str(alts.get(name) or said), command, source, place_of(name, said))
+        others = {suffix.upper(): str(Path(file).with_suffix(f".{suffix}")) for suffix in VECTOR}
+        vector = {kind: other for kind, other in others.items() if (self.folder / other).is_file()}
+        return Figure(name, file, said, str(alts.get(name) or said), command, source, place_of(name, said), vector)
 
     @property
     def findings(self) -> str:

@@ -166,9 +166,17 @@ def _found(folder: Path) -> list[str]:
 
 
 def draw(
-    jobs: Sequence[Job], protocol: Protocol, *, figure: str = "", suffix: str = "png", any_seed: bool = False
+    jobs: Sequence[Job],
+    protocol: Protocol,
+    *,
+    figure: str = "",
+    suffix: str = "png",
+    any_seed: bool = False,
+    to: Path | None = None,
 ) -> list[str]:
     """Draw one figure of a report, or all of them, and nothing else; returns one line for each file.
+
+    to: a folder for the files, in place of the report's own, whose page is made again.
 
     Raises SettingError for a figure or a format that there is not.
     """
@@ -180,13 +188,14 @@ def draw(
             f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
         )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
-    job, folder = collection.job, collection.scope.folder
+    job, folder = collection.job, to or collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
     found = ask(job.experiment, merge(collection.cells), None, "", failures, beside, only_figures=True)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {figure}")
-    claim_outputs(job.outputs)
+    if to is None:
+        claim_outputs(job.outputs)
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
@@ -196,6 +205,7 @@ def draw(
     if earlier is not None:  # the figures that it lists are the report's still
         redrawn = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
         write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}})
+        write_page(folder, warnings)
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from runner.report.manifest import (
     start_fingerprint,
     warnings_of,
 )
-from runner.report.page import Page
+from runner.report.page import VECTOR, Page
 from runner.report.site import build_experiment, build_start
 from runner.store import tables
 from runner.store.archive import archive_bytes
@@ -50,12 +51,13 @@ DIGITS = "%.9g"
 
 def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     """What the report in `directory` holds, from its manifest, for the console."""
-    papers = {verdict: count - record["extensions"].get(verdict, 0) for verdict, count in record["claims"].items()}
-    lines = [f"  statements: {counts_line(papers)}"]
-    if any(record["extensions"].values()):
-        lines += [f"  extensions: {counts_line(record['extensions'])}"]
-    lines += [f"  published numbers: {counts_line(record['scorecard'])}"]
-    lines = lines if record.get("profile") != "quick" else ["  profile=quick: nothing is scored"]
+    ours = record["extensions"]
+    papers = {verdict: count - ours.get(verdict, 0) for verdict, count in record["claims"].items()}
+    lines = ["  profile=quick: nothing is scored"]
+    if record.get("profile") != "quick":
+        lines = [f"  statements: {counts_line(papers)}"]
+        lines += [f"  extensions: {counts_line(ours)}"] if any(ours.values()) else []
+        lines += [f"  published numbers: {counts_line(record['scorecard'])}"]
     figures, merged = len(record["captions"]), sum(map(is_merged, record["files"]))
     lines += [f"  {figures} figures, {merged} tables, page {directory / 'index.html'}"]
     if record["left_out"]:
@@ -205,13 +207,18 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 
 def remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -> None:
-    """Remove figures that the earlier report made and this one did not; nothing outside figures/."""
-    for file in set(earlier) - set(now):
-        if file.startswith("figures/"):
-            (directory / file).unlink(missing_ok=True)
+    """Remove figures that the earlier report made and this one did not, and its PDF and SVG files; nothing outside
+    figures/."""
+    drawn = {file for file in earlier if file.startswith("figures/")}
+    for file in drawn - set(now):
+        (directory / file).unlink(missing_ok=True)
+    for file, suffix in product(drawn, VECTOR):
+        (directory / file).with_suffix(f".{suffix}").unlink(missing_ok=True)
 
 
-def export_site(folders: Iterable[Path], target: Path) -> list[str]:
+def export_site(
+    folders: Iterable[Path], target: Path, draw: Callable[[Page, Path], object] = lambda page, place: None
+) -> list[str]:
     """Write the site into `target` and `target`.zip; returns names of folders whose report cannot be read.
 
     Parameters
@@ -220,6 +227,8 @@ def export_site(folders: Iterable[Path], target: Path) -> list[str]:
         One folder with a report for each experiment (`runner.store.archive.report_folders`).
     target
         A new or empty folder, or one of an earlier site.
+    draw
+        Called with a report and its new folder: adds its figures in another format.
     """
     claim_outputs(target)
     left_out = []
@@ -233,6 +242,7 @@ def export_site(folders: Iterable[Path], target: Path) -> list[str]:
         (place / "figures").mkdir(parents=True)
         for file in ("manifest.json", *(name for name in page.manifest["files"] if (folder / name).is_file())):
             shutil.copyfile(folder / file, place / file)
+        draw(page, place)
         write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
     write_documents(target)
     write_overview(target)

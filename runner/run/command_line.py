@@ -114,7 +114,7 @@ VERBS: Mapping[str, Verb] = {
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
     "open": Verb("runner.run.reports:open_command", "[NAME]", keys=("outputs",)),
-    "site": Verb("runner.run.reports:site_command", keys=("to", "outputs")),
+    "site": Verb("runner.run.reports:site_command", keys=("to", "outputs", "figures")),
     "results": Verb("runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True),
     "publish": Verb("runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs", "show"), settings=True),
 }

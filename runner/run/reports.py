@@ -180,11 +180,14 @@ def open_command(call: Call) -> int:
 
 
 def site_command(call: Call) -> int:
-    """hess-run site [to=DIR] [outputs=PATH]
+    """hess-run site [to=DIR] [outputs=PATH] [figures=pdf|svg]
 
     Builds the complete static site (reports, pages, start page) into DIR (default: site) and into DIR.zip: the reports
     below PATH, and the published ones of every other experiment. It needs no server and loads nothing from outside.
+    figures: draws every figure in that format, too, for download (some minutes).
     """
+    from runner.report.page import VECTOR, Page
+    from runner.report.update import draw
     from runner.report.write import export_site
     from runner.store.archive import report_folders
 
@@ -192,7 +195,19 @@ def site_command(call: Call) -> int:
     reports = report_folders(outputs)
     if not reports:
         raise SettingError(f"site: expected reports below {outputs}, found none; {where_published()}")
-    left_out = export_site(reports, target)
+    suffix = call.keys.get("figures", "")
+    if suffix not in ("", *VECTOR):
+        raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {suffix}")
+    stored = _stored_jobs(replace(call, settings=(f"outputs={outputs}",))) if suffix else []
+    jobs = {job.identity.key: job for job in stored}
+
+    def add_figures(page: Page, place: Path) -> None:
+        job = jobs.get(page.manifest["settings_key"])
+        if job is not None:
+            _progress(f"figures of {page.name}")
+            draw([job], config.protocol, suffix=suffix, any_seed=True, to=place)
+
+    left_out = export_site(reports, target, add_figures)
     for name in left_out:
         line = f"{name}: expected a whole report, found changed files; see hess-run report experiment={name}"
         print(line, file=sys.stderr)

@@ -235,6 +235,10 @@ def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
     before = (tmp_path / "site.zip").read_bytes()
     export_site(folders, tmp_path / "site")
     assert (tmp_path / "site.zip").read_bytes() == before
+    html = (tmp_path / "site" / "exp3" / "index.html").read_text()
+    assert "gap.pdf" not in html and "figures=pdf" in html
+    export_site(folders, tmp_path / "site", lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF"))
+    assert '<a href="figures/gap.pdf" download>PDF</a>' in (tmp_path / "site" / "exp3" / "index.html").read_text()
 
 
 def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):

@@ -223,6 +223,9 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     assert len(update.draw([job], protocol, suffix="svg")) == 2
     assert files(folder).keys() - before.keys() == {"figures/fig01.svg", "figures/fig02.svg"}
     assert first_line(job) == "unchanged"
+    assert '<a href="figures/fig02.svg" download>SVG</a>' in (folder / "index.html").read_text()
+    (folder / "claims.csv").write_text("changed")
+    assert first_line(job) != "unchanged" and files(folder).keys() == before.keys()  # no figure of other data is left
     with pytest.raises(SettingError, match="expected one of png, pdf, svg, found gif"):
         update.draw([job], protocol, suffix="gif")
     with pytest.raises(SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"):
