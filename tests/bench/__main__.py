@@ -3,9 +3,9 @@
 Pages of several machines may lie side by side (benchmarks*.json): each names the others.
 
 Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
-picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, parameters:eigenpairs), or any
-other tests/bench/bench_NAME.py, whose lines are printed as they come. --page keeps the rows in FILE (.json) and makes
-the page beside it (.md): rows that ran replace those that were there.
+picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, parameters:eigenpairs). --page
+keeps the rows in FILE (.json) and makes the page beside it (.md): rows that ran replace those that were there. The
+other tests/bench/bench_NAME.py run by themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from runner.training.allocator import keep_freed_memory
-from tests.bench.table import Row, aligned, markdown, read, stamped, write
+from tests.bench.table import Row, markdown, read, stamped, write
 
 GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch")
 """Parts that are held to goals, in the order of the page."""
@@ -81,43 +81,31 @@ whole report) times the processor time of reading them from folders, on an AMD E
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when a part failed; a goal that is missed is a line of the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Two ways in one run, as ratios.")
-    parser.add_argument("names", nargs="*", help=f"parts: {', '.join(known())} (default: those with goals)")
+    parser.add_argument("names", nargs="*", help=f"parts: {', '.join(GOALS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page")
     parser.add_argument("--page", type=Path, help="JSON file that keeps the rows; the page lies beside it")
     given = parser.parse_args(arguments)
-    if unknown := sorted({name.partition(":")[0] for name in given.names} - set(known())):
-        parser.error(f"expected names among {', '.join(known())}, found {', '.join(unknown)}")
+    if unknown := sorted({name.partition(":")[0] for name in given.names} - set(GOALS)):
+        parser.error(f"expected names among {', '.join(GOALS)}, found {', '.join(unknown)}")
     if given.quick and given.page:
         parser.error("expected --page or --quick: a page holds whole runs alone")
     rows: list[Row] = []
     failed = [name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)]
     if rows:
-        print(f"\n{aligned(rows)}\n")
+        print(f"\n{markdown(rows)}\n")
         print(f"{sum(row.met for row in rows)} of {len(rows)} goals met")
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
     return bool(failed)
 
 
-def known() -> list[str]:
-    """Names of the benchmarks: the parts with goals first."""
-    found = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
-    return [*GOALS, *(name for name in found if name not in GOALS)]
-
-
 def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
     """Runs one benchmark in a process of its own and adds its rows; whether it ended well."""
     print(f"== {name}", flush=True)
     part, _, word = name.partition(":")
-    if part not in GOALS:
-        return subprocess.run([sys.executable, "-m", f"tests.bench.bench_{name}"], check=False).returncode == 0
     call = "import sys; from tests.bench.__main__ import measured; measured(*sys.argv[1:3], sys.argv[3] == 'quick')"
-    run = subprocess.run(
-        [sys.executable, "-c", call, part, word, "quick" if quick else ""],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-c", call, part, word, "quick" if quick else ""]
+    run = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode:
         return False
     found = Row.from_lines(run.stdout)

@@ -86,16 +86,8 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         if goal:
             published = tuple((t.resonance, t.ranks, t.gap)[k] for t in theirs)
             title = f"{name}, B = 32: {what} of all pairs, against the published way"
-            yield Row(
-                "inter_layer",
-                title,
-                tuple(seconds),
-                published,
-                goal,
-                operations=(count[what], counts[k]),
-                peak=matmul_peak(),
-                note=note,
-            )
+            both = count[what], counts[k]
+            yield Row("inter_layer", title, tuple(seconds), published, goal, True, "s", both, matmul_peak(), note)
 
 
 def accuracy(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], truth: dict, seeds: int) -> str:

@@ -1,17 +1,16 @@
 """This package, curvlinops, hessian-eigenthings and PyHessian on the same work, on one thread in one process.
 
-Hessian products of ResNet-18, and products, five largest eigenvalues and the trace of a convolutional network trained
-on scikit-learn's digits, whose matrix is known. Seconds are processor time: the libraries take turns in every repeat,
-the median counts. Ratio: their time / ours. A library that is not installed is left out (`hess-run[libraries]`).
+Hessian products and the five largest eigenvalues of a convolutional network trained on scikit-learn's digits, whose
+matrix is known. Seconds are processor time: the libraries take turns in every repeat, the median counts. Ratio: their
+time / ours. A library that is not installed is left out (`hess-run[libraries]`).
 
-Run: python -m tests.bench libraries, or python -m tests.bench.bench_libraries [--quick]
+Run: python -m tests.bench.bench_libraries [--quick]
 """
 
 from __future__ import annotations
 
 import copy
 import importlib.metadata
-import math
 import sys
 from collections.abc import Callable
 from statistics import median
@@ -22,8 +21,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
-from runner.models.resnet import resnet18
+from runner.curvature import ParameterOperator, top_eigenpairs
 from tests.bench.machine import in_turns
 
 OURS = "hess-run"
@@ -32,8 +30,7 @@ PACKAGES = {
     "hessian_eigenthings": "hessian-eigenthings",
     "pyhessian": "pyhessian",
 }
-EIGENVALUES, PRODUCTS = 5, 60
-"""What is asked for; products of a trace."""
+EIGENVALUES = 5
 
 Data = tuple[Tensor, Tensor]
 Ways = dict[str, Callable[[], Any]]
@@ -88,23 +85,6 @@ def eigenvalues(ours: ParameterOperator, theirs: dict[str, Any]) -> Ways:
     return ways
 
 
-def traces(ours: ParameterOperator, theirs: dict[str, Any]) -> Ways:
-    """One estimate from 60 products."""
-    ways: Ways = {OURS: lambda: trace_estimate(ours, PRODUCTS).value}
-    if of := theirs.get("curvlinops"):
-        for method in ("hutchinson_trace", "hutchpp_trace", "xtrace"):
-            estimate = getattr(library("curvlinops"), method)
-            ways[f"curvlinops, {method}"] = lambda estimate=estimate: float(estimate(of, PRODUCTS))
-    if thing := theirs.get("hessian_eigenthings"):
-        trace = library("hessian_eigenthings").trace
-        for method in ("hutchinson", "hutch++"):
-            given = {"num_matvecs": PRODUCTS, "method": method}
-            ways[f"hessian-eigenthings, {method}"] = lambda given=given: trace(thing, **given).estimate
-    if plain := theirs.get("pyhessian"):  # no early stop
-        ways["PyHessian, Hutchinson"] = lambda: math.fsum(plain.trace(PRODUCTS, -math.inf)) / PRODUCTS
-    return ways
-
-
 def told(title: str, ways: Ways, repeats: int, error: Callable[[Any], float]) -> None:
     """Times in turns, ratios to ours, and the error of what each gives."""
     outcomes: dict[str, list[float]] = {name: [] for name in ways}
@@ -112,7 +92,7 @@ def told(title: str, ways: Ways, repeats: int, error: Callable[[Any], float]) ->
     seconds = dict(zip(ways, map(median, in_turns(*kept, repeats=repeats)), strict=True))
     print(f"\n{title}\n\n| library | seconds | ratio | error |\n|---|---|---|---|")
     for name in ways:
-        rms = math.sqrt(math.fsum(e * e for e in outcomes[name]) / len(outcomes[name]))
+        rms = (sum(e * e for e in outcomes[name]) / len(outcomes[name])) ** 0.5
         print(f"| {name} | {seconds[name]:.3g} | {seconds[name] / seconds[OURS]:.2f} | {rms:.1e} |", flush=True)
 
 
@@ -142,7 +122,7 @@ def main() -> None:
     ours, theirs = ParameterOperator(net, "cross_entropy", data), hessians(net, data)
     wide = copy.deepcopy(net).double()
     exact = ParameterOperator(wide, "cross_entropy", (data[0].double(), data[1])).dense()
-    values, trace = torch.linalg.eigvalsh(exact).flip(0)[:EIGENVALUES], float(exact.trace())
+    values = torch.linalg.eigvalsh(exact).flip(0)[:EIGENVALUES]
     n, v = len(exact), torch.randn(len(exact))
     expected = exact @ v.double()
     told(
@@ -154,21 +134,6 @@ def main() -> None:
         "The same network: five largest eigenvalues; error: largest, relative to the largest eigenvalue",
         eigenvalues(ours, theirs), 1 if quick else 5,
         lambda found: float((torch.as_tensor(found).double() - values).abs().max() / values[0]),
-    )  # fmt: skip
-    told(
-        f"The same network: trace from {PRODUCTS} products; error: root mean square, relative to the trace",
-        traces(ours, theirs), 3 if quick else 12,
-        lambda found: float(found) / trace - 1,
-    )  # fmt: skip
-    large = resnet18(generator=torch.Generator().manual_seed(0)).eval()
-    batch = torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
-    ours, theirs = ParameterOperator(large, "cross_entropy", batch, memory_budget=1 << 33), hessians(large, batch)
-    v = torch.randn(ours.shape[0])
-    expected = (ours @ v).double()
-    told(
-        "ResNet-18, 11 million parameters, B = 32, graph kept: Hessian product; error: relative to ours",
-        products(ours, theirs, v), 1 if quick else 3,
-        lambda found: float((found.double() - expected).norm() / expected.norm()),
     )  # fmt: skip
 
 

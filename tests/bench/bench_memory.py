@@ -90,26 +90,17 @@ print(status("VmHWM") - before, needed, chunk, "kept" if operator.planned.keep e
 """
 
 
-class Peak(NamedTuple):
-    """MiB at the peak; MiB that a warning says are needed (0: no warning); what was planned."""
-
-    peak: float
-    needed: float
-    how: str
-
-
-def peak_of(case: Case) -> Peak:
-    """In a process of its own."""
-    arguments = [case.network, case.part, str(case.budget), str(case.batches)]
-    run = subprocess.run([sys.executable, "-c", ALONE, *arguments], capture_output=True, text=True, check=True)
+def peak_of(case: Case) -> tuple[float, float, str]:
+    """MiB at the peak of a process of its own; MiB that a warning says are needed (0: no warning); what was planned."""
+    run = subprocess.run([sys.executable, "-c", ALONE, *map(str, case)], capture_output=True, text=True, check=True)
     found, needed, chunk, kept = run.stdout.split(maxsplit=3)
-    return Peak(float(found), float(needed), f"{chunk} examples at once, graphs {kept.strip()}")
+    return float(found), float(needed), f"{chunk} examples at once, graphs {kept.strip()}"
 
 
 def peak(network: str, part: str, budget: int) -> tuple[float, str]:
     """(peak over the budget in MiB, what was planned)."""
-    found = peak_of(Case(network, part, budget))
-    return found.peak / budget, found.how
+    found, _, how = peak_of(Case(network, part, budget))
+    return found / budget, how
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
@@ -120,8 +111,8 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         if word.lower() not in name.lower():
             continue
         found = [peak_of(case) for _ in range(3 if case[0] == "convnet" and case.budget == 32 and not quick else 1)]
-        needed = found[0].needed
-        note = found[0].how + (f"; a warning says that one example takes {needed:.0f} MiB" if needed else "")
-        peaks = tuple(one.peak for one in found)
+        _, needed, how = found[0]
+        note = how + (f"; a warning says that one example takes {needed:.0f} MiB" if needed else "")
+        peaks = tuple(one[0] for one in found)
         held = max(needed, case.budget)
         yield Row("memory", name, peaks, (held,), GOAL, at_least=False, unit="MiB", note=note)

@@ -1,8 +1,7 @@
 """A store of 100,000 cells (1,000 seeds of 100 cells, tiny tables): what a sweep of that size asks of it.
 
 Each step runs in a process of its own, once on folders and once on an archive of the same cells: processor time, peak
-memory, and the ratio of archive to folders. Promised for each: at most 60 s of processor time and 2 GB. Then the
-speed-up of two processes over one on a sweep of 36 cells of half a second.
+memory, and the ratio of archive to folders. Promised for each: at most 60 s of processor time and 2 GB.
 
     python -m tests.bench.bench_store [SEEDS [STEP ...]]
 """
@@ -19,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stderr
 from pathlib import Path
 
 from runner.kinds.dataset import GaussianData
@@ -117,22 +115,10 @@ def write(outputs: Path, seeds: int) -> None:
 
 def timed(step: str, outputs: Path, seeds: int, published: str, results: object) -> None:
     os.environ["HESS_PUBLISHED"] = published
-    wall, cpu = time.perf_counter(), time.process_time()
+    cpu = time.process_time()
     globals()[step](outputs, seeds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    results.put((time.perf_counter() - wall, time.process_time() - cpu, peak))  # type: ignore[attr-defined]
-
-
-def speed_up(outputs: Path) -> None:
-    """Two processes against one; the toy sleeps, so that only what the runner adds is seen, on a busy machine too."""
-    slow = Toy(width=list(range(1, 37)), shape=["round"], pause=0.5, dataset=GaussianData(train=8))
-    took = {}
-    for count in (1, 2):
-        begin = time.perf_counter()
-        with open(outputs / "progress", "w") as quiet, redirect_stderr(quiet):
-            run(Job("toy", slow, 0, outputs / str(count), jobs=count))
-        took[count] = time.perf_counter() - begin
-    print(f"36 cells of 0.5 s: one process {took[1]:.1f} s, two {took[2]:.1f} s, ratio {took[1] / took[2]:.2f}")
+    results.put((time.process_time() - cpu, peak))  # type: ignore[attr-defined]
 
 
 STEPS = ("list_stored", "plan", "resume", "loops", "collect", "write")
@@ -158,14 +144,12 @@ def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
                 if process.exitcode:
                     print(f"{step}, {where}: ended with {process.exitcode}")
                     continue
-                _wall, cpu, peak = results.get()
+                cpu, peak = results.get()
                 kept = "kept" if cpu <= LIMIT_SECONDS and peak <= LIMIT_GIB else "NOT KEPT"
                 found.append(cpu)
                 print(f"{step}, {where}: {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}", flush=True)
             if len(found) == 2:
                 print(f"{step}: archive / folders {found[1] / found[0]:.2f}", flush=True)
-        if steps == STEPS:
-            speed_up(Path(name))
 
 
 if __name__ == "__main__":

@@ -98,16 +98,8 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     path.write_text("[\n" + ",\n".join(row.as_json() for row in rows) + "\n]\n")
 
 
-def aligned(rows: Sequence[Row]) -> str:
-    """The table for a terminal."""
-    lines = [list(HEADER), *([c.replace("**", "") for c in row.cells()] for row in rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(HEADER))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
-
-
 def markdown(rows: Sequence[Row]) -> str:
-    """The same for a page."""
+    """The table of a page, and of a terminal."""
     lines = [HEADER, tuple("---" for _ in HEADER), *(row.cells() for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

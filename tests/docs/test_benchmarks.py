@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import GOALS, beside, keep, page
-from tests.bench.table import Row, aligned, read
+from tests.bench.table import Row, markdown, read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -30,7 +30,7 @@ def test_a_ratio_is_of_the_medians_the_way_round_its_goal_is_stated(at_least, go
     row = Row("epoch", "a step", (3.0, 1.0, 2.0), (8.0,), goal, at_least=at_least)
     assert row.ratio == (4 if at_least else 0.25)
     assert row.met is met
-    assert "2 [1, 3] s" in aligned([row])
+    assert "2 [1, 3] s" in markdown([row])
 
 
 def test_rows_that_ran_replace_those_that_were_there(tmp_path):
