@@ -25,7 +25,11 @@ import torch  # noqa: F401
 import runner.report.update
 import runner.run.command  # noqa: F401
 from runner import cli
+from runner.kinds.dataset import GaussianData
 from runner.run.config import compose, files
+from runner.run.execute import run
+from runner.store.job import Job, claim_outputs
+from tests.run.toy import Toy
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
@@ -46,14 +50,22 @@ profiles:
 """
 
 
+GRID = Toy(width=[1, 2, 3], shape=["round", "square"], dataset=GaussianData(train=8))
+"""The experiment of that file."""
+
+
+def toy_configuration(folder: Path) -> Path:
+    """A copy of conf/ that knows the toy alone."""
+    conf = folder / "conf"
+    shutil.copytree(ROOT / "conf", conf, ignore=lambda place, names: names if place.endswith("experiment") else ())
+    (conf / "experiment" / "toy.yaml").write_text(TOY)
+    return conf
+
+
 @pytest.fixture
 def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of a configuration that knows `experiment=toy`, in use here and in processes."""
-    conf = tmp_path / "conf"
-    shutil.copytree(ROOT / "conf", conf)
-    for path in (conf / "experiment").glob("*.yaml"):
-        path.unlink()
-    (conf / "experiment" / "toy.yaml").write_text(TOY)
+    conf = toy_configuration(tmp_path)
     monkeypatch.setenv("HESS_CONF", str(conf))
     monkeypatch.setenv("HESS_MODULES", "tests")
     monkeypatch.setattr(files, "CONF", conf)
@@ -137,19 +149,28 @@ def forked(
     return subprocess.CompletedProcess(list(arguments), status, *texts)
 
 
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output folder with the whole grid of the toy, without a report."""
+    root = tmp_path_factory.mktemp("measured") / "outputs"
+    claim_outputs(root)
+    run(Job("toy", GRID, 42, root))
+    return root
+
+
 @pytest.fixture
-def hess_run(toy_conf: Path, tmp_path: Path):
-    """Call the command in a fork, in an empty working folder; returns the finished process. Processes of a launcher
-    need a new interpreter."""
-    work = tmp_path / "work"
-    work.mkdir()
+def command(toy_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Call the command in this process, in an empty working folder: (status, output, errors)."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["hess-run"])
 
-    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = command_environment(**environment)
-        if any(word.startswith("hydra/launcher") for word in arguments):
-            command = [sys.executable, "-m", "runner.cli", *arguments]
-            return subprocess.run(command, cwd=work, env=env, text=True, capture_output=True, timeout=300)
-        return forked(arguments, work, env)
+    def call(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ending:
+            cli.main(list(words))
+        return (int(ending.value.code or 0), *capfd.readouterr())
 
-    call.folder = work  # type: ignore[attr-defined]
+    call.folder = folder  # type: ignore[attr-defined]
     return call

@@ -13,7 +13,6 @@ published: they count as stored, and their archive must not change.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -25,13 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from runner.store import tables
 from runner.store.archive import Archive, archive_bytes
-from runner.store.tables import is_scratch
+from tests.run.conftest import command_environment, toy_configuration
 
-ROOT = Path(__file__).resolve().parents[2]
 WAYS: dict[str, tuple[str, ...]] = {
     "jobs=1": (),
     "jobs=2": ("jobs=2",),
@@ -41,18 +40,6 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 KILLS_A_FOLDER = 3
 LIMIT = 900.0  # seconds that no run of the toy may take, on a busy machine either
-
-
-def configuration(folder: Path) -> Path:
-    """A copy of conf/ that knows the toy alone."""
-    from tests.run.conftest import TOY
-
-    conf = folder / "conf"
-    shutil.copytree(ROOT / "conf", conf)
-    for path in (conf / "experiment").glob("*.yaml"):
-        path.unlink()
-    (conf / "experiment" / "toy.yaml").write_text(TOY)
-    return conf
 
 
 @dataclass
@@ -66,22 +53,12 @@ class Command:
 
     def start(self) -> subprocess.Popen[str]:
         self.work.mkdir(exist_ok=True)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "HESS_CONF": str(self.conf),
-            "HESS_MODULES": "tests",
-            "HESS_KILLS": str(self.work),
-            "HESS_PUBLISHED": self.published,
-            "OMP_NUM_THREADS": "1",
-        }
-        slow = any(word.startswith("experiment.pause=") for word in self.words)
-        pause = () if slow else ("experiment.pause=0.05",)
+        places = {"HESS_CONF": self.conf, "HESS_KILLS": self.work, "HESS_PUBLISHED": self.published}
         with open(self.work / "stderr", "w") as errors, open(self.work / "stdout", "w") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", "experiment=toy", *pause, *self.words],
+                [sys.executable, "-m", "runner.cli", "experiment=toy", "experiment.pause=0.05", *self.words],
                 cwd=self.work,
-                env=environment,
+                env=command_environment(HESS_MODULES="tests", OMP_NUM_THREADS="1", **places),
                 text=True,
                 stdout=output,
                 stderr=errors,
@@ -93,21 +70,17 @@ class Command:
         """Run to the end; the exit status."""
         return self.start().wait(LIMIT)
 
-    def processes(self) -> list[int]:
-        """Ids of what this command started and still runs, wherever a launcher has put it."""
-        mark, found = f"HESS_KILLS={self.work}".encode(), []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with suppress(OSError):
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-        return found
-
     def kill_all(self) -> None:
-        """SIGKILL for everything that this command started."""
-        for number in self.processes():
+        """SIGKILL for everything that this command started, wherever a launcher has put it."""
+        mark = f"HESS_KILLS={self.work}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                os.kill(number, signal.SIGKILL)
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+    @property
+    def errors(self) -> str:
+        return (self.work / "stderr").read_text()
 
     @property
     def outputs(self) -> Path:
@@ -127,20 +100,6 @@ class Command:
         return "claimed" if self.outputs.exists() else "start"
 
 
-@dataclass
-class Count:
-    """What happened to one way to run."""
-
-    kills: int = 0
-    folders: int = 0
-    phases: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-
-    def line(self, way: str) -> str:
-        phases = ", ".join(f"{n} at {phase}" for phase, n in sorted(self.phases.items()))
-        return f"{way}: {self.kills} kills ({phases}), {self.folders} folders, {len(self.faults)} faults"
-
-
 def wait_for_moment(command: Command, process: subprocess.Popen[str], length: float, rng: random.Random) -> None:
     """Sleep until a random moment of the run, or until its end."""
     begin, event = time.monotonic(), rng.choice(["", "", "", "claimed", "cells", "report"])
@@ -155,45 +114,42 @@ def wait_for_moment(command: Command, process: subprocess.Popen[str], length: fl
         time.sleep(0.005)
 
 
-def kill_and_resume(way: str, kills: int, folder: Path, conf: Path, rng: random.Random) -> Count:
-    """`kills` SIGKILLs of one way to run."""
-    count = Count()
+def kill_and_resume(
+    way: str, kills: int, folder: Path, conf: Path, rng: random.Random
+) -> tuple[Counter[str], list[str]]:
+    """How many of `kills` SIGKILLs of one way to run came in each phase, and what was wrong afterwards."""
+    phases: Counter[str] = Counter()
+    wrong: list[str] = []
     layer = folder / f"{way}-published"
     calm = Command(folder / f"{way}-calm", conf, WAYS[way], str(layer))
     begin = time.monotonic()
     if calm.finish() != 0:
-        count.faults.append(f"the undisturbed run failed: {(calm.work / 'stderr').read_text()[-300:]}")
-        return count
+        return phases, [f"the undisturbed run failed: {calm.errors[-300:]}"]
     length = time.monotonic() - begin
     archive = publish_first(calm.outputs, layer)
-    whole, before = calm.content(), archive.read_bytes()
-    expected = {name: content for name, content in whole.items() if name.split("/")[-2] not in names(archive)}
-    while count.kills < kills:
-        command = Command(folder / f"{way}-{count.folders}", conf, WAYS[way], str(layer))
-        count.folders += 1
-        for _ in range(min(KILLS_A_FOLDER, kills - count.kills)):
+    published, before = set(Archive(archive).names()), archive.read_bytes()
+    expected = {name: content for name, content in calm.content().items() if name.split("/")[-2] not in published}
+    while phases.total() < kills:
+        command = Command(folder / f"{way}-{phases.total()}", conf, WAYS[way], str(layer))
+        for _ in range(min(KILLS_A_FOLDER, kills - phases.total())):
             process = command.start()
             wait_for_moment(command, process, length, rng)
-            count.kills += 1
-            count.phases["the end" if process.poll() is not None else command.phase()] += 1
-            if count.kills % 3:
-                command.kill_all()
-            else:
-                process.kill()
+            phases["the end" if process.poll() is not None else command.phase()] += 1
+            command.kill_all() if phases.total() % 3 else process.kill()
             process.wait()
-        status = command.finish()
+        found = faults(command, command.finish(), expected)
         command.kill_all()
-        count.faults += [f"{way} {command.work.name}: {fault}" for fault in faults(command, status, expected)]
-        if archive.read_bytes() != before:
-            count.faults.append(f"{way} {command.work.name}: the published archive changed")
-        if not count.faults:
+        found += ["the published archive changed"] if archive.read_bytes() != before else []
+        wrong += [f"{command.work.name}: {fault}" for fault in found]
+        if not found:
             shutil.rmtree(command.work)
-    return count
+    return phases, wrong
 
 
 def publish_first(outputs: Path, layer: Path) -> Path:
     """Pack the cells of the smallest width, as published ones are; their archive."""
-    cells = [cell for cell in (outputs / "toy" / "cells").glob("[!.]*") if width(cell) == 1]
+    metas = {path.parent: tables.read_json(path) for path in (outputs / "toy" / "cells").glob("[!.]*/cell.json")}
+    cells = [cell for cell, meta in metas.items() if meta["params"]["width"] == 1]
     files = [(f"{cell.name}/{path.name}", path.read_bytes()) for cell in cells for path in cell.iterdir()]
     archive = layer / "toy" / "cells.zip"
     archive.parent.mkdir(parents=True)
@@ -201,54 +157,41 @@ def publish_first(outputs: Path, layer: Path) -> Path:
     return archive
 
 
-def width(cell: Path) -> int:
-    """A parameter of a stored toy cell."""
-    return int(json.loads((cell / "cell.json").read_text())["params"]["width"])
-
-
-def names(archive: Path) -> set[str]:
-    """Names of the cells in an archive."""
-    return set(Archive(archive).names())
-
-
 def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[str]:
     """What is wrong after a resumed run: its exit status, bytes, or leftovers."""
-    found = []
-    if status != 0:
-        found.append(f"exit status {status}: {(command.work / 'stderr').read_text()[-300:]}")
+    found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
     content = command.content()
     wrong = [name for name in expected if content.get(name) != expected[name]]
     found += [f"differs: {name}" for name in wrong] + [f"extra: {name}" for name in set(content) - set(expected)]
-    left = [path.name for path in command.outputs.rglob(".*") if is_scratch(path) or path.name.startswith(".tmp-")]
+    left = [
+        path.name for path in command.outputs.rglob(".*") if tables.is_scratch(path) or path.name.startswith(".tmp-")
+    ]
     return found + [f"left behind: {name}" for name in left]
 
 
-def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Random) -> Count:
+def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Random) -> tuple[Counter[str], list[str]]:
     """SIGTERM and Ctrl-C in turn: exit status 130, one line that says so, no traceback; or the run had ended."""
-    count = Count()
+    phases: Counter[str] = Counter()
+    wrong: list[str] = []
     for i in range(signals):
         command = Command(folder / f"{way}-signal-{i}", conf, WAYS[way])
         process = command.start()
         wait_for_moment(command, process, 6.0, rng)
         asked = [signal.SIGTERM, signal.SIGINT][i % 2]
-        ended = process.poll() is not None
-        phase = "the end" if ended else command.phase()
+        phase = "the end" if process.poll() is not None else command.phase()
         with suppress(ProcessLookupError):
             os.kill(process.pid, asked) if asked == signal.SIGTERM else os.killpg(process.pid, asked)
-        status = process.wait(LIMIT)
-        text = (command.work / "stderr").read_text()
+        status, text = process.wait(LIMIT), command.errors
         lines = [line for line in text.splitlines() if line.startswith("hess-run: interrupted")]
         if phase == "start" and status in (-asked, 1) and "runner.cli" not in text and not lines:
             phase = "before the first line of the program"
         elif status in (0, -asked) and not lines and any(command.outputs.glob("toy/**/manifest.json")):
             phase = "the end"  # all is written: what is left is Python's own end, which heeds no handler any more
         elif status != 130 or len(lines) != 1 or "Traceback" in text:
-            count.faults.append(f"{way} {asked.name} at {phase}: exit status {status}: {text[-600:]}")
-        count.kills += 1
-        count.folders += 1
-        count.phases[phase] += 1
+            wrong.append(f"{asked.name} at {phase}: exit status {status}: {text[-600:]}")
+        phases[phase] += 1
         command.kill_all()
-    return count
+    return phases, wrong
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -261,16 +204,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ways, rng = chosen.ways.split(","), random.Random(chosen.seed)
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        conf = configuration(Path(name))
-        for i, way in enumerate(ways):
-            kills = chosen.kills // len(ways) + (i < chosen.kills % len(ways))
-            count = kill_and_resume(way, kills, Path(name), conf, rng)
-            print(f"SIGKILL {count.line(way)}", *count.faults, sep="\n  ", flush=True)
-            wrong += count.faults
-        for i, way in enumerate(ways[:2] if chosen.signals else []):
-            count = interrupt(way, (chosen.signals + 1 - i) // 2, Path(name), conf, rng)
-            print(f"SIGTERM, Ctrl-C {count.line(way)}", *count.faults, sep="\n  ", flush=True)
-            wrong += count.faults
+        folder, conf = Path(name), toy_configuration(Path(name))
+        for send, count, some in ((kill_and_resume, chosen.kills, ways), (interrupt, chosen.signals, ways[:2])):
+            for i, way in enumerate(some if count else ()):
+                phases, found = send(way, count // len(some) + (i < count % len(some)), folder, conf, rng)
+                print(f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults", *found, sep="\n  ", flush=True)
+                wrong += found
     return 1 if wrong else 0
 
 

@@ -1,10 +1,9 @@
-"""Kills, interrupts, company and full disks: the store stays whole and nothing is measured twice."""
+"""Several processes on one store, and Ctrl-C: nothing is measured twice."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -33,24 +32,6 @@ def start(job: Job) -> multiprocessing.Process:
     process = multiprocessing.get_context("fork").Process(target=run, args=(job,))
     process.start()
     return process
-
-
-def test_killed_at_twenty_moments_the_tables_are_those_of_an_undisturbed_run(tmp_path):
-    run(Job("toy", SLOW, 42, tmp_path / "calm"))
-    rng = random.Random(0)
-    for _ in range(20):
-        process = start(Job("toy", SLOW, 42, tmp_path / "killed"))
-        time.sleep(rng.uniform(0.005, 0.12))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        for cell in Store(tmp_path / "killed", "toy").all():
-            assert set(cell.meta["tables"]) == {"numbers", "keys"}
-            assert len(cell.table("numbers")) == 20
-    outcome = run(Job("toy", SLOW, 42, tmp_path / "killed"))
-    assert not outcome.failed
-    assert table_bytes(tmp_path / "killed") == table_bytes(tmp_path / "calm")
-    left = [p.name for p in (tmp_path / "killed" / "toy" / "cells").iterdir() if p.name.startswith(".")]
-    assert left == []
 
 
 def test_two_processes_on_one_store_measure_each_cell_once(tmp_path):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from runner import cli
 from runner.report.collect import collect
 from runner.run import config
+from tests.run.conftest import command_environment
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from runner.run import config
         ("dataset:\n  trian: 3", "did you mean dataset.train?"),
     ],
 )
-def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, tmp_path, monkeypatch, capsys):
+def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, command):
     path = toy_conf / "experiment" / "toy.yaml"
     text = path.read_text()
     if line.startswith("dataset"):
@@ -32,65 +33,51 @@ def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, 
         path.write_text(text.replace("  samples: 20", line))
     else:
         path.write_text(text + line + "\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["experiment=toy"])
-    err = capsys.readouterr().err
-    assert ending.value.code == 2 and expected in err and err.count("\n") == 1
-    assert not (tmp_path / "outputs").exists()
+    status, _, err = command("experiment=toy")
+    assert status == 2 and expected in err and err.count("\n") == 1
+    assert not list(command.folder.iterdir())
 
 
-def test_an_unwritable_output_folder_is_refused(toy_conf, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["experiment=toy", "outputs=/proc/nowhere"])
-    assert ending.value.code == 2 and "cannot be written" in capsys.readouterr().err
+def cell_tables(outputs: Path) -> dict[str, bytes]:
+    cells = outputs / "toy" / "cells"
+    return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
 
 
-def test_run_multirun_report_and_list(hess_run):
-    first = hess_run("experiment=toy")
-    assert first.returncode == 0, first.stderr
-    assert "6 measured" in first.stdout
-    root = hess_run.folder / "outputs" / "toy"
+def test_run_multirun_report_and_list(command):
+    status, out, err = command("experiment=toy")
+    assert status == 0 and "6 measured" in out, err
+    root = command.folder / "outputs" / "toy"
+    stored = (root / "numbers.csv").read_bytes()
     assert len(pd.read_csv(root / "numbers.csv")) == 6 * 20
-    again = hess_run("experiment=toy")
-    assert "0 measured, 6 were stored" in again.stdout
-    many = hess_run("-m", "experiment=toy", "seed=43,44", "width=1,2,3")
-    assert many.returncode == 0, many.stderr
+    assert "0 measured, 6 were stored" in command("experiment=toy")[1]
+    for other, rows in (("profile=quick", 2 * 5), ("scale=3.0", 6 * 20)):  # into folders of their own
+        assert command("experiment=toy", other)[0] == 0
+        assert (root / "numbers.csv").read_bytes() == stored
+        (folder,) = root.glob("quick" if other == "profile=quick" else "paper-*")
+        assert len(pd.read_csv(folder / "numbers.csv")) == rows
+    assert command("-m", "experiment=toy", "seed=43,44", "width=3,1,2", "shape=square,round")[0] == 0
     table = pd.read_csv(root / "numbers.csv")
     assert set(table["seed"]) == {42, 43, 44} and len(table) == 3 * 6 * 20
     manifest = json.loads((root / "manifest.json").read_text())
     assert manifest["seeds"] == [42, 43, 44] and manifest["missing"] == []
     assert pd.read_csv(root / "claims.csv")["verdict"].tolist() == ["confirmed"]
     assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n" and "toy.md" in manifest["files"]
-    assert "18 (seeds 42-44)" in hess_run("list").stdout
-    assert "6 stored, 0 to run" in hess_run("plan", "experiment=toy").stdout
+    assert "18 (seeds 42-44)" in command("list")[1]
+    assert "6 stored, 0 to run" in command("plan", "experiment=toy")[1]
     stored = (root / "numbers.csv").read_bytes()
-    assert hess_run("report", "experiment=toy").returncode == 0
+    assert command("report", "experiment=toy")[0] == 0
     assert (root / "numbers.csv").read_bytes() == stored
+    assert command("-m", "experiment=toy", "seed=42", "width=3,1,2", "outputs=swept")[0] == 0
+    swept, whole = cell_tables(Path("swept")), cell_tables(Path("outputs"))
+    assert len(swept) == 12 and swept.items() <= whole.items()
 
 
-def test_other_settings_report_into_a_folder_of_their_own(hess_run):
-    hess_run("experiment=toy")
-    root = hess_run.folder / "outputs" / "toy"
-    stored = (root / "numbers.csv").read_bytes()
-    assert hess_run("experiment=toy", "profile=quick").returncode == 0
-    assert hess_run("experiment=toy", "scale=3.0").returncode == 0
-    assert (root / "numbers.csv").read_bytes() == stored
-    assert len(pd.read_csv(root / "quick" / "numbers.csv")) == 2 * 5
-    (other,) = root.glob("paper-*")
-    assert len(pd.read_csv(other / "numbers.csv")) == 6 * 20
-
-
-def test_a_partial_grid_says_what_is_missing_and_how_to_fill_it(hess_run):
-    done = hess_run("experiment=toy", "fail_at=2")
-    assert done.returncode == 1 and "told to" in done.stderr
-    root = next((hess_run.folder / "outputs" / "toy").glob("paper-*"))
-    manifest = json.loads((root / "manifest.json").read_text())
-    assert len(manifest["missing"]) == 2 and len(manifest["failures"]) == 2
-    (command,) = manifest["fill_commands"]
-    mended = hess_run(*command.split()[1:], TOY_MENDED="1")
-    assert mended.returncode == 0, mended.stderr
-    assert json.loads((root / "manifest.json").read_text())["missing"] == []
+@pytest.mark.slow
+def test_a_launcher_gives_the_same_bytes(command, measured):
+    launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    words = ["-m", "experiment=toy", "seed=42", *launcher, "shape=square,round"]  # in new interpreters
+    subprocess.run([sys.executable, "-m", "runner.cli", *words], env=command_environment(), check=True, timeout=300)
+    assert cell_tables(Path("outputs")) == cell_tables(measured)
 
 
 def test_help_and_listing_do_not_load_torch(toy_conf):
@@ -103,40 +90,25 @@ def test_help_and_listing_do_not_load_torch(toy_conf):
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "sweep",
-    [
-        ("width=3,1,2",),
-        pytest.param(
-            ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "shape=square,round"), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_the_same_command_gives_the_same_bytes_whoever_runs_it(sweep, hess_run):
-    hess_run("experiment=toy", "outputs=a")
-    hess_run("-m", "experiment=toy", "seed=42", *sweep, "outputs=b")
-
-    def tables(name):
-        cells = hess_run.folder / name / "toy" / "cells"
-        return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
-
-    assert tables("a") == tables("b") and len(tables("a")) == 12
-
-
-def test_a_failing_cell_off_the_grid_says_why_and_how_to_fill_it(hess_run):
-    hess_run("experiment=toy", "width=1")
-    failed = hess_run("experiment=toy", "width=-7", "shape=round")
-    assert failed.returncode == 1, failed.stderr
-    assert "failed: seed=42 width=-7 shape=round: RuntimeError: widths have no sign" in failed.stderr
-    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+def test_failing_cells_on_and_off_the_grid_say_why_and_how_to_fill_them(command, monkeypatch):
+    command("experiment=toy", "width=1")
+    status, _, err = command("experiment=toy", "width=-7", "shape=round")
+    assert status == 1
+    assert "failed: seed=42 width=-7 shape=round: RuntimeError: widths have no sign" in err
+    page = command.folder / "outputs/toy/manifest.json"
+    manifest = json.loads(page.read_text())
     assert [(f["cell"], "no sign" in f["error"]) for f in manifest["failures"]] == [("width=-7 shape=round", True)]
+    assert len(manifest["missing"]) == 5
     grid, own = manifest["fill_commands"]
     assert grid == "hess-run experiment=toy seed=42"
     assert own == "hess-run experiment=toy experiment.width=-7 experiment.shape=round seed=42"
-    assert hess_run(*own.split()[1:], TOY_MENDED="1").returncode == 0
-    manifest = json.loads((hess_run.folder / "outputs/toy/manifest.json").read_text())
+    monkeypatch.setenv("TOY_MENDED", "1")
+    assert command(*own.split()[1:])[0] == 0
+    manifest = json.loads(page.read_text())
     assert manifest["failures"] == [] and manifest["fill_commands"] == [grid]
-    assert len(pd.read_csv(hess_run.folder / "outputs/toy/numbers.csv")) == 3 * 20
+    assert len(pd.read_csv(page.with_name("numbers.csv"))) == 3 * 20
+    assert command(*grid.split()[1:])[0] == 0
+    assert json.loads(page.read_text())["missing"] == []
 
 
 def test_a_sweep_off_the_grid_names_each_way_to_ask(toy_conf, tmp_path):

@@ -20,23 +20,6 @@ from runner.run.listing import plan
 from tests.run.conftest import ROOT
 
 
-@pytest.fixture
-def command(toy_conf, tmp_path, monkeypatch, capfd):
-    """Run a command in this process, in an empty folder: (status, output, errors)."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["hess-run"])
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ending:
-            cli.main(list(argv))
-        return (int(ending.value.code or 0), *capfd.readouterr())
-
-    call.folder = folder  # type: ignore[attr-defined]
-    return call
-
-
 def test_cfg_shows_the_job_that_would_run_profile_included(command):
     status, out, err = command("--cfg", "job", "experiment=toy", "seed=43", "profile=quick")
     assert (status, err) == (0, "")
@@ -77,14 +60,11 @@ MISTAKES = [
     (["experiment=toy", "samples=abc"], "expected a whole number, found 'abc'"),
     (["experiment=toy", "seed=x"], "expected a whole number"),
     (["experiment=toy", "width=[a]"], "expected a list of whole numbers"),
-    (["experiment=toy", "width={a:1}"], "experiment.width"),
     (["experiment=toy", "samples=-1"], "expected a value above zero, found -1"),
-    (["experiment=toy", "samples=0"], "expected a value above zero, found 0"),
     (["experiment=toy", "width=[]"], "found an empty list"),
     (["experiment=toy", "dataset.variance=-1"], "expected a value above zero"),
     (["experiment=toy", "training=descent"], "does not use this group"),
     (["experiment=toy", "seed=1,2"], "need -m"),
-    (["experiment=toy", "threads=0"], "threads: expected a value above zero"),
     (["experiment=toy", "device=gpu"], "device: expected cpu"),
     (["experiment=toy", "+foo=3"], "foo is not a setting"),
     (["experiment=toy", "foo"], "expected key=value"),
@@ -96,9 +76,7 @@ MISTAKES = [
     (["data", "fetch"], "data fetch: expected one of cifar10, cifar100"),
     (["data", "fetch", "cifar11"], "did you mean cifar10"),
     (["plan", "experiment=tyo"], "did you mean toy?"),
-    (["report", "experiment=tyo"], "did you mean toy?"),
     (["--cfg", "job"], "expected experiment=NAME, found none"),
-    (["--cfg", "job", "experiment=tyo"], "did you mean toy?"),
     (["--cfg", "nothing", "experiment=toy"], "invalid choice"),
     (["--cfg"], "expected one argument"),
     (["--config-path", "x", "experiment=toy"], "--config-path cannot be set"),
@@ -111,19 +89,15 @@ MISTAKES = [
     (["experiment=toy", "hydra.run.dir=sub"], "set outputs=PATH"),
     (["experiment=toy", "+hydra.nokey=1"], "+hydra.nokey cannot be set"),
     (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher cannot be set"),
-    (["-m", "experiment=toy", "~hydra.callbacks"], "~hydra.callbacks cannot be set"),
     (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging cannot be set"),
     (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
     (["experiment=toy", "experiment._target_=evil.Thing"], "_target_ cannot be set on the command line"),
     (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),
-    (["experiment=toy", "samples=a=b"], "experiment.samples"),
     (["experiment=toy", "samples=" + "x" * 3000], "characters)"),
-    (["-m", "experiment=toy", "seed=range(0,100000000)"], "seed: expected a sweep of at most 100,000 jobs"),
     (["-m", "experiment=toy", "seed=range(5,1)"], "seed: expected at least one value"),
     (["-m", "experiment=toy", "seed=interval(0,1)"], "seed: expected values to sweep over"),
     (["-m", "experiment=glob(nope*)"], "experiment: expected at least one value"),
     (["experiment=toy", "device=cuda:7"], "toy runs on cpu only"),
-    (["experiment=toy", "device=mps"], "toy runs on cpu only"),
     (["experiment=toy", "outputs=" + "y" * 300], "outputs"),
     (["experiment=toy", "outputs="], "outputs: expected a folder"),
     (["experiment=toy", "seed=${nokey}"], "seed"),
@@ -196,23 +170,23 @@ def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monke
         files.forget_added()
 
 
-def test_listing_imports_nothing_that_was_not_allowed(hess_run, toy_conf):
+def test_listing_imports_nothing_that_was_not_allowed(command, toy_conf, monkeypatch):
     path = toy_conf / "experiment" / "toy.yaml"
     path.write_text(path.read_text().replace("tests.run.toy.Toy", "evil_module.Thing"))
-    (hess_run.folder / "evil_module.py").write_text('open("imported", "w")\n')
-    place = f"{hess_run.folder}{os.pathsep}{ROOT}"
+    (command.folder / "evil_module.py").write_text('open("imported", "w")\n')
+    monkeypatch.syspath_prepend(command.folder)
     for argv in (["list"], ["plan", "experiment=toy"], ["experiment=toy"], ["report"]):
-        found = hess_run(*argv, PYTHONPATH=place)
-        assert "HESS_MODULES=evil_module" in found.stdout + found.stderr and "Traceback" not in found.stderr
-        assert found.returncode == (0 if argv == ["list"] else 2)
-    assert not (hess_run.folder / "imported").exists()
+        status, out, err = command(*argv)
+        assert "HESS_MODULES=evil_module" in out + err and "Traceback" not in err
+        assert status == (0 if argv == ["list"] else 2)
+    assert not (command.folder / "imported").exists()
 
 
-def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(hess_run):
-    done = hess_run("-m", "experiment=toy", "width=1", "shape=round", "outputs=a,b")
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in hess_run.folder.iterdir()) == ["a", "b"]
-    assert hess_run("experiment=toy", "width=1", "shape=round").returncode == 0
+def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(command):
+    status, _, err = command("-m", "experiment=toy", "width=1", "shape=round", "outputs=a,b")
+    assert status == 0, err
+    assert sorted(path.name for path in command.folder.iterdir()) == ["a", "b"]
+    assert command("experiment=toy", "width=1", "shape=round")[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -234,12 +208,6 @@ def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_module_is_the_command(toy_conf):
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "runner", "--version"]
-    assert subprocess.run(command, env=env, text=True, capture_output=True, timeout=60).stdout.startswith("hess-run ")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -248,7 +216,6 @@ def test_the_module_is_the_command(toy_conf):
         (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
         (["jobs=1000000"], "jobs: expected a value above zero and of at most 1024, found 1000000"),
         (["threads=99999"], "threads: expected a value above zero and of at most 1024"),
-        (["seed=1e30"], "seed: expected a whole number"),
     ],
 )
 def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made(words, said):

@@ -7,52 +7,31 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from runner.cli import main
-from runner.kinds.dataset import GaussianData
-from runner.run.execute import run
 from runner.store import tables
-from runner.store.job import Job, claim_outputs
-from tests.run.toy import Toy
-
-TOY = Toy(width=[1, 2, 3], shape=["round", "square"], dataset=GaussianData(train=8))
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> Path:
-    """A store of the whole grid without a report."""
-    root = tmp_path_factory.mktemp("measured") / "outputs"
-    claim_outputs(root)
-    run(Job("toy", TOY, 42, root))
-    return root
 
 
 @pytest.fixture
-def report(measured, toy_conf, tmp_path, monkeypatch, capsys):
-    """A verb of the command line in a folder with a copy of the store and its report, made once: (status, what it said
-    on standard error)."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+def report(measured, command, monkeypatch):
+    """A verb of the command line in a folder with a copy of the store and its report, made once: (status, lines on
+    standard error)."""
     monkeypatch.setenv("TOY_FIGURES", "1")
     now = time.gmtime(0)
     monkeypatch.setattr(time, "gmtime", lambda *_: now)  # a report says when it was made
 
     def call(*words: str) -> tuple[int, list[str]]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ending:
-            main(words or ("report", "experiment=toy"))
-        return int(ending.value.code or 0), capsys.readouterr().err.splitlines()
+        status, _, err = command(*(words or ("report", "experiment=toy")))
+        return status, err.splitlines()
 
     reported = measured.with_name("reported")
+    shutil.copytree(reported if reported.exists() else measured, "outputs")
     if not reported.exists():
-        shutil.copytree(measured, "outputs")
         assert call() == (0, [])
         shutil.copytree("outputs", reported)
-    else:
-        shutil.copytree(reported, "outputs")
     return call
 
 
@@ -62,25 +41,17 @@ def written() -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found}
 
 
-def folder(path: str) -> Callable[[], object]:
+def folder(path: str) -> None:
     """A folder with something in it, in place of a file."""
-
-    def change() -> None:
-        Path(path).unlink(missing_ok=True)
-        (Path(path) / "inside").mkdir(parents=True)
-
-    return change
+    Path(path).unlink(missing_ok=True)
+    (Path(path) / "inside").mkdir(parents=True)
 
 
-def file(path: str, content: bytes = b"") -> Callable[[], object]:
+def file(path: str, content: bytes = b"") -> None:
     """A file in place of whatever is there."""
-
-    def change() -> None:
-        if Path(path).is_dir():
-            shutil.rmtree(path)
-        Path(path).write_bytes(content)
-
-    return change
+    if Path(path).is_dir():
+        shutil.rmtree(path)
+    Path(path).write_bytes(content)
 
 
 def lose() -> None:
@@ -89,21 +60,21 @@ def lose() -> None:
     Path("outputs/not_run.md").write_bytes(b"- toy: \xff\n")
 
 
+FILES = (
+    "toy/numbers.csv",
+    "toy/claims.csv",
+    "toy/index.html",
+    "toy/manifest.json",
+    "toy/figures/numbers.png",
+    "index.html",
+)
+MANIFESTS = {"garbage": b"\xff\xfe\x00", "a list": b"[1]", "nested beyond reading": b"[" * 200_000, "empty": b""}
 DAMAGE: dict[str, tuple[Callable[[], object], str]] = {
-    "a folder in place of a table": (folder("outputs/toy/numbers.csv"), "numbers.csv"),
-    "a folder in place of the claims": (folder("outputs/toy/claims.csv"), "claims.csv"),
-    "a folder in place of the page": (folder("outputs/toy/index.html"), "index.html"),
-    "a folder in place of the manifest": (folder("outputs/toy/manifest.json"), "manifest.json"),
-    "a folder in place of a figure": (folder("outputs/toy/figures/numbers.png"), "numbers.png"),
-    "a folder in place of the start page": (folder("outputs/index.html"), "index.html"),
-    "a file in place of the figures": (file("outputs/toy/figures"), "figures"),
-    "a file in place of the locks": (file("outputs/toy/.locks"), ""),
-    "a file in place of the failures": (file("outputs/toy/failures"), ""),
-    "a manifest of garbage": (file("outputs/toy/manifest.json", b"\xff\xfe\x00"), ""),
-    "a manifest that is a list": (file("outputs/toy/manifest.json", b"[1]"), ""),
-    "a manifest nested beyond reading": (file("outputs/toy/manifest.json", b"[" * 200_000), ""),
-    "an emptied manifest": (file("outputs/toy/manifest.json"), ""),
-    "a manifest of another form": (file("outputs/toy/manifest.json", b'{"figures": [1], "files": []}'), ""),
+    **{f"a folder in place of {name}": (partial(folder, f"outputs/{name}"), Path(name).name) for name in FILES},
+    "a file in place of the figures": (partial(file, "outputs/toy/figures"), "figures"),
+    "a file in place of the locks": (partial(file, "outputs/toy/.locks"), ""),
+    "a file in place of the failures": (partial(file, "outputs/toy/failures"), ""),
+    **{f"a manifest: {how}": (partial(file, "outputs/toy/manifest.json", text), "") for how, text in MANIFESTS.items()},
     "a figure, a table, the page lost, words of what was not run in another encoding": (lose, ""),
 }
 """Damage -> what is done, and what the line has to name; '' where the report mends it or does without."""

@@ -59,6 +59,7 @@ def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, capsys
 
 def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checks, "DEMO_CELLS", ("part=[cells]", "seed=42"))
+    monkeypatch.setattr(checks, "DEMO_FIGURE", "none")
     monkeypatch.setattr(spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about))
     assert demo(tmp_path) == 0
     assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out
@@ -77,35 +78,24 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
 
 
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
-    copy = tmp_path / "slide.png"
-    shutil.copy(next(shown.rglob("figures/*.png")), copy)
+    copy = shutil.copy(next(shown.rglob("figures/*.png")), tmp_path / "slide.png")
     assert "cells     10\n" in "\n".join(why(str(copy), shown))
     assert "its cells are not here" in "\n".join(why(str(copy), tmp_path))
 
 
-def test_why_of_a_line_names_only_the_cells_that_agree_with_it(shown, tmp_path):
+def test_why_of_a_line_and_of_a_cell(shown, tmp_path):
     folder = shutil.copytree(shown, tmp_path / "copy") / "scalar_spectrum"
     table = folder / "relu_cells.csv"
     table.write_text(table.read_text().replace("cells,42,1,", "cells,41,1,"))
     assert "cells     1" in "\n".join(why(f"{table}:2"))
-    assert "cells     0" in "\n".join(why(f"{table}:3"))
-    with pytest.raises(SettingError, match="line"):
-        why(f"{table}:99999")
-
-
-def test_why_of_a_cell_says_whether_it_is_whole(shown, tmp_path):
-    cell = next(shown.rglob("relu_cells.csv.gz")).parent
-    assert ", whole" in why(str(cell / "relu_cells.csv.gz"))[0]
-    damaged = tmp_path / cell.name
-    shutil.copytree(cell, damaged)
-    (damaged / "relu_cells.csv.gz").write_bytes(b"")
-    assert "damaged" in why(str(damaged))[0]
-
-
-@pytest.mark.parametrize("word", ["nowhere.png", __file__])
-def test_why_refuses_what_it_knows_nothing_of(word):
-    with pytest.raises(SettingError, match="why: "):
-        why(word)
+    assert "cells     0" in "\n".join(why(f"{table}:3"))  # only those that agree with it
+    for wrong in (f"{table}:99999", "nowhere.png", __file__):
+        with pytest.raises(SettingError, match="why: .*line" if ":" in wrong else "why: "):
+            why(wrong)
+    cell = next(folder.rglob("relu_cells.csv.gz"))
+    assert ", whole" in why(str(cell))[0]
+    cell.write_bytes(b"")
+    assert "damaged" in why(str(cell.parent))[0]
 
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):

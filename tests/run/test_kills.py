@@ -46,9 +46,8 @@ def test_a_command_killed_in_its_cells_and_in_its_report_changes_no_byte(toy_con
 @pytest.mark.slow
 def test_a_kill_at_a_random_moment_changes_no_byte(toy_conf, tmp_path):
     """A sample: `python -m tests.run.kills 100` is the whole of it."""
-    count = kill_and_resume("jobs=1", 1, tmp_path, toy_conf, random.Random(3))
-    assert count.kills == 1 and count.folders == 1
-    assert not count.faults, "\n".join(count.faults)
+    phases, wrong = kill_and_resume("jobs=1", 1, tmp_path, toy_conf, random.Random(3))
+    assert phases.total() == 1 and not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow
@@ -59,11 +58,11 @@ def test_a_killed_worker_of_joblib_costs_nothing_but_time(toy_conf, tmp_path):
     process = command.start()
     logs = command.outputs / "toy" / "logs"
     while not (found := list(logs.glob("seed-1-*.log"))):
-        assert process.poll() is None, (command.work / "stderr").read_text()
+        assert process.poll() is None, command.errors
         time.sleep(0.02)
     os.kill(int(found[0].stem.rpartition("-")[2]), signal.SIGKILL)
-    assert process.wait(120) == 0, (command.work / "stderr").read_text()
-    assert "ended early" in (command.work / "stderr").read_text()
+    assert process.wait(120) == 0, command.errors
+    assert "ended early" in command.errors
     assert len(list(Store(command.outputs, "toy").all())) == 12
 
 

@@ -62,28 +62,35 @@ def content(work: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def wrote() -> dict[str, bytes]:
-    return {}
+def kept(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture
-def undisturbed(wrote, toy_conf, tmp_path) -> dict[str, bytes]:
+def started(kept, toy_conf) -> Path:
+    """A folder with a part of the grid and its report; made once."""
+    folder = kept / "started"
+    if not folder.exists():
+        folder.mkdir()
+        assert forked((*RUN, "width=1"), folder, command_environment()).returncode == 0
+    return folder
+
+
+@pytest.fixture
+def undisturbed(kept, toy_conf) -> dict[str, bytes]:
     """What an undisturbed run writes; made once."""
-    if not wrote:
-        work = tmp_path / "undisturbed"
-        work.mkdir()
-        assert forked(RUN, work, command_environment()).returncode == 0
-        wrote |= content(work)
-    return wrote
+    folder = kept / "undisturbed"
+    if not folder.exists():
+        folder.mkdir()
+        assert forked(RUN, folder, command_environment()).returncode == 0
+    return content(folder)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_limit_is_one_line_and_the_next_run_is_whole(name, undisturbed, toy_conf, tmp_path):
+def test_a_limit_is_one_line_and_the_next_run_is_whole(name, started, undisturbed, tmp_path):
     reached = 0
     for number, prepare in enumerate(CASES[name]):
-        work = tmp_path / str(number)
-        work.mkdir()
-        assert forked((*RUN, "width=1"), work, command_environment()).returncode == 0
+        work = shutil.copytree(started, tmp_path / str(number))
         ended = forked(RUN, work, command_environment(), prepare)
         said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
         assert "Traceback" not in ended.stderr + ended.stdout

@@ -7,15 +7,11 @@ import shutil
 import subprocess
 import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from runner.run.console import Tolerant
-from runner.run.execute import run
-from runner.store.job import Job, claim_outputs
 from tests.run.conftest import command_environment, forked
-from tests.run.test_damage_around import TOY
 
 COMMANDS = {
     "run": (("experiment=toy", "shape=round", "samples=3"), 0),
@@ -35,15 +31,6 @@ CASES = [
     pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
     for case in [*product(COMMANDS, (0, 1, 2), STREAMS), *product(COMMANDS, (None,), ("closed",))]
 ]
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> Path:
-    """A store with the grid of the toy, measured once."""
-    root = tmp_path_factory.mktemp("streams") / "outputs"
-    claim_outputs(root)
-    run(Job("toy", TOY, 42, root))
-    return root
 
 
 def replace_stream(number: int | None, how: str) -> None:
