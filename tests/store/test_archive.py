@@ -60,7 +60,7 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
     assert verify_jobs([job(work)], sample=0) == 0 and check_store(work) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out
     assert len(merge(Store(work, "toy").all())["numbers"]) == 60
-    outcome = run(job(work, seed=43, jobs=2))
+    outcome = run(job(work, seed=43))
     assert (len(outcome.measured), len(list(Store(work, "toy").all()))) == (3, 6)
     assert archive.read_bytes() == before and len(list((work / "toy" / "cells").iterdir())) == 3
 

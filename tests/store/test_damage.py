@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -38,57 +39,30 @@ def described(cell: Path, **changes: object) -> None:
     (cell / "cell.json").write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
 
 
-def replaced(cell: Path) -> None:
-    shutil.rmtree(cell)
-    cell.write_text("a file")
+def changed(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
 
 
-def dangling(cell: Path) -> None:
-    shutil.rmtree(cell)
-    cell.symlink_to("nowhere")
+def instead(path: Path, make: Callable[[Path], object]) -> None:
+    """Something else in place of a file or folder."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    make(path)
 
 
-def a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def linked(path: Path, target: str) -> None:
-    path.unlink()
-    path.symlink_to(target)
-
-
-def a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def flipped(table: Path) -> None:
-    content = bytearray(table.read_bytes())
-    content[len(content) // 2] ^= 1
-    table.write_bytes(content)
-
-
-def replaced_bytes(path: Path, old: bytes, new: bytes) -> None:
-    path.write_bytes(path.read_bytes().replace(old, new))
-
-
-def packed(table: Path) -> None:
-    table.write_bytes(gzip.compress(table.read_bytes()))
+def flipped(content: bytes, at: int | None = None) -> bytes:
+    """One bit changed, in the middle if no place is given."""
+    at = len(content) // 2 if at is None else at % len(content)
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 def last_digit(rows: list[list[str]]) -> None:
     rows[1][4] = rows[1][4][:-1] + ("1" if rows[1][4][-1] == "0" else "0")
 
 
-def unpacked(table: Path) -> None:
-    table.write_bytes(gzip.decompress(table.read_bytes()))
-
-
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "json empty": lambda c: (c / "cell.json").write_text(""),
     "json garbage": lambda c: (c / "cell.json").write_bytes(os.urandom(200)),
-    "json truncated": lambda c: os.truncate(c / "cell.json", 100),
+    "json truncated": lambda c: changed(c / "cell.json", lambda content: content[:100]),
     "json a list": lambda c: (c / "cell.json").write_text("[1, 2]"),
     "json without settings": lambda c: described(c, settings=None),
     "json without software": lambda c: described(c, software=None),
@@ -100,23 +74,23 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "json with another id": lambda c: described(c, id="0" * 16),
     "json that leads outside": lambda c: described(c, tables={"../../evil": 1}),
     "json that names a table more": lambda c: described(c, tables={"numbers": 20, "keys": 1, "more": 1}),
-    "json a folder": lambda c: a_folder(c / "cell.json"),
+    "json a folder": lambda c: instead(c / "cell.json", Path.mkdir),
     "json missing": lambda c: (c / "cell.json").unlink(),
     "table empty": lambda c: (c / "numbers.csv.gz").write_bytes(b""),
     "table garbage": lambda c: (c / "numbers.csv.gz").write_bytes(os.urandom(300)),
-    "table truncated": lambda c: os.truncate(c / "numbers.csv.gz", 60),
+    "table truncated": lambda c: changed(c / "numbers.csv.gz", lambda content: content[:60]),
     "table missing": lambda c: (c / "numbers.csv.gz").unlink(),
-    "table not packed": lambda c: unpacked(c / "numbers.csv.gz"),
-    "table a folder": lambda c: a_folder(c / "numbers.csv.gz"),
+    "table not packed": lambda c: changed(c / "numbers.csv.gz", gzip.decompress),
+    "table a folder": lambda c: instead(c / "numbers.csv.gz", Path.mkdir),
     "a number edited": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "123.456")),
     "a number replaced by text": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "many")),
     "rows cut off": lambda c: edited(c / "numbers.csv.gz", lambda r: r.__delitem__(slice(10, None))),
     "a column lost": lambda c: edited(c / "numbers.csv.gz", lambda r: [row.pop() for row in r]),
     "a header renamed": lambda c: edited(c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")),
-    "a file in place of the cell": replaced,
-    "a dangling link in place of the cell": dangling,
+    "a file in place of the cell": lambda c: instead(c, Path.touch),
+    "a dangling link in place of the cell": lambda c: instead(c, lambda path: path.symlink_to("nowhere")),
     "json nested beyond reading": lambda c: (c / "cell.json").write_text("[" * 200_000),
-    "json in another encoding": lambda c: replaced_bytes(c / "cell.json", b'"toy"', b'"t\xf6y"'),
+    "json in another encoding": lambda c: changed(c / "cell.json", lambda content: content.replace(b"toy", b"t\xf6y")),
     "json of another experiment": lambda c: described(c, experiment="other"),
     "json of another version": lambda c: described(c, version=2),
     "json of other threads": lambda c: described(c, threads=7),
@@ -128,21 +102,23 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "json with another sum": lambda c: described(c, sha256={"numbers": "0" * 64, "keys": "0" * 64}),
     "json with a sum less": lambda c: described(c, sha256={"keys": "0" * 64}),
     "json with a word for the sums": lambda c: described(c, sha256="many"),
-    "json a loop of links": lambda c: linked(c / "cell.json", "cell.json"),
-    "json a pipe": lambda c: a_pipe(c / "cell.json"),
-    "table a bit changed": lambda c: flipped(c / "numbers.csv.gz"),
-    "table with more behind it": lambda c: (c / "numbers.csv.gz").open("ab").write(b"more"),
-    "table packed twice": lambda c: packed(c / "numbers.csv.gz"),
-    "table a dangling link": lambda c: linked(c / "numbers.csv.gz", "nowhere"),
+    "json a loop of links": lambda c: instead(c / "cell.json", lambda path: path.symlink_to(path.name)),
+    "json a pipe": lambda c: instead(c / "cell.json", os.mkfifo),
+    "table a bit changed": lambda c: changed(c / "numbers.csv.gz", flipped),
+    "table with more behind it": lambda c: changed(c / "numbers.csv.gz", lambda content: content + b"more"),
+    "table packed twice": lambda c: changed(c / "numbers.csv.gz", gzip.compress),
+    "table a dangling link": lambda c: instead(c / "numbers.csv.gz", lambda path: path.symlink_to("nowhere")),
     "table the other one": lambda c: shutil.copy(c / "keys.csv.gz", c / "numbers.csv.gz"),
-    "table a pipe": lambda c: a_pipe(c / "numbers.csv.gz"),
+    "table a pipe": lambda c: instead(c / "numbers.csv.gz", os.mkfifo),
     "the last digit of a number": lambda c: edited(c / "numbers.csv.gz", last_digit),
     "a row twice": lambda c: edited(c / "numbers.csv.gz", lambda r: r.append(r[-1])),
     "rows in another order": lambda c: edited(c / "numbers.csv.gz", lambda r: r.insert(1, r.pop())),
-    "an empty folder in place of the cell": lambda c: [shutil.rmtree(c), c.mkdir()],
-    "a link to another cell in place of the cell": lambda c: [shutil.rmtree(c), c.symlink_to(next(c.parent.iterdir()))],
+    "an empty folder in place of the cell": lambda c: instead(c, Path.mkdir),
+    "a link to another cell in place of the cell": lambda c: instead(
+        c, lambda path: path.symlink_to(max(c.parent.iterdir()))
+    ),
 }
-"""Kinds of damage to one cell; those to the folders around the cells follow further down."""
+"""Kinds of damage to one cell of many; the last one in the order of names stays whole."""
 
 
 @pytest.fixture(scope="module")
@@ -164,21 +140,29 @@ def bytes_of(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_named_moved_away_and_measured_again(kind, outputs, calm, capsys):
-    name = sorted(p.name for p in (outputs / "toy" / "cells").iterdir())[0]
-    DAMAGE[kind](outputs / "toy" / "cells" / name)
-    store = Store(outputs, "toy")
-    assert not store.has(name) and len(list(store.all())) == 2
-    assert store.damaged[name]
-    assert check_store(outputs) == 1
-    assert f"damaged cell {name}" in capsys.readouterr().out
-    outcome = run(Job("toy", TOY, 42, outputs))
-    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 2, 0)
-    assert f"damaged cell {name} moved to" in capsys.readouterr().err
-    assert bytes_of(outputs) == bytes_of(calm)
-    assert {p.name for p in (outputs / "toy" / "quarantine").iterdir()} == {name, f"{name}.txt"}
-    assert check_store(outputs) == 0
+def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
+    toy = dataclasses.replace(TOY, width=list(range(1, len(DAMAGE) + 2)))
+    wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
+    run(wanted)
+    shutil.copytree(wanted.outputs, job.outputs)
+    store = Store(job.outputs, "toy")
+    damaged = dict(zip(store.names(), DAMAGE, strict=False))
+    for name, kind in damaged.items():
+        DAMAGE[kind](store.cells / name)
+    assert [kind for name, kind in damaged.items() if store.has(name)] == [] and len(list(store.all())) == 1
+    assert [kind for name, kind in damaged.items() if not store.damaged.get(name)] == []
+    capsys.readouterr()
+    assert check_store(job.outputs) == 1
+    out = capsys.readouterr().out
+    assert [kind for name, kind in damaged.items() if f"damaged cell {name}" not in out] == []
+    outcome = run(job)
+    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(DAMAGE), 1, 0)
+    err = capsys.readouterr().err
+    assert [kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err] == []
+    assert bytes_of(job.outputs) == bytes_of(wanted.outputs)
+    quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
+    assert quarantined == {file for name in damaged for file in (name, f"{name}.txt")}
+    assert check_store(job.outputs) == 0
 
 
 def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm):
@@ -265,31 +249,17 @@ def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
-def test_a_checkpoint_with_one_wrong_number_is_not_loaded(tmp_path):
-    """torch itself would load it: it compares no checksums."""
+def test_a_damaged_checkpoint_is_set_aside(tmp_path):
+    """torch itself would load one with a wrong number: it compares no checksums."""
     import torch
 
     checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
-    checkpoints.save("last", {"weights": torch.zeros(1000)})
     path = checkpoints.folder / "last.pt"
-    content = bytearray(path.read_bytes())
-    at = content.index(bytes(2000)) + 1000
-    content[at] = 1
-    path.write_bytes(content)
-    assert checkpoints.load("last") is None and path.with_suffix(".damaged").exists()
-
-
-def test_a_damaged_checkpoint_is_set_aside(tmp_path):
-    checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
-    checkpoints.save("last", {"epoch": 3})
-    path = checkpoints.folder / "last.pt"
-    content = bytearray(path.read_bytes())
-    content[-200] ^= 1
-    path.write_bytes(content)
-    assert checkpoints.load("last") is None
-    assert path.with_suffix(".damaged").exists() and not path.exists()
-    path.write_bytes(b"")
-    assert checkpoints.load("last") is None
+    for damage in (lambda content: flipped(content, content.index(bytes(2000)) + 1000), lambda content: b""):
+        checkpoints.save("last", {"weights": torch.zeros(1000)})
+        changed(path, damage)
+        assert checkpoints.load("last") is None
+        assert path.with_suffix(".damaged").exists() and not path.exists()
     assert not checkpoints.loaded
     checkpoints.save("last", {"epoch": 4})
     assert checkpoints.load("last") == {"epoch": 4} and checkpoints.loaded

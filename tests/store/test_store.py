@@ -22,7 +22,7 @@ from runner.run.execute import LimitReached, run
 from runner.store import identity, tables
 from runner.store.identity import Identity
 from runner.store.job import MARKER, Job, check_outputs, claim_outputs
-from runner.store.store import Store, merge
+from runner.store.store import Store
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
@@ -142,14 +142,6 @@ def test_failures_are_recorded_logged_and_tried_again(tmp_path, monkeypatch):
     outcome = run(Job("toy", failing, 42, tmp_path))
     assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 1, 0)
     assert store.failed() == {}
-
-
-def test_merged_tables_carry_parameters_and_seed(tmp_path):
-    for seed in (42, 43):
-        run(Job("toy", TOY, seed, tmp_path))
-    merged = merge(Store(tmp_path, "toy").all())
-    assert set(merged) == {"numbers", "keys"}
-    assert set(merged["numbers"].groupby(["width", "shape", "seed"]).size()) == {20}
 
 
 def test_a_replacement_killed_between_its_renames_is_put_back(tmp_path):
@@ -298,31 +290,3 @@ def test_many_tables_read_at_once_are_the_tables_read_one_by_one(tmp_path, files
     at_once = tables.read_many([path.read_bytes() for path in paths])
     assert tables.to_bytes(at_once) == tables.to_bytes(one_by_one)
     assert list(at_once.dtypes) == list(one_by_one.dtypes)
-
-
-def test_a_file_reaches_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
-    events, sync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (events.append("sync"), sync(number)))
-    monkeypatch.setattr(os, "replace", lambda *names: (events.append("name"), replace(*names)))
-    tables.write_bytes(tmp_path / "t.csv", b"a\n1\n")
-    assert events == ["sync", "name"]
-
-
-def test_a_table_is_checked_again_when_its_cell_was_replaced(tmp_path):
-    job = Job("toy", TOY, 42, tmp_path)
-    run(job)
-    store = job.store
-    cell = next(store.all())
-    folder = store.cells / cell.id
-    assert store.has(cell.id)
-    (folder / "numbers.csv.gz").write_bytes(b"damaged")
-    os.utime(folder / "cell.json", ns=(1, 1))
-    assert not store.has(cell.id) and cell.id in store.damaged
-
-
-def test_a_cell_that_failed_is_not_tried_again_by_the_same_run(tmp_path, monkeypatch):
-    job = Job("toy", dataclasses.replace(TOY, fail_at=2), 42, tmp_path)
-    assert len(run(job).failed) == 1
-    monkeypatch.setenv("TOY_MENDED", "1")
-    assert len(run(job).failed) == 1
-    assert len(run(dataclasses.replace(job, run="another")).measured) == 1
