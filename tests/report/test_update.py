@@ -82,8 +82,8 @@ CHANGES = {
     "lost": lambda path: path.unlink(),
 }
 
-FILES = {file: ("edited", "lost") for file in ("report.md", "figures/fig01.png", "t.csv", "index.html")}
-FILES |= {file: tuple(CHANGES) for file in ("claims.csv", "manifest.json")}  # those that the next report reads
+FILES = {"report.md": ["edited"], "figures/fig01.png": ["lost"], "t.csv": ["edited", "lost"], "index.html": ["lost"]}
+FILES |= {file: [*CHANGES] for file in ("claims.csv", "manifest.json")}  # those that the next report reads
 
 
 @pytest.mark.parametrize(("file", "change"), [(file, change) for file in FILES for change in FILES[file]])
