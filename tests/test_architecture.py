@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {"pandas", "matplotlib"}
@@ -29,8 +29,8 @@ ALLOWED = {
 }
 """Room of runner/ -> the other rooms it may use."""
 
-THIRD_PARTY = {
-    "contract": set(),
+THIRD_PARTY: dict[str, set[str]] = {
+    "": set(),
     "curvature": {"torch"},
     "curvature/matrix_free": {"torch", "numpy", "scipy"},
     "curvature/spectra": {"torch", "numpy", "scipy"},
@@ -38,29 +38,31 @@ THIRD_PARTY = {
     "curvature/plots": {"torch", "pandas", "matplotlib"},
     "curvature/storage": {"torch", "numpy"},
 }
-"""Room -> packages it may use, where that is restricted; the longest matching room decides."""
+"""Part of the engine -> packages it may use; the longest matching part decides."""
 
-HYDRA = {"runner/run/config/compose.py", "runner/run/config/overrides.py", "runner/run/command.py"}
+HYDRA = {"run/config/compose.py", "run/config/overrides.py", "run/command.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")
 """Rooms below stats and report: neither pandas nor matplotlib."""
 
-LATE = "runner/curvature/plots.py"
+LATE = "curvature/plots.py"
 """The exception: `.to_frame()` and `.plot()` of results in a notebook. It imports them inside its functions."""
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, only for types) of every import statement of a file, wherever it stands."""
-    tree = ast.parse(path.read_text())
-    typed = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
+    nodes = list(ast.walk(tree(path)))
+    guards = [n for n in nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
+    typed = {id(child) for n in guards if n.test.id == "TYPE_CHECKING" for child in ast.walk(n)}  # type: ignore[attr-defined]
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [(alias.name, id(node) in typed) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -68,8 +70,9 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-def files(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+@cache
+def files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def relative(path: Path) -> str:
@@ -81,48 +84,38 @@ def room(module: str) -> str:
     return module.replace("/", ".").removeprefix("runner.").split(".")[0]
 
 
-def test_every_room_is_named():
+def test_rooms_import_only_what_they_may():
     rooms = {p.name for p in (ROOT / "runner").iterdir() if p.is_dir() and list(p.glob("*.py"))}
     assert rooms <= set(ALLOWED), "name a new room in ALLOWED"
-
-
-@pytest.mark.parametrize("path", files("runner"), ids=relative)
-def test_rooms_import_only_what_they_may(path):
-    here = room(relative(path).removesuffix(".py"))
-    for module, only_types in imports(path):
-        top = module.split(".")[0]
-        assert top != "experiments", f"runner must not know experiments: {module}"
-        if top == "runner" and here in ALLOWED:
-            target = room(module)
-            assert target in ALLOWED[here] | {here, "__version__"}, f"{here} must not import {target} ({module})"
-        if top in ("hydra", "omegaconf"):
-            assert relative(path) in HYDRA, f"only {', '.join(sorted(HYDRA))} know Hydra"
-        if top in HEAVY and not only_types:
-            assert here not in NO_TABLES_OR_FIGURES or relative(path) == LATE, f"{here} must not import {top}"
+    wrong = []
+    for path in files("runner"):
+        here, inside = room(relative(path).removesuffix(".py")), relative(path).removeprefix("runner/")
+        packages = THIRD_PARTY[max((r for r in THIRD_PARTY if inside.startswith(r)), key=len, default="")]
+        for module, only_types in imports(path):
+            top = module.split(".")[0]
+            heavy = top in HEAVY and not only_types  # annotations of `.to_frame()` and `.plot()` may name them
+            may = ALLOWED.get(here, {room(module)}) | {here, "__version__"}
+            known = packages | {"runner", *sys.stdlib_module_names} | (set() if heavy else HEAVY)
+            rules = {
+                "runner must not know experiments": top == "experiments",
+                f"{here} must not import this room": top == "runner" and room(module) not in may,
+                f"only {', '.join(sorted(HYDRA))} know Hydra": top in ("hydra", "omegaconf") and inside not in HYDRA,
+                f"{here} makes no tables or figures": heavy and here in NO_TABLES_OR_FIGURES and inside != LATE,
+                "the engine needs torch alone": here == "curvature" and top not in known,
+            }
+            wrong += [f"{relative(path)}: {module}: {rule}" for rule, broken in rules.items() if broken]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_measuring_imports_neither_tables_nor_figures():
-    top_level = [n for n in ast.parse((ROOT / LATE).read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    top_level = [n for n in tree(ROOT / "runner" / LATE).body if isinstance(n, ast.Import | ast.ImportFrom)]
     assert not [ast.unparse(n) for n in top_level if re.search("|".join(HEAVY), ast.unparse(n))]
 
 
 def test_figures_come_from_the_report_alone():
     """pyplot keeps every figure that it makes, and asks for a screen."""
-    of = {relative(p): [m for m, _ in imports(p)] for folder in ("runner", "experiments") for p in files(folder)}
+    of = {relative(p): [m for m, _ in imports(p)] for p in files("runner", "experiments")}
     assert not [path for path, modules in of.items() if any(m.startswith("matplotlib.pyplot") for m in modules)]
-
-
-@pytest.mark.parametrize("path", files("runner/curvature"), ids=relative)
-def test_the_engine_needs_torch_alone(path):
-    inside = relative(path).removeprefix("runner/")
-    allowed = THIRD_PARTY[max((r for r in THIRD_PARTY if inside.startswith(r)), key=len)]
-    import sys
-
-    for module, only_types in imports(path):
-        top = module.split(".")[0]
-        if only_types and top in HEAVY:  # annotations of `.to_frame()` and `.plot()`
-            continue
-        assert top in allowed | {"runner"} | set(sys.stdlib_module_names), f"{inside} must not import {top}"
 
 
 def module_name(path: Path) -> str:
@@ -130,7 +123,7 @@ def module_name(path: Path) -> str:
 
 
 def test_no_import_cycles_late_and_type_only_imports_included():
-    paths = {module_name(p): p for folder in ("runner", "experiments") for p in files(folder)}
+    paths = {module_name(p): p for p in files("runner", "experiments")}
     graph: dict[str, set[str]] = defaultdict(set)
     for name, path in paths.items():
         for module, _ in imports(path):
@@ -157,15 +150,13 @@ def test_no_import_cycles_late_and_type_only_imports_included():
 
 def test_nothing_imports_the_audit():
     own = "experiments.paper_audit"
-    others = [p for folder in ("runner", "experiments") for p in files(folder) if not module_name(p).startswith(own)]
+    others = [p for p in files("runner", "experiments") if not module_name(p).startswith(own)]
     assert not [relative(p) for p in others if any(m.startswith(own) for m, _ in imports(p))]
 
 
 def test_an_experiment_has_no_class_in_its_package_file():
     """The dataclass of an experiment is in settings.py, which names the rest."""
     packages = [p for p in files("experiments") if p.name == "__init__.py"]
-    assert not [
-        relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in ast.parse(p.read_text()).body)
-    ]
+    assert not [relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in tree(p).body)]
     targets = [re.search(r"_target_: (\S+)", p.read_text()) for p in (ROOT / "conf" / "experiment").glob("*.yaml")]
     assert {t[1].split(".")[-2] for t in targets if t} == {"settings"}

@@ -53,6 +53,8 @@ def files() -> list[str]:
 def texts(path: Path) -> list[tuple[int, str]]:
     """(line, text) of what a person reads: of Python its strings and comments, of other files every line."""
     content = path.read_text(encoding="utf-8")
+    if not WORDS.search(" ".join(re.sub(r'"\s*f?"', "", content).split())):  # strings joined, lines too
+        return []
     if path.suffix != ".py":
         return list(enumerate(content.splitlines(), start=1))
     strings = [
@@ -64,12 +66,10 @@ def texts(path: Path) -> list[tuple[int, str]]:
     return strings + [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
-@pytest.mark.parametrize("folder", ["runner", "experiments", "docs", "conf", ""])
-def test_replaced_words_occur_nowhere(folder):
+def test_replaced_words_occur_nowhere():
     found = []
     for file in files():
-        top = file.partition("/")[0] if "/" in file else ""
-        if top == folder and (ROOT / file).exists():
+        if (ROOT / file).exists():
             found += [f"{file}:{line}: {m[0]}" for line, text in texts(ROOT / file) for m in WORDS.finditer(text)]
     assert not found, "\n".join([f"{len(found)} places; see REPLACED for other words", *found])
 
