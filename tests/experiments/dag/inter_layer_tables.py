@@ -11,8 +11,12 @@ import pandas as pd
 
 from experiments import certificates
 from experiments.dag.exp6 import measure as exp6
+from experiments.printed import statements
 from runner.contract import Cell, Claim, Context, Experiment, analyse, measure
 from runner.curvature import verify
+from runner.report.collect import reference_path
+from runner.report.compare import scorecard
+from runner.report.score import read_reference
 from runner.run.config import build_job
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -77,6 +81,22 @@ def measured(
                 at_seed = {**(numbers * (1 + 0.01 * i)), **cell.params, "seed": seed}
                 parts.setdefault(name, []).append(table.assign(**at_seed))
     return {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
+
+
+def complete(experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int) -> None:
+    """Each printed statement has one claim, and each of so many published values its measurement."""
+    assert sorted(c.name for c in claims(experiment, tables)) == sorted(statements(name))
+    scores = scorecard(analyse(experiment, tables).measured(), read_reference(reference_path(name)))
+    assert len(scores) == values and "not run" not in set(scores["verdict"])
+
+
+def end_to_end(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[str, pd.DataFrame]:
+    """The tables of all cells, of which a report can be made, and in which two seeds refute nothing."""
+    tables = measured(experiment, seeds)
+    analysis = analyse(experiment, tables)
+    assert analysis.figures() and len(analysis.measured()) and analysis.statistics() is not None
+    assert "refuted" not in {c.verdict for c in claims(experiment, tables)}
+    return tables
 
 
 def kept(make):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from runner import results
 
 ROOT = Path(__file__).resolve().parents[3]
+load = functools.cache(results.load)
 PAGE = ROOT / "docs" / "archive" / "authors_results.md"
 NETWORKS = ("rho", "lyapunov_1", "sigma_pp_squared", "test_loss", "test_accuracy")
 ONLY = {"images": "0", "protocol": "recovered", "estimator": "engine", "statistics": "running", "phase": "init"}
@@ -42,7 +44,7 @@ def as_the_authors(pairs: pd.DataFrame, experiment: str) -> pd.DataFrame:
 
 def ours(experiment: str, cell: Mapping[str, str], quantity: str) -> list[float]:
     """The published means over seeds, one for each distance, or the one of the networks."""
-    tables = results.load(experiment)
+    tables = load(experiment)
     name, _, of = quantity.partition(" of ")
     if name in NETWORKS:
         return [rows_of(tables["networks"], cell)[name].mean()]

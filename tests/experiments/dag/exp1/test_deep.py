@@ -11,13 +11,9 @@ from experiments.dag.protocol.estimates import (
     spectral_estimates,
 )
 from experiments.dag.protocol.summary import first
-from experiments.printed import statements
 from runner.contract import analyse
-from runner.report.collect import not_comparable, reference_path
-from runner.report.compare import scorecard
-from runner.report.score import read_reference
-from runner.run.config import build_job, preview
-from tests.experiments.dag.inter_layer_tables import SEEDS, decay, kept, measured, quick, verdict, verdicts
+from runner.run.config import build_job
+from tests.experiments.dag.inter_layer_tables import SEEDS, complete, decay, end_to_end, kept, quick, verdict, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +59,8 @@ def deep(**changes):
     return tables | {"estimates": own.assign(D_smallest=0.9)}
 
 
-def test_every_printed_statement_has_one_row(paper):
-    assert [c.name for c in analyse(paper, deep()).claims()] == list(statements("exp1_deep"))
+def test_every_statement_and_published_value_is_found(paper):
+    complete(paper, "exp1_deep", deep(), 32)
 
 
 def test_claims(paper):
@@ -142,18 +138,6 @@ def test_the_u_is_judged_at_its_four_points(paper):
     assert verdict(paper, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), "start of the U") == "refuted"
 
 
-def test_reference_and_measured_values_meet(paper):
-    reference = read_reference(reference_path("exp1_deep"))
-    scores = scorecard(analyse(paper, deep()).measured(), reference)
-    assert len(scores) == 32 and "not run" not in set(scores["verdict"])
-
-
 def test_end_to_end_without_a_store():
-    experiment = quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
-    assert "probes=5 instead of 100" in not_comparable(experiment, preview("exp1_deep"))
-    tables = measured(experiment)
+    tables = end_to_end(quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5"))
     assert len(tables["estimates"]) == 2 * 2 * 3 * 3
-    for figure in analyse(experiment, tables).figures().values():
-        assert (figure() if callable(figure) else figure).axes
-    assert analyse(experiment, tables).notes() and isinstance(analyse(experiment, tables).measured(), pd.DataFrame)
-    assert {c.verdict for c in analyse(experiment, tables).claims()} <= {"inconclusive", "not run"}
