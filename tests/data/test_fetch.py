@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.data.cifar import ARCHIVES, Archive, archive, locate, missing, read
+from runner.data.cifar import ARCHIVES, Archive, locate, missing, read
 from runner.data.fetch import fetch_archive, unpack, verify
 from runner.data.images import DataError
 
@@ -43,18 +43,11 @@ def tar_bytes(content, extra=()):
     return buffer.getvalue()
 
 
+SPEC = Archive("cifar10", "tiny.tar.gz", "", FOLDER, train=TRAIN, test=TEST, limits=(4,), names=("names.txt",))
+
+
 def spec_of(packed, **changes):
-    spec = Archive(
-        name="cifar10",
-        file="tiny.tar.gz",
-        md5=hashlib.md5(packed).hexdigest(),
-        folder=FOLDER,
-        train=TRAIN,
-        test=TEST,
-        limits=(4,),
-        names=("names.txt",),
-    )
-    return replace(spec, **changes)
+    return replace(SPEC, md5=hashlib.md5(packed).hexdigest(), **changes)
 
 
 class Server:
@@ -110,14 +103,6 @@ def left(root):
     return sorted(p.name for p in root.iterdir() if not p.name.endswith((".lock", ".part")))
 
 
-def test_published_checksums():
-    assert archive("cifar10").md5 == "c32a1d4ab5d03f1284b67883e8d87530"
-    assert archive("cifar100").md5 == "03b5dce01913d631647c71ecec9e9cb8"
-    assert sum(archive("cifar10").sizes.values()) == 60_000 * 3073
-    assert sum(archive("cifar100").sizes.values()) == 60_000 * 3074
-    assert ARCHIVES["cifar10"].url == "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-
-
 def test_fetch_then_read_then_verify(tmp_path, official):
     spec, seen = spec_of(PACKED), []
     with Server(PACKED) as server:
@@ -163,15 +148,11 @@ def test_stale_part_is_thrown_away(tmp_path, official, stale, ranges):
 
 
 def test_next_mirror_is_tried(tmp_path, official):
-    with Server(PACKED, status=404) as gone, Server(b"x" * 1000) as wrong, Server(PACKED) as good:
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[gone.url, wrong.url, good.url])
-        assert len(gone.requests) == len(wrong.requests) == 1
-
-
-def test_file_address(tmp_path, official):
     (tmp_path / "copy.tar.gz").write_bytes(PACKED)
-    root = tmp_path / "data"
-    assert fetch_archive(spec_of(PACKED), root, mirrors=[(tmp_path / "copy.tar.gz").as_uri()]).is_dir()
+    with Server(PACKED, status=404) as gone, Server(b"x" * 1000) as wrong:
+        mirrors = [gone.url, wrong.url, (tmp_path / "copy.tar.gz").as_uri()]
+        assert fetch_archive(spec_of(PACKED), tmp_path / "data", mirrors=mirrors).is_dir()
+        assert len(gone.requests) == len(wrong.requests) == 1
 
 
 def test_wrong_checksum_is_refused(tmp_path, official):
@@ -184,12 +165,6 @@ def test_no_address_answers(tmp_path, official):
     with pytest.raises(DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors") as error:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=["ftp://127.0.0.1/x"])
     assert "http:, https: or file:" in str(error.value)
-
-
-def device(name, kind, target=""):
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
 
 
 def without(name):
@@ -206,19 +181,20 @@ def bad_label():
     return content
 
 
+def linked(kind, target):
+    """The archive with something else in place of a file."""
+    info = tarfile.TarInfo(f"{FOLDER}/t.bin")
+    info.type, info.linkname = kind, target
+    return tar_bytes(without(info.name), [info])
+
+
 HOSTILE = {
     "parent path": (tar_bytes({**members(), f"{FOLDER}/../../evil": b"x"}), "paths below"),
     "absolute path": (tar_bytes({**members(), "/tmp/evil": b"x"}), "paths below"),
     "backslash": (tar_bytes({**members(), "..\\evil": b"x"}), "paths below"),
-    "symbolic link": (
-        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.SYMTYPE, "/etc/passwd")]),
-        "a link",
-    ),
-    "hard link": (
-        tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.LNKTYPE, f"{FOLDER}/a.bin")]),
-        "a link",
-    ),
-    "fifo": (tar_bytes(without(f"{FOLDER}/t.bin"), [device(f"{FOLDER}/t.bin", tarfile.FIFOTYPE)]), "or device"),
+    "symbolic link": (linked(tarfile.SYMTYPE, "/etc/passwd"), "a link"),
+    "hard link": (linked(tarfile.LNKTYPE, f"{FOLDER}/a.bin"), "a link"),
+    "fifo": (linked(tarfile.FIFOTYPE, ""), "or device"),
     "member twice": (tar_bytes(members(), [tarfile.TarInfo(f"{FOLDER}/a.bin")]), "twice"),
     "missing member": (tar_bytes(without(f"{FOLDER}/b.bin")), r"expected b\.bin"),
     "elsewhere": (tar_bytes({k.replace(FOLDER, "other"): v for k, v in members().items()}), "a.bin, b.bin, t.bin"),
@@ -242,46 +218,48 @@ def test_broken_archives_are_refused_and_leave_nothing(tmp_path, official, case)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]  # nothing was written outside
 
 
-def test_broken_archive_keeps_the_older_folder(tmp_path):
+@pytest.fixture
+def unpacked(tmp_path):
+    """(specification, packed file, folder) of an archive that is unpacked."""
     packed = tmp_path / "tiny.tar.gz"
     packed.write_bytes(PACKED)
-    unpack(spec_of(PACKED), packed, tmp_path)
+    return spec_of(PACKED), packed, unpack(spec_of(PACKED), packed, tmp_path)
+
+
+def test_broken_archive_keeps_the_older_folder(tmp_path, unpacked):
+    spec, packed, folder = unpacked
     packed.write_bytes(HOSTILE["label out of range"][0])
     with pytest.raises(DataError):
-        unpack(spec_of(PACKED), packed, tmp_path)
-    verify(spec_of(PACKED), tmp_path / FOLDER)
+        unpack(spec, packed, tmp_path)
+    verify(spec, folder)
     packed.write_bytes(PACKED)
-    unpack(spec_of(PACKED), packed, tmp_path)  # replaced as a whole
+    unpack(spec, packed, tmp_path)  # replaced as a whole
     assert left(tmp_path) == [FOLDER, "tiny.tar.gz"]
 
 
-def test_incomplete_folder_is_fetched_again(tmp_path, official):
-    spec = spec_of(PACKED)
+def test_incomplete_folder_is_fetched_again(tmp_path, unpacked, official):
+    spec, _, folder = unpacked
+    (folder / "b.bin").write_bytes(b"short")
+    with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
+        verify(spec, folder)
     with Server(PACKED) as server:
-        folder = fetch_archive(spec, tmp_path, mirrors=[server.url])
-        (folder / "b.bin").write_bytes(b"short")
-        with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
-            verify(spec, tmp_path / FOLDER)
         fetch_archive(spec, tmp_path, mirrors=[server.url])
-    verify(spec, tmp_path / FOLDER)
+    verify(spec, folder)
 
 
-def test_verify_finds_changed_pixels_and_labels(tmp_path):
-    packed = tmp_path / "tiny.tar.gz"
-    packed.write_bytes(PACKED)
-    spec = spec_of(PACKED)
-    folder = unpack(spec, packed, tmp_path)
+def test_verify_finds_changed_pixels_and_labels(unpacked):
+    spec, _, folder = unpacked
     rows = records(3, 0)
     rows[2, 100] ^= 1
     (folder / "a.bin").write_bytes(rows.tobytes())
     with pytest.raises(DataError, match="SHA-256"):
-        verify(spec, tmp_path / FOLDER)
+        verify(spec, folder)
     (folder / "SHA256SUMS").unlink()
-    verify(spec, tmp_path / FOLDER)  # no checksums noted: sizes and labels only
+    verify(spec, folder)  # no checksums noted: sizes and labels only
     rows[0, 0] = 7
     (folder / "a.bin").write_bytes(rows.tobytes())
     with pytest.raises(DataError, match="found 7 in record 0"):
-        verify(spec, tmp_path / FOLDER)
+        verify(spec, folder)
 
 
 def test_files_are_looked_for_in_every_place_and_pickles_are_never_read(tmp_path, monkeypatch):

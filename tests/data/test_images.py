@@ -11,16 +11,7 @@ from runner.data.cifar import Archive, archive, data_root, load, read
 from runner.data.images import DataError, Split
 from runner.kinds.dataset import CifarData
 
-SPEC = Archive(
-    name="cifar100",
-    file="none",
-    md5="",
-    folder="bin",
-    train={"train.bin": 5},
-    test={"test.bin": 3},
-    limits=(2, 6),
-    names=(),
-)
+SPEC = Archive("cifar100", "none", "", "bin", train={"train.bin": 5}, test={"test.bin": 3}, limits=(2, 6), names=())
 
 
 def generator(seed=0):

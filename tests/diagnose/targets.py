@@ -102,14 +102,6 @@ def no_graph():
 three = 3
 
 
-def masked():
-    """Positional and keyword inputs together, and a structured output."""
-    from tests.curvature.module_cases import make_module
-
-    case = make_module("multihead attention")
-    return case.module, case.loss, case.batch
-
-
 class TimeFirst(nn.Module):
     """An LSTM with batch_first=False; a mask over the time steps belongs to no example."""
 
@@ -117,21 +109,15 @@ class TimeFirst(nn.Module):
         super().__init__()
         self.lstm, self.head = nn.LSTM(2, 3), nn.Linear(3, 2)
 
-    def forward(self, t: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        h = self.lstm(t)[0]
-        h = h if mask is None else h * mask
-        return self.head(h.sum(0))
-
-
-def time_first():
-    torch.manual_seed(0)
-    return TimeFirst().double().eval(), nn.CrossEntropyLoss(), (torch.randn(3, 4, 2).double(), torch.arange(4) % 2)
+    def forward(self, t: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head((self.lstm(t)[0] * mask).sum(0))
 
 
 def time_first_masked():
-    module, loss, (x, y) = time_first()
+    torch.manual_seed(0)
     mask = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64).reshape(3, 1, 1)
-    return module, loss, ({"t": x, "mask": mask}, y)
+    inputs = {"t": torch.randn(3, 4, 2).double(), "mask": mask}
+    return TimeFirst().double().eval(), nn.CrossEntropyLoss(), (inputs, torch.arange(4) % 2)
 
 
 def empty_batch():

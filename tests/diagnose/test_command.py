@@ -228,7 +228,8 @@ def test_the_noise_scale_is_unbiased():
 
 
 def test_layers_are_measured_without_a_graph(tmp_path):
-    status, said, folder = diagnose("no_graph", tmp_path, "nodes=first,experts.0,experts.1,second")
+    words = ("nodes=first,experts.0,experts.1,second", "parts=network,layers,certificate")
+    status, said, folder = diagnose("no_graph", tmp_path, *words)
     layers = table(folder, "layers")
     assert status == 0
     assert {"first", "experts.0", "experts.1", "second"} == set(layers["v"])
@@ -240,7 +241,7 @@ def test_layers_are_measured_without_a_graph(tmp_path):
 
 
 def test_what_cannot_be_measured_says_why(tmp_path):
-    status, _, folder = diagnose("mixing", tmp_path)
+    status, _, folder = diagnose("mixing", tmp_path, "parts=network,layers")
     layers = table(folder, "layers")
     assert len(layers) == 1 and "mixes the examples" in layers["status"][0]
     assert scalars(folder)["loss"] > 0

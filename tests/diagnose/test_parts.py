@@ -92,12 +92,3 @@ def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
     assert tables["eigenvalues"]["converged"].all()
     assert tables["certificate"]["ok"].all()
     assert (tables["cost"]["method"].str.contains("estimated")).all()
-
-
-def test_positional_and_keyword_inputs_and_a_structured_output(tmp_path):
-    words = [f"target={targets.__file__}:masked", f"outputs={tmp_path}", "parts=certificate,eigenvalues"]
-    assert diagnose(parse([*words, "name=masked", "nodes=blocks.*"]), lambda line: None) == 0
-    read = {p.stem: pd.read_csv(p) for p in (tmp_path / "masked" / "tables").glob("*.csv")}
-    assert read["certificate"]["ok"].tolist() == [True, True], read["certificate"]["status"].tolist()
-    assert (read["scalars"]["status"] == "ok").all()
-    assert read["scalars"].set_index("quantity")["value"]["lambda_1"] > 0

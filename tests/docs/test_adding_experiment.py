@@ -45,29 +45,29 @@ def test_the_guide_names_two_files_for_each_experiment():
     assert list(files_of_the_guide()) == names
 
 
-def test_the_experiment_of_the_guide_runs_and_reports(hess_run, tmp_path):
-    wrong = hess_run("experiment=ratio", "hidden=-1", "outputs=none")
-    assert wrong.returncode == 2 and "expected a value above zero, found -1" in wrong.stderr
-    assert wrong.stderr.count("\n") == 1 and not (tmp_path / "none").exists()
-    done = hess_run("experiment=ratio", "profile=quick", "outputs=out")
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("ratio", "hidden=-1", "expected a value above zero, found -1"),
+        ("decay", "activation=tanhh", "experiment.activation: expected one of relu"),
+    ],
+)
+def test_an_experiment_of_the_guide_refuses_mistakes_runs_and_reports(name, wrong, said, hess_run, tmp_path):
+    refused = hess_run(f"experiment={name}", wrong, "outputs=none")
+    assert refused.returncode == 2 and said in refused.stderr and refused.stderr.count("\n") == 1
+    assert not (tmp_path / "none").exists()
+    done = hess_run(f"experiment={name}", "profile=quick", "outputs=out")
     assert done.returncode == 0 and "2 measured" in done.stdout, done.stderr
     # the quick profile changes a free field, so its cells are cells of their own
-    (folder,) = [path.parent for path in (tmp_path / "out" / "ratio").rglob("manifest.json")]
-    points = pd.read_csv(folder / "points.csv")
-    assert len(points) == 2 * 20 and (points["ratio"] >= 1).all()
-    assert pd.read_csv(folder / "claims.csv")["name"].tolist() == ["tight"]
-    assert (folder / "figures" / "ratio.png").exists()
+    (folder,) = [path.parent for path in (tmp_path / "out" / name).rglob("manifest.json")]
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["not_comparable"] == "" and manifest["report_failures"] == [] and manifest["missing"] == []
-
-
-def test_the_experiment_that_trains_measures_blocks_and_refuses_a_wrong_activation(hess_run, tmp_path):
-    wrong = hess_run("experiment=decay", "activation=tanhh", "outputs=none")
-    assert wrong.returncode == 2 and "experiment.activation: expected one of relu" in wrong.stderr
-    assert wrong.stderr.count("\n") == 1 and not (tmp_path / "none").exists()
-    done = hess_run("experiment=decay", "profile=quick", "outputs=out")
-    assert done.returncode == 0 and "2 measured" in done.stdout, done.stderr
-    (folder,) = [path.parent for path in (tmp_path / "out" / "decay").rglob("manifest.json")]
+    assert manifest["report_failures"] == [] and manifest["missing"] == []
+    if name == "ratio":
+        points = pd.read_csv(folder / "points.csv")
+        assert len(points) == 2 * 20 and (points["ratio"] >= 1).all() and manifest["not_comparable"] == ""
+        assert pd.read_csv(folder / "claims.csv")["name"].tolist() == ["tight"]
+        assert (folder / "figures" / "ratio.png").exists()
+        return
     pairs = pd.read_csv(folder / "pairs.csv")
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
     assert "Mean coupling of neighbours" in (folder / "report.md").read_text()

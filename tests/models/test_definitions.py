@@ -93,16 +93,8 @@ def test_diamond_by_hand(merge, extra, k):
 def test_bottleneck_is_at_block_half_depth():
     network = bottleneck_mlp(narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=generator())
     widths = {name: value.shape[1] for name, value in network.activations(torch.randn(2, 10)).items()}
-    assert widths == {
-        "projection": 32,
-        "block0": 32,
-        "block1": 32,
-        "block2": 32,
-        "block3": 4,
-        "block4": 32,
-        "block5": 32,
-        "head": 7,
-    }
+    names = ("projection", *(f"block{i}" for i in range(6)), "head")
+    assert widths == dict(zip(names, (32, 32, 32, 32, 4, 32, 32, 7), strict=True))
     assert network.stages["block3"].norm is not None
 
 

@@ -11,11 +11,6 @@ from runner.training.descent.descent import LossGradient, RowDirection, Switch, 
 NAMES = sorted(tl.ACTIVATIONS)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 def problem(starts=7, width=3, seed=0, samples=20, inputs=2, scale=3.0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)

@@ -6,21 +6,13 @@ import pytest
 import torch
 
 import runner.training.minibatch as minibatch
-from runner.models.network import Network, Stage, default_init
-from runner.models.resnet import ConvBlock, PoolHead
 from runner.training.minibatch import train
 from runner.training.order import LoaderAugment, LoaderOrder
 from runner.training.steps import WARM_UP, Steps, StreamAugment, usable
-from tests.training.test_minibatch import generator, pixels, same_bits, small
+from tests.training.test_minibatch import Killed, Store, convolutional, generator, kill_at, pixels, same_bits, small
 
 TRAIN, TEST = pixels(70, 1), pixels(30, 2)
 IMAGES, OTHERS = pixels(70, 1, flat=False), pixels(30, 2, flat=False)
-
-
-def convolutional() -> Network:
-    with default_init(generator(5)):
-        stages = [Stage("a", ("input",), ConvBlock(3, 4, 1, "relu")), Stage("head", ("a",), PoolHead(4, 4))]
-        return Network(stages, ["a"])
 
 
 class Recorder:
@@ -93,8 +85,6 @@ def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(by_steps):
 
 
 def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
-    from tests.training.test_minibatch import Killed, Store, kill_at
-
     def run(store, progress=None):
         settings = {"rate": 0.1, "batch": 16, "epochs": 4, "save_every": 1, "checkpoints": store, "progress": progress}
         return train(convolutional(), IMAGES, OTHERS, order=generator(7), augment=generator(8), **settings)
