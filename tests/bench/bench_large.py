@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from runner.curvature import (
     CurvatureOperator,
-    Estimate,
     ParameterOperator,
     TracedDag,
     as_linear_operator,
@@ -59,9 +58,7 @@ class Block(nn.Module):
 class GPT2(nn.Module):
     """Embeddings of tokens and places, blocks, and a head that shares the embedding's weight."""
 
-    def __init__(
-        self, vocabulary: int = 50257, length: int = 1024, layers: int = 12, width: int = 768, heads: int = 12
-    ) -> None:
+    def __init__(self, vocabulary=50257, length=1024, layers=12, width=768, heads=12) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -203,22 +200,7 @@ def told(found: Any) -> str:
     """A result in one cell of a table."""
     if isinstance(found, ParameterOperator):
         return f"{found.shape[0]:,} parameters, graphs {'kept' if found.planned.keep else 'not kept'}"
-    if hasattr(found, "residuals"):
-        pairs = zip(found.values.tolist(), found.residuals.tolist(), strict=True)
-        return ", ".join(f"{value:.4g} ± {residual:.1g}" for value, residual in pairs)
-    if hasattr(found, "to_frame"):
-        return "; ".join(f"{name} {spread(found, name)}" for name in ("R", "C", "D"))
-    if hasattr(found, "low") and hasattr(found, "summary"):
-        interval = f" [{found.low:.4g}, {found.high:.4g}]" if isinstance(found.low, float) else ""
-        return found.summary().rpartition(",")[0] + interval
-    return ""
-
-
-def spread(found: Any, name: str) -> str:
-    """Smallest and largest value over the pairs of two nodes, and the largest relative error."""
-    values: list[Estimate] = [getattr(pair, name) for (v, w), pair in found.items() if v != w]
-    worst = max(e.error / abs(e.value) for e in values)
-    return f"{min(e.value for e in values):.3g} to {max(e.value for e in values):.3g} (error {worst:.1%} at most)"
+    return found.summary() if hasattr(found, "summary") else ""
 
 
 def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:

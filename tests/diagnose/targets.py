@@ -4,6 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+LOSS = nn.CrossEntropyLoss()
+
 
 def network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
@@ -15,8 +17,14 @@ def data(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 4, generator=generator, dtype=torch.float64), torch.arange(rows) % 3
 
 
-def batch():
-    return network(), nn.CrossEntropyLoss(), data()
+def of(loss=LOSS, change=lambda x, y: (x, y), module=network):
+    """A target: a module, its loss and the data, changed."""
+    return lambda: (module(), loss, change(*data()))
+
+
+def seeded(kind: type[nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return kind().double().eval()
 
 
 def loader():
@@ -33,14 +41,6 @@ def training():
                 p.mul_(1.1)
 
 
-def in_training_mode():
-    return nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double(), "cross_entropy", data()
-
-
-def no_module():
-    return "net", nn.CrossEntropyLoss(), data()
-
-
 def breaks_off():
     """A training whose third step fails."""
     for step, *rest in training():
@@ -51,10 +51,6 @@ def breaks_off():
 
 def two_things():
     return network(), nn.CrossEntropyLoss()
-
-
-def wrong_loss():
-    return network(), nn.BCELoss(), data()
 
 
 def fails():
@@ -73,11 +69,6 @@ class Mixing(nn.Module):
         return self.second(h - h.mean(0))
 
 
-def mixing():
-    torch.manual_seed(0)
-    return Mixing().double().eval(), nn.CrossEntropyLoss(), data()
-
-
 class Experts(nn.Module):
     """Each expert sees some of the examples: no graph between the layers, products all the same."""
 
@@ -92,14 +83,6 @@ class Experts(nn.Module):
         for rows, expert in zip((x[:, 0] > 0, x[:, 0] <= 0), self.experts, strict=True):
             found[rows] = torch.tanh(expert(h[rows]))
         return self.second(found)
-
-
-def no_graph():
-    torch.manual_seed(0)
-    return Experts().double().eval(), nn.CrossEntropyLoss(), data()
-
-
-three = 3
 
 
 class TimeFirst(nn.Module):
@@ -118,51 +101,6 @@ def time_first_masked():
     mask = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64).reshape(3, 1, 1)
     inputs = {"t": torch.randn(3, 4, 2).double(), "mask": mask}
     return TimeFirst().double().eval(), nn.CrossEntropyLoss(), (inputs, torch.arange(4) % 2)
-
-
-def empty_batch():
-    return network(), nn.CrossEntropyLoss(), (torch.zeros(0, 4, dtype=torch.float64), torch.arange(0))
-
-
-def empty_loader():
-    return network(), nn.CrossEntropyLoss(), []
-
-
-def frozen():
-    return network().requires_grad_(False), nn.CrossEntropyLoss(), data()
-
-
-def summed():
-    return network(), nn.CrossEntropyLoss(reduction="sum"), data()
-
-
-def one_each():
-    return network(), nn.CrossEntropyLoss(reduction="none"), data()
-
-
-def not_finite():
-    x, y = data()
-    return network(), nn.CrossEntropyLoss(), (x * torch.nan, y)
-
-
-def random_loss():
-    return network(), lambda o, t: nn.functional.cross_entropy(o, t) * torch.rand(()), data()
-
-
-def flat_regression():
-    """Outputs (B, 1), targets (B,): torch broadcasts to (B, B)."""
-    x, _ = data()
-    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double(), nn.MSELoss(), (x, x[:, 0])
-
-
-def of_dicts():
-    x, y = data()
-    return network(), nn.CrossEntropyLoss(), [{"x": x, "y": y}]
-
-
-def of_three():
-    x, y = data()
-    return network(), nn.CrossEntropyLoss(), [(x, y, torch.ones(len(x)))]
 
 
 def twice():
@@ -190,9 +128,23 @@ def in_a_group():
     return batch()
 
 
-def class_of_loss():
-    return network(), nn.CrossEntropyLoss, data()
-
-
-def number_of_loss():
-    return network(), lambda o, t: nn.functional.cross_entropy(o, t).item(), data()
+batch = of()
+mixing = of(module=lambda: seeded(Mixing))
+no_graph = of(module=lambda: seeded(Experts))
+in_training_mode = of(module=lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double())
+no_module = of(module=lambda: "net")
+frozen = of(module=lambda: network().requires_grad_(False))
+empty_batch = of(change=lambda x, y: (x[:0], y[:0]))
+empty_loader = of(change=lambda x, y: [])
+not_finite = of(change=lambda x, y: (x * torch.nan, y))
+of_dicts = of(change=lambda x, y: [{"x": x, "y": y}])
+of_three = of(change=lambda x, y: [(x, y, torch.ones(len(x)))])
+wrong_loss = of(nn.BCELoss())
+summed = of(nn.CrossEntropyLoss(reduction="sum"))
+one_each = of(nn.CrossEntropyLoss(reduction="none"))
+random_loss = of(lambda o, t: LOSS(o, t) * torch.rand(()))
+class_of_loss = of(nn.CrossEntropyLoss)
+number_of_loss = of(lambda o, t: LOSS(o, t).item())
+perceptron = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+flat_regression = of(nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron)  # torch broadcasts to (B, B)
+three = 3

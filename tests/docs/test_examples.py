@@ -1,10 +1,12 @@
-"""Examples in docstrings outside the engine run; the engine's have tests/curvature/test_doctests.py."""
+"""Notebooks and the examples in docstrings outside the engine run (the engine's: tests/curvature/test_doctests.py)."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +23,29 @@ MODULES = [
 def test_examples_in_docstrings_run(name, published):
     failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert tried and not failed
+
+
+def run(name: str) -> dict[str, Any]:
+    """The names that the code cells of a notebook define."""
+    cells = json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"], "store notebooks without outputs; `make docs` runs them"
+            exec(compile("".join(cell["source"]), name, "exec"), names)
+    return names
+
+
+def test_the_results_notebook_computes_a_published_number(published, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = run("results")
+    assert round(names["gap"].xs(("gelu", "init")).mean(), 3) == 0.358
+    assert names["gaps"]["verdict"].isin(["exact match", "true by construction"]).all()
+
+
+def test_the_layers_notebook_measures_what_its_text_says():
+    names = run("layers")
+    table = names["metrics"].to_frame()
+    assert names["dag"].nodes["head"].parents == ("embed", "body")
+    assert table["gap"].idxmax() == ("body", "body") and table["C"].max() > 1
+    assert table.xs("head", level="w")["gap"].abs().max() < 1e-12 and (table["R_error"] == 0).all()

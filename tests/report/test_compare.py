@@ -265,14 +265,6 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
         compare.scorecard(two.drop(columns="seed"), reference(tmp_path, *rows))
 
 
-def test_counts_have_every_verdict(tmp_path):
-    rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
-    scores = compare.scorecard(measured("gap", [1.0, 1.0], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
-    counts = compare.summarise(scores)
-    assert tuple(counts) == compare.VERDICTS
-    assert (counts["reproduced"], counts["not run"], sum(counts.values())) == (1, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -12,6 +12,7 @@ import pytest
 from runner import stats
 from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment
 from runner.report import figures
+from runner.report.compare import VERDICTS
 from runner.report.draw import caption_of
 from runner.report.findings import Failures
 from runner.report.manifest import warnings_of
@@ -153,7 +154,7 @@ def test_a_complete_report(tmp_path, reference):
     made = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
     assert made["claims"] == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS}
     assert made["extensions"] == {"refuted": 1}
-    assert (made["scorecard"]["reproduced"], made["scorecard"]["not run"]) == (1, 1)
+    assert made["scorecard"] == {verdict: int(verdict in ("reproduced", "not run")) for verdict in VERDICTS}
     assert not made["report_failures"]
     csv = (*TABLES, "stats", "claims", "scorecard", "scorecard_sharpness", "measured", "appendix")
     names = {"report.md", "stats.js", "index.html", "manifest.json", "figures", *(f"{name}.csv" for name in csv)}

@@ -149,6 +149,12 @@ def forked(
     return subprocess.CompletedProcess(list(arguments), status, *texts)
 
 
+def cell_tables(outputs: Path) -> dict[str, bytes]:
+    """Every table of the toy's cells, by path."""
+    cells = outputs / "toy" / "cells"
+    return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An output folder with the whole grid of the toy, without a report."""

@@ -12,7 +12,7 @@ import pytest
 
 from runner.report.collect import collect
 from runner.run import config
-from tests.run.conftest import command_environment
+from tests.run.conftest import cell_tables, command_environment
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,6 @@ def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, 
     status, _, err = command("experiment=toy")
     assert status == 2 and expected in err and err.count("\n") == 1
     assert not list(command.folder.iterdir())
-
-
-def cell_tables(outputs: Path) -> dict[str, bytes]:
-    cells = outputs / "toy" / "cells"
-    return {str(p.relative_to(cells)): p.read_bytes() for p in cells.rglob("*.csv.gz")}
 
 
 def test_run_multirun_report_and_list(command):

@@ -1,14 +1,58 @@
-"""The entry point of the command: its own packages count, whatever the current folder or PYTHONPATH holds."""
+"""The entry point of the command: its own packages count whatever the current folder holds; exit statuses."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from runner.contract import SettingError
+from runner.run import console
 from tests.run.conftest import ROOT
+
+INTERRUPTED_IN_A_STRING = """
+import sys
+from runner.run import console
+
+sys.exit(console.guarded(lambda: exec("raise KeyboardInterrupt")))
+"""
+
+
+def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path: Path) -> None:
+    """CPython 3.11 ends `python -m` by SIGINT instead, even where the exception was caught."""
+    (tmp_path / "interrupted_import.py").write_text(INTERRUPTED_IN_A_STRING)
+    ended = subprocess.run(
+        [sys.executable, "-m", "interrupted_import"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 130 and ended.stderr.count("hess-run: interrupted") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (SettingError("expected 1, found 2"), 2, "hess-run: expected 1, found 2\n"),
+        (KeyboardInterrupt(), 130, "hess-run: interrupted; finished cells are stored."),
+        (OSError(28, "No space left on device"), 1, "hess-run: no space left"),
+        (ValueError("odd"), 1, "hess-run: a fault of this program: ValueError: odd"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_kind_of_end_has_its_status_and_line(error, status, line, monkeypatch, capsys) -> None:
+    def action() -> int:
+        raise error
+
+    monkeypatch.setattr(console, "FULL_ERROR", False)
+    assert console.guarded(action) == status
+    assert capsys.readouterr().err.startswith(line)
+    assert console.guarded(lambda: 0) == 0
 
 
 @pytest.fixture

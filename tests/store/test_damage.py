@@ -21,6 +21,7 @@ from runner.run.execute import run
 from runner.store.job import MARKER, Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.tables import compare, machine
+from tests.run.conftest import cell_tables
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
@@ -135,11 +136,6 @@ def outputs(calm, tmp_path) -> Path:
     return Path(shutil.copytree(calm, tmp_path / "outputs"))
 
 
-def bytes_of(root: Path) -> dict[str, bytes]:
-    cells = root / "toy" / "cells"
-    return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
-
-
 def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     toy = dataclasses.replace(TOY, width=list(range(1, len(DAMAGE) + 2)))
     wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
@@ -159,7 +155,7 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(DAMAGE), 1, 0)
     err = capsys.readouterr().err
     assert [kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err] == []
-    assert bytes_of(job.outputs) == bytes_of(wanted.outputs)
+    assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
     assert quarantined == {file for name in damaged for file in (name, f"{name}.txt")}
     assert check_store(job.outputs) == 0
@@ -177,7 +173,7 @@ def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm
     assert len(list(store.all())) == 1 and set(store.damaged) == {a.name, b.name, "f" * 16}
     assert check_store(outputs, repair=True) == 1
     run(Job("toy", TOY, 42, outputs))
-    assert bytes_of(outputs) == bytes_of(calm)
+    assert cell_tables(outputs) == cell_tables(calm)
 
 
 def test_records_and_locks_that_cannot_be_read(outputs):
