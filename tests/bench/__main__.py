@@ -29,19 +29,6 @@ TIMED = ("blocks", "inter_layer", "parameters")
 """Parts whose process keeps freed memory, as `hess-run` does (trainings do of themselves). The others measure peaks."""
 
 REASONS = {
-    "blocks:": (
-        "The goal is the ratio of commit 037f17f to the authors' own code, on another machine, to be kept. Of our time "
-        "at L = 12, 60 % are products of 64 x 64 matrices, 32 at a time, at 80 Gflop/s, 12 % each guards, local "
-        "derivatives and Gauss-Newton. From hour to hour the machine moves the ratio by 15 %. The authors' own files, "
-        "commit 4f42d98, called in one process with this engine, took 1.05 and 1.24 times as long as the published way "
-        "does here."
-    ),
-    "of all pairs": (
-        "Backward passes of products with the tensor part and squares are 57 % of R's time, at 80 Gflop/s; graphs of "
-        "several copies 15, guards 7, factors 6, the zero rows of the tensor part 5. Derivatives of LayerNorm and SiLU "
-        "of our own (two thirds and a third of torch's time, alone) saved nothing here. The published way is bound by "
-        "the overhead of small operations."
-    ),
     "step of MLP": (
         "By a profile of 180 steps of 26.4 ms on an AMD EPYC: products 22.5; update of 3.2 million weights 1.1 (63 MB "
         "through the memory), norm of the gradient 0.4, scaling it where it is clipped 0.3; LayerNorm 0.5, ReLU 0.2; "

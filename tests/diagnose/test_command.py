@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,29 +17,13 @@ from runner.diagnose import command
 from runner.diagnose.command import parse
 from runner.diagnose.experiment import diagnose as measure
 from runner.diagnose.parts import noise_scale
-from runner.diagnose.report import DiagnosisAnalysis
 from runner.store.job import check_outputs
 from runner.store.store import Store
 from tests.diagnose import targets
+from tests.diagnose.conftest import diagnose, table
 from tests.run.conftest import command_environment, forked
 
 TARGETS = str(Path(targets.__file__))
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch):
-    """Drawing takes most of the time of a small diagnosis; test_report.py looks at figures."""
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
-
-
-def diagnose(function, folder, *words):
-    said = []
-    status = measure(parse([f"target={TARGETS}:{function}", f"outputs={folder}", *words]), said.append)
-    return status, said, folder / f"targets-{function}"
-
-
-def table(folder, name):
-    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str, "node": str})
 
 
 def scalars(folder, step=None):
@@ -126,7 +109,7 @@ def test_tables_hold_what_the_engine_measures(tmp_path):
     assert "predicted" in page and any("predicted" in line for line in said)
 
 
-def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monkeypatch):
+def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path):
     parts = "parts=network,layers"
     _, first, folder = diagnose("batch", tmp_path, parts)
     before = (folder / "tables" / "layers.csv").read_bytes()
@@ -139,10 +122,7 @@ def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path, monke
     source = Path(TARGETS).read_text().replace("seed: int = 0", "seed: int = 1")
     changed = tmp_path / "targets.py"
     changed.write_text(source)
-    said = []
-    assert measure(parse([f"target={changed}:batch", f"outputs={tmp_path / 'other'}", parts]), said.append) == 0
-    monkeypatch.setattr("tests.diagnose.test_command.TARGETS", str(changed))
-    _, other, _ = diagnose("batch", tmp_path, parts)
+    _, other, _ = diagnose("batch", tmp_path, parts, file=str(changed))
     assert any("layers: took" in line for line in other)  # other weights, the same name
 
 
@@ -163,7 +143,7 @@ def test_cells_of_earlier_versions_are_found(tmp_path):
 def test_a_training_that_breaks_off_gets_the_page_of_what_came_before(tmp_path):
     with pytest.raises(SettingError, match="the disk is full"):
         diagnose("breaks_off", tmp_path, "parts=network")
-    folder = tmp_path / "targets-breaks_off"
+    folder = tmp_path / "it"
     assert set(table(folder, "scalars")["step"]) == {0, 1}
     assert (folder / "index.html").is_file()
 

@@ -3,12 +3,9 @@
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from runner.diagnose.command import parse
-from runner.diagnose.experiment import diagnose
-from runner.diagnose.report import DiagnosisAnalysis
+from tests.diagnose.conftest import diagnose, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -28,12 +25,12 @@ def test_the_code_of_the_guide(capsys):
         ("characters.py:transformer", ["nodes=layers.layers.*", "parts=network,layers"], {"layers.layers.0", "output"}),
     ],
 )
-def test_the_examples(target, words, nodes, tmp_path, monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
-    request = parse([f"target={DOCS / 'examples' / target}", f"outputs={tmp_path}", "name=it", *words])
-    assert diagnose(request, lambda line: None) == 0
-    layers = pd.read_csv(tmp_path / "it" / "tables" / "layers.csv", dtype={"v": str, "w": str})
+def test_the_examples(target, words, nodes, tmp_path):
+    file, _, function = target.partition(":")
+    status, _, folder = diagnose(function, tmp_path, *words, file=str(DOCS / "examples" / file))
+    assert status == 0
+    layers = table(folder, "layers")
     assert nodes <= set(layers["v"]) and (layers["status"] == "ok").all()
     assert (layers["C"] <= 1.05).all() or layers["C"].notna().all()
-    lines = (DOCS / "examples" / target.partition(":")[0]).read_text().split("def ")[1].splitlines()
+    lines = (DOCS / "examples" / file).read_text().split("def ")[1].splitlines()
     assert len(lines) < 40

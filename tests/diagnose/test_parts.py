@@ -1,19 +1,11 @@
 """The parameter-space parts against torch's dense Hessian, exact and estimated."""
 
-import pandas as pd
 import pytest
 import torch
 from torch.func import functional_call
 
-from runner.diagnose.command import parse
-from runner.diagnose.experiment import diagnose
-from runner.diagnose.report import DiagnosisAnalysis
 from tests.diagnose import targets
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+from tests.diagnose.conftest import diagnose, table
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +30,9 @@ def dense():
 
 
 def run(folder, parts):
-    words = [f"target={targets.__file__}:loader", f"outputs={folder}", f"parts={parts}"]
-    assert diagnose(parse(words), lambda line: None) == 0
-    tables = folder / "targets-loader" / "tables"
-    read = {path.stem: pd.read_csv(path, dtype={"v": str, "w": str}) for path in tables.glob("*.csv")}
+    status, _, folder = diagnose("loader", folder, f"parts={parts}")
+    assert status == 0
+    read = {path.stem: table(folder, path.stem) for path in (folder / "tables").glob("*.csv")}
     return read, read["scalars"].set_index("quantity")
 
 

@@ -3,20 +3,18 @@
 import re
 import struct
 
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from runner.curvature import ParameterOperator, verify
 from runner.diagnose import parts
-from runner.diagnose.command import parse
-from runner.diagnose.experiment import diagnose
 from runner.diagnose.parts import PARTS
 from runner.diagnose.report import DiagnosisAnalysis
 from runner.diagnose.target import Snapshot
 from runner.store.store import Store
 from tests.diagnose import targets
+from tests.diagnose.conftest import FIGURES, diagnose, table
 
 TABLES = {
     "certificate": {"what", "ok", "error", "where", "tolerance", "difference_step", "status"},
@@ -34,21 +32,17 @@ SCALARS = {
 
 
 def run(function, folder, *words):
-    said = []
-    request = parse([f"target={targets.__file__}:{function}", f"outputs={folder}", "name=it", *words])
-    status = diagnose(request, said.append)
+    status, said, folder = diagnose(function, folder, *words)
     assert status == 0, said
-    return said, folder / "it"
+    return said, folder
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """(lines, folder) of all parts of a network with a loader."""
-    return run("loader", tmp_path_factory.mktemp("whole"))
-
-
-def table(folder, name):
-    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str})
+    """(lines, folder) of all parts of a network with a loader, with its figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiagnosisAnalysis, "figures", FIGURES)
+        return run("loader", tmp_path_factory.mktemp("whole"))
 
 
 def test_the_cost_is_predicted_before_and_measured_after(whole):
@@ -88,7 +82,6 @@ def test_the_console_ends_with_certificates_and_numbers(whole):
 
 
 def test_a_wrong_certificate_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
     from runner.curvature.matrix_free.operators import CurvatureOperator
 
     right = CurvatureOperator.whole
@@ -122,17 +115,15 @@ def test_the_page_shows_figures_and_tables_of_the_report(whole):
 
 
 def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
     right = parts.density
 
     def interrupted(problem):
         raise KeyboardInterrupt
 
-    words = [f"target={targets.__file__}:batch", f"outputs={tmp_path}", "name=it", "parts=network,layers,density"]
     part = PARTS["density"]
     monkeypatch.setitem(PARTS, "density", type(part)(part.cost, interrupted))
     with pytest.raises(KeyboardInterrupt):
-        diagnose(parse(words), lambda line: None)
+        run("batch", tmp_path, "parts=network,layers,density")
     assert len(list(Store(tmp_path, "it").all())) == 2
     monkeypatch.setitem(PARTS, "density", type(part)(part.cost, right))
     said, folder = run("batch", tmp_path, "parts=network,layers,density")
@@ -141,7 +132,8 @@ def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypat
     assert {"layers", "density", "scalars"} <= {p.stem for p in (folder / "tables").glob("*.csv")}
 
 
-def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path):
+def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", FIGURES)
     said, folder = run("training", tmp_path, "parts=network,certificate,trace")
     steps = [line.split(":")[0] for line in said if "predicted" in line and line.startswith("step")]
     assert steps == ["step 0", "step 1", "step 2"]
@@ -157,8 +149,7 @@ def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_pa
     assert "| quantity | step 0 | step 1 | step 2 | method |" in (folder / "report.md").read_text()
 
 
-def test_batch_dim_and_shared_reach_the_engine(tmp_path, monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+def test_batch_dim_and_shared_reach_the_engine(tmp_path):
     _, folder = run("time_first_masked", tmp_path, "parts=network,certificate,layers", "batch_dim=1", "shared=mask")
     assert table(folder, "certificate")["ok"].all(), table(folder, "certificate")["status"].tolist()
     assert table(folder, "scalars").set_index("quantity")["value"]["examples"] == 4
@@ -222,15 +213,13 @@ def test_a_refused_operator_leaves_the_module_as_it_was(kind):
 
 @pytest.mark.parametrize("kind", list(BAD)[:-1])
 def test_a_diagnosis_leaves_the_module_as_it_was(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
     module, (loss, change, _) = Watched().double().train(kind == "training mode"), BAD[kind]
     before, batch = state(module), change(*targets.data())
     monkeypatch.setattr(
         "runner.diagnose.experiment.snapshots", lambda *_: iter([Snapshot(0, module, loss, [batch], False)])
     )
-    words = [f"target={targets.__file__}:batch", f"outputs={tmp_path}", "parts=network,certificate,layers,trace"]
     try:
-        assert diagnose(parse(words), lambda line: None) in ((0,) if not kind else (0, 1))
+        assert diagnose("batch", tmp_path, "parts=network,certificate,layers,trace")[0] in ((0, 1) if kind else (0,))
     except ValueError:
         assert kind
     torch.set_rng_state(before[4])  # the command seeds it, as it says

@@ -77,7 +77,6 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
 def built(root: Path, **about) -> Path:
     folder = report(root, **about)
     page = Page.read(folder)
-    assert page is not None
     path = build_experiment(page, ["Made with other settings."])
     build_start(root, {"exp6": "no GPU at hand"}, [{"paper": "DAG", "class": "A"}])
     return path
@@ -85,7 +84,6 @@ def built(root: Path, **about) -> Path:
 
 def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
     page = Page.read(report(tmp_path))
-    assert page is not None
     ids = [row["id"] for row in (*page.scores, *page.claims)]
     assert ids[0] == "dag.T5.relu.final.0.gap" and ids[-1] == "dag.exp3.falls"
     assert len(set(ids)) == len(ids)
@@ -243,7 +241,6 @@ def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
 
 def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
     page = Page.read(report(tmp_path))
-    assert page is not None
     rows = start_rows([page])
     assert rows[0] == ["exp3", "dag.T5.relu.final.0.gap", "DAG", page.scores[0]["label"], *rows[0][4:]]
     assert rows[0][4:] == ["DAG paper, Table 5", "reproduced", 1.0, 1.0] and len(rows) == 13
@@ -260,7 +257,7 @@ def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_
     manifest |= {"paper": "all five", "files": checksums(folder, FILES), "sources": {"gap": "experiments/dag/x.py:7"}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     page = Page.read(folder)
-    assert page is not None and page.figures[0].place == "Fig. 5"
+    assert page.figures[0].place == "Fig. 5"
     at = place_index([page])["DAG"]["Theorem 25"]
     assert at == [Place("paper_audit", {"bad": 1}, "DAG Theorem 25")]
     html = build_experiment(page, []).read_text()
@@ -293,7 +290,6 @@ def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_
     report(tmp_path, "exp3", rows=12)
     report(tmp_path, "exp4", rows=6)
     page = Page.read(tmp_path / "exp3")
-    assert page is not None
     html = build_start(tmp_path, {}).read_text()
     whole = html[html.index('<h2 id="dag">') : html.index('<div class="cards">')]
     assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [

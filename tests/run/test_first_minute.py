@@ -34,19 +34,14 @@ def shown(tmp_path_factory):
     return folder
 
 
-def test_the_demo_measures_its_cells_draws_one_figure_and_leaves_nothing_inconclusive(shown):
-    assert len(list(shown.glob("scalar_spectrum/cells/*/cell.json"))) == 10
+def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_draws(shown, capsys):
     for table in ("claims", "scorecard"):
         verdicts = set(pd.read_csv(shown / "scalar_spectrum" / f"{table}.csv")["verdict"])
         assert not verdicts & {"inconclusive", "not run"}
-    figures = [path.stem for path in shown.rglob("figures/*.png")]
-    assert figures == [DEMO_FIGURE]
+    assert [path.stem for path in shown.rglob("figures/*.png")] == [DEMO_FIGURE]
     assert (shown / "index.html").is_file()
-
-
-def test_the_demo_prints_both_sides_and_its_second_call_only_draws(shown, capsys):
     before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
-    assert demo(shown) == 0
+    assert len(before) == 10 and demo(shown) == 0
     lines = capsys.readouterr().out.splitlines()
     sides = {line.split()[0]: line for line in lines if line.strip()}
     assert "stored" in lines[1] and "Theorem 4" in sides["claim"]
@@ -146,14 +141,8 @@ def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
 def test_why_opens_a_row_by_its_anchor(tmp_path):
     report(tmp_path)
     text = "\n".join(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path))
-    for found in (
-        "printed   1 ± 0.1",
-        "seeds     42: 1, 43: 1",
-        "cells     1",
-        "activation=relu seed=42",
-        "reproduced",
-    ):
-        assert found in text
+    expected = ("printed   1 ± 0.1", "seeds     42: 1, 43: 1", "cells     1", "activation=relu seed=42", "reproduced")
+    assert all(line in text for line in expected), text
     assert "R falls with d" in "\n".join(why("dag.exp3.falls", tmp_path))
     with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
         why("dag.T5.relu.final.0.gab", tmp_path)

@@ -1,4 +1,5 @@
-"""Limits of the system (files, memory, disk, processes) and ASCII locales: one line, status 1, exact resume."""
+"""Limits of the system (files, memory, disk, processes), ASCII locales, and standard streams that are closed, broken or
+full: one line, the true exit status, exact resume."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from runner.run.console import Tolerant
 from tests.run.conftest import command_environment, forked
 
 RUN = ("experiment=toy", "samples=100")
@@ -143,3 +146,66 @@ def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_p
     code = "from runner.run.console import protect; protect(); print('a \\xb1 b'); print('c')"
     shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True)
     assert shown.stdout == b"a \\xb1 b\nc\n"
+
+
+COMMANDS = {
+    "run": (("experiment=toy", "shape=round", "samples=3"), 0),
+    "two processes": (("experiment=toy", "shape=round", "samples=3", "jobs=2"), 0),
+    "sweep": (("-m", "experiment=toy", "width=1", "shape=round", "samples=3", "seed=1,2"), 0),
+    "report": (("report", "experiment=toy"), 0),
+    "list": (("list",), 0),
+    "a mistake": (("experiment=tyo",), 2),
+}
+STREAMS = ("closed", "broken", "full")
+FAST = {
+    *[("run", number, how) for number in (0, 1, 2) for how in STREAMS if number or how == "closed"],
+    *[("run", None, "closed"), ("sweep", 1, "broken"), ("report", 1, "full"), ("list", 1, "broken")],
+    ("a mistake", 2, "closed"),
+}
+STREAM_CASES = [
+    pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+    for case in [*product(COMMANDS, (0, 1, 2), STREAMS), *product(COMMANDS, (None,), ("closed",))]
+]
+
+
+def replace_stream(number: int | None, how: str) -> None:
+    """A pipe without a reader, a full device or nothing in place of a standard stream (None: all) of this process."""
+    if number is None:
+        for each in (0, 1, 2):
+            replace_stream(each, how)
+    elif how == "closed":
+        os.close(number)
+        if number == 0:
+            sys.stdin = None  # as the interpreter starts
+    else:
+        reader, stream = os.pipe() if how == "broken" else (-1, os.open("/dev/full", os.O_WRONLY))
+        if how == "broken":
+            os.close(reader)
+        os.dup2(stream, number)
+
+
+def test_what_follows_a_failed_write_is_thrown_away():
+    with open("/dev/full", "w") as stream:
+        broken = Tolerant(stream)
+        broken.write("lost")
+        broken.flush()
+        stream.write("closing the stream does not fail")
+
+
+@pytest.mark.parametrize(("name", "number", "how"), STREAM_CASES)
+def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, toy_conf, tmp_path, monkeypatch):
+    words, status = COMMANDS[name]
+    work = tmp_path / "work"
+    shutil.copytree(measured, work / "outputs")
+    before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
+    monkeypatch.delenv("TOY_FIGURES", raising=False)
+    if name == "two processes":  # a new interpreter starts without any
+        shell = ["bash", "-c", 'exec "$@" 0<&- 1<&- 2<&-', "-", sys.executable, "-m", "runner", *words]
+        done = subprocess.run(shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120)
+    else:
+        done = forked(words, work, command_environment(), lambda: replace_stream(number, how))
+    said = done.stdout + done.stderr
+    assert done.returncode == status, said
+    assert "Traceback" not in said and "Exception" not in said
+    added = {path.name for path in (work / "outputs/toy/cells").iterdir()} - before
+    assert len(added) == {"run": 3, "two processes": 3, "sweep": 2}.get(name, 0)

@@ -128,9 +128,3 @@ def test_a_damaged_archive_is_never_written(places):
     with pytest.raises(SettingError, match="restore it with git checkout"):
         published("toy", [], outputs)
     assert state(folder) == before
-
-
-def test_without_published_results_it_says_where_they_are(places, monkeypatch):
-    monkeypatch.setenv("HESS_PUBLISHED", "")
-    with pytest.raises(SettingError, match="clone the repository, or set HESS_PUBLISHED"):
-        published("toy", [], places[0])

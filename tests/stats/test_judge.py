@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import Statistic, judge
 from runner.stats.claims import read_statements, variants_of
-from runner.stats.intervals import Part, Sample, fewest, seeds_for_limit, seeds_to_compare, welch
+from runner.stats.intervals import Part, Sample, seeds_for_limit, seeds_to_compare, welch
 from runner.stats.judge import Evidence, by_seed, median
 
 
@@ -74,13 +74,6 @@ def test_shifted_is_agreement_with_a_difference():
     assert found.outcome == "reproduced" and found.shifted
 
 
-def test_five_seeds_decide_a_quarter_only_up_to_a_spread_of_an_eighth():
-    def decided(spread):
-        return judge.equal(Sample(1.0, spread, 5), Sample(1.0, spread, 5), 0.25).outcome == "reproduced"
-
-    assert decided(0.12) and not decided(0.25)
-
-
 def test_seeds_needed_decide():
     ours, theirs, margin = Sample(1.1, 0.3, 5), Sample(1.0, 0.05, 5), 0.25
     needed = judge.equal(ours, theirs, margin).seeds_needed
@@ -97,12 +90,6 @@ def test_margins_are_never_finer_than_the_print():
     assert judge.margin_of(2.0, 0.005) == 0.5
     assert judge.margin_of(0.05, 0.005, 0.02) == 0.02
     assert judge.margin_of(0.0, 0.5) == 0.5
-
-
-def test_fewest_is_the_smallest():
-    assert fewest(lambda n: n >= 37) == 37
-    assert fewest(lambda n: n >= 2) == 2
-    assert math.isinf(fewest(lambda n: False))
 
 
 def test_seeds_for_a_limit():

@@ -119,26 +119,20 @@ def mutated(text: str, chance: random.Random) -> bytes:
     """A file with one thing wrong, as slips of the hand make it."""
     rows = text.splitlines()
     at, how = chance.randrange(len(rows)), chance.randrange(9)
-    if how == 0:
-        del rows[at]
-    elif how == 1:
-        rows.insert(at, rows[chance.randrange(len(rows))])
-    elif how == 2:
-        rows[at] = " " * chance.randint(1, 3) + rows[at]
-    elif how == 3:
-        rows[at] = rows[at].strip()
-    elif how == 4:
-        rows[at] = rows[at].partition(":")[0] + ": " + chance.choice(WRONG_VALUES)
-    elif how == 5:
-        place = chance.randint(0, len(rows[at]))
-        rows[at] = rows[at][:place] + chance.choice("\t:{}[]'\"&*!%@#-x0\x01") + rows[at][place + 1 :]
-    elif how == 6:
-        return "\n".join(rows[:at]).encode() + b"\n"
-    elif how == 7:
-        return "\n".join(rows).encode()[:-3] + b"\xff\xfe\n"
-    else:
-        rows[at] = chance.choice(WRONG_ROWS)
-    return ("\n".join(rows) + "\n").encode()
+    if how < 7:
+        place, typo = chance.randint(0, len(rows[at])), chance.choice("\t:{}[]'\"&*!%@#-x0\x01")
+        value = chance.choice(WRONG_VALUES)
+        instead = [
+            [],
+            [rows[chance.randrange(len(rows))], rows[at]],
+            [" " * chance.randint(1, 3) + rows[at]],
+            [rows[at].strip()],
+            [f"{rows[at].partition(':')[0]}: {value}"],
+            [rows[at][:place] + typo + rows[at][place + 1 :]],
+            [chance.choice(WRONG_ROWS)],
+        ]
+        rows[at : at + 1] = instead[how]
+    return "\n".join(rows[:at] if how == 7 else rows).encode() + (b"\xff\xfe\n" if how == 8 else b"\n")
 
 
 def test_mutated_files(empty, toy_conf):

@@ -1,0 +1,32 @@
+"""A diagnosis of one of the targets, without figures unless a test asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.diagnose.command import parse
+from runner.diagnose.experiment import diagnose as measure
+from runner.diagnose.report import DiagnosisAnalysis
+from tests.diagnose import targets
+
+FIGURES = DiagnosisAnalysis.figures
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time of a small diagnosis."""
+    monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
+
+
+def diagnose(function: str, folder: Path, *words: str, file: str = targets.__file__) -> tuple[int, list[str], Path]:
+    """(exit status, lines, folder of the diagnosis) of a target."""
+    said: list[str] = []
+    status = measure(parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words]), said.append)
+    return status, said, folder / "it"
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str, "node": str})
