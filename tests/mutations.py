@@ -8,8 +8,6 @@ caught when a test fails or runs into the time limit. FILE restricts the draw to
 mutation survives. A survivor is either equivalent (no input tells the two programs apart) or a missing test.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

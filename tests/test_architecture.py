@@ -1,7 +1,5 @@
 """Who may import whom: the rooms of docs/architecture.md, and no cycles; late and type-only imports count."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

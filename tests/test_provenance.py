@@ -1,7 +1,5 @@
 """Where the committed results come from: clean commits of this history, on a named machine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import zipfile

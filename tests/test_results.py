@@ -1,7 +1,5 @@
 """`runner.results` and `hess-run results`: merged tables of the working folder and of the published cells."""
 
-from __future__ import annotations
-
 import doctest
 import json
 
@@ -32,7 +30,7 @@ def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     return tmp_path / "outputs", folder
 
 
-def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
+def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places):
     tables = results.load("toy", outputs=places[0])
     assert list(tables) == ["keys", "numbers"] and tables.rows == {"numbers": 80, "keys": 4}
     keys = tables["keys"][["width", "seed"]].to_numpy().tolist()
@@ -40,12 +38,14 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
     assert "numbers (80 rows)" in repr(tables)
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
-
-
-def test_cells_of_other_settings_are_loaded_by_them_alone(places):
+    assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
+    assert json.loads(results_lines("", places[0], True)[0]) == {"toy": {"numbers": 80, "keys": 4}}
+    assert results_lines("toy", places[0])[1] == "numbers (80 rows): width, shape, seed, index, value, status"
+    found = json.loads(results_lines("toy", places[0], True)[0])
+    assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
     run(config.build_job([*TOY, "experiment.samples=3", f"outputs={places[0]}"]))
     assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
-    assert results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6
+    assert results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6  # by these settings alone
 
 
 def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):
@@ -56,14 +56,6 @@ def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, 
         results.load("toy", "samples=4", outputs=places[0])
     with pytest.raises(SettingError, match="did you mean toy"):
         results.load("tyo")
-
-
-def test_the_verb_lists_tables_and_columns(places):
-    assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
-    assert json.loads(results_lines("", places[0], True)[0]) == {"toy": {"numbers": 80, "keys": 4}}
-    assert results_lines("toy", places[0])[1] == "numbers (80 rows): width, shape, seed, index, value, status"
-    found = json.loads(results_lines("toy", places[0], True)[0])
-    assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
 
 
 @pytest.mark.usefixtures("published")

@@ -8,8 +8,6 @@ keeps the rows in FILE (.json) and makes the page beside it (.md): rows that ran
 other tests/bench/bench_NAME.py run by themselves.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import subprocess

@@ -12,8 +12,6 @@ overhead dominates.
 Run: python -m tests.bench blocks [--quick]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 

@@ -8,34 +8,20 @@ Operations: 2 B d^3 L^2 / 2 for the tensor part, 1.3 Tflop, beside the Gauss-New
 Run: python -m tests.bench deep_blocks [--quick]
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from collections.abc import Iterator
 
+from tests.bench.machine import alone
 from tests.bench.table import Row
 
 BUDGET = 1024
-ALONE = """
-import sys, time
-import torch
-from torch import nn
+CODE = """
 from runner.curvature import Dag, exact_blocks
 
-torch.set_num_threads(1)
-torch.manual_seed(0)
-depth = int(sys.argv[1])
-
-def status(name):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
-
-body = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU()) for _ in range(depth)]
+body = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU()) for _ in range(int(sys.argv[1]))]
 dag = Dag.from_sequential([*body, nn.Linear(256, 10)])
 x, y = torch.randn(32, 256), torch.randint(10, (32,))
 exact_blocks(dag, x[:1], y[:1], dag.order[-1:])
-open("/proc/self/clear_refs", "w").write("5")
-before, start = status("VmRSS"), time.process_time()
+before, start = forget_the_peak(), time.process_time()
 blocks = exact_blocks(dag, x, y, dag.order[:-1])
 print(status("VmHWM") - before, time.process_time() - start, len(blocks))
 """
@@ -44,8 +30,7 @@ print(status("VmHWM") - before, time.process_time() - start, len(blocks))
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     """The one row, whatever the word."""
     depth = 12 if quick else 50
-    run = subprocess.run([sys.executable, "-c", ALONE, str(depth)], capture_output=True, text=True, check=True)
-    peak, seconds, blocks = map(float, run.stdout.split())
+    peak, seconds, blocks = map(float, alone(CODE, depth))
     name = f"exact blocks, MLP L={depth} width 256, B = 32: peak, against the default memory_budget"
     note = f"{blocks:.0f} blocks in {seconds:.0f} s of processor time"
     yield Row("deep_blocks", name, (peak,), (BUDGET,), 1.2, at_least=False, unit="MiB", note=note)

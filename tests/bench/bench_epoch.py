@@ -15,8 +15,6 @@ nothing to 391 steps, and a tenth of 4.
 CPU time, one thread. Run: python -m tests.bench epoch [--quick]
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress

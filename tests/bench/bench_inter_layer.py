@@ -10,9 +10,8 @@ asked for). The published way's are those of the engine's estimators with the sa
 Run: python -m tests.bench inter_layer [--quick]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from runner.curvature.metrics.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, matmul_peak, operations
-from tests.bench.published import PROBES, STEPS, Pair, published_operations, published_seconds
+from tests.bench.published import PROBES, STEPS, Pair, mean_seconds, published_costs
 from tests.bench.table import Row
 
 GOALS = {"MLP L=6 width 256": (6, 6, 6), "ResNet-18 ReLU": (25, 80, 0), "ResNet-18 SiLU": (0, 8, 5)}
@@ -74,9 +73,9 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         ranked.append(one)
         norms.append(other)
         if small or k == 0:
-            theirs.append(published_seconds(dag, x, y, pairs, timed))
+            theirs.append(published_costs(dag, x, y, pairs, mean_seconds, partial(mean_seconds, count=timed)))
     few = 2  # examples: operations are in proportion
-    counts = [len(x) / few * each for each in published_operations(dag, x[:few], y[:few], pairs)]
+    counts = [len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)]
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
     note += "" if timed == PROBES else f"; theirs from {timed} product of each kind and pair, times their number"
     if small or not quick:
@@ -84,7 +83,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         note += "; " + accuracy(dag, x, y, nodes, exact or values(ours(error=8e-3)), SEEDS[name])
     for k, (what, seconds, goal) in enumerate(zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)):
         if goal:
-            published = tuple((t.resonance, t.ranks, t.gap)[k] for t in theirs)
+            published = tuple(costs[k] for costs in theirs)
             title = f"{name}, B = 32: {what} of all pairs, against the published way"
             both = count[what], counts[k]
             yield Row("inter_layer", title, tuple(seconds), published, goal, True, "s", both, matmul_peak(), note)

@@ -8,8 +8,6 @@ processor time; the peak is that of the process during the measurement.
 Run: python -m tests.bench.bench_large [gpt2 | resnet50 | tiny] [PART ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Collection

@@ -7,8 +7,6 @@ time / ours. A library that is not installed is left out (`hess-run[libraries]`)
 Run: python -m tests.bench.bench_libraries [--quick]
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.metadata
 import sys

@@ -7,13 +7,10 @@ example does not fit is said to be exceeded (RuntimeWarning), and the peak is he
 Run: python -m tests.bench memory [--quick]
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tests.bench.machine import alone
 from tests.bench.table import Row
 
 GOAL = 1.2
@@ -38,20 +35,12 @@ CASES = (
 )
 
 
-ALONE = """
-import sys, warnings
-import torch
-from torch import nn
+CODE = """
 from runner.curvature import ParameterOperator
 from runner.models.resnet import resnet18
 
-torch.set_num_threads(1)
-torch.manual_seed(0)
 kind, part, budget, batches = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20, int(sys.argv[4])
 samples = 2 if part == "fisher_sampled" else None
-
-def status(name):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
 
 def layers(inputs, outputs):
     return nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.SiLU()
@@ -79,8 +68,7 @@ def measured(examples, budget, batches=1):
 
 warnings.simplefilter("ignore")
 measured(3, 1 << 34), measured(3, 1)
-open("/proc/self/clear_refs", "w").write("5")
-before = status("VmRSS")
+before = forget_the_peak()
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     operator = measured(len(x), budget, batches)
@@ -92,9 +80,8 @@ print(status("VmHWM") - before, needed, chunk, "kept" if operator.planned.keep e
 
 def peak_of(case: Case) -> tuple[float, float, str]:
     """MiB at the peak of a process of its own; MiB that a warning says are needed (0: no warning); what was planned."""
-    run = subprocess.run([sys.executable, "-c", ALONE, *map(str, case)], capture_output=True, text=True, check=True)
-    found, needed, chunk, kept = run.stdout.split(maxsplit=3)
-    return float(found), float(needed), f"{chunk} examples at once, graphs {kept.strip()}"
+    found, needed, chunk, *kept = alone(CODE, *case)
+    return float(found), float(needed), f"{chunk} examples at once, graphs {' '.join(kept)}"
 
 
 def peak(network: str, part: str, budget: int) -> tuple[float, str]:

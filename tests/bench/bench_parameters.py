@@ -9,8 +9,6 @@ curvlinops with scipy's eigsh.
 CPU time, one thread. Run: python -m tests.bench parameters [--quick]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

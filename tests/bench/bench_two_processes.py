@@ -6,8 +6,6 @@ Of each run: wall time to the last stored cell and to the end (with the report, 
 ratio of at least 1.7 to the last cell.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

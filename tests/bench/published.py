@@ -11,21 +11,20 @@ forward pass of its own 2 K for the Jacobians of the pair; compute_all_blocks ta
 Where the caller's weights have no gradients, no graph reaches them, which is in its favour.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from runner.curvature import Dag
-from tests.bench.machine import operations, seconds
+from tests.bench.machine import operations
 
 PROBES, STEPS = 30, 20
 
 Pair = tuple[str, str]
+Cost = Callable[[Callable[[], object]], float]
+"""Seconds or operations of a call."""
 
 
 class PublishedPair:
@@ -86,32 +85,27 @@ def _jacobian(output: Tensor, at: Tensor) -> Tensor:
     )
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """CPU seconds of R, of R and D, and of the gap, over all pairs."""
+def published_costs(
+    dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], once: Cost, each: Cost = operations
+) -> tuple[float, float, float]:
+    """Costs of R, of R and D, and of the gap, over all pairs. once: of a call; each: of one of many that are alike."""
+    found = [_costs_of_pair(dag, x, y, pair, once, each) for pair in pairs]
+    resonance, ranks, gap = (sum(costs) for costs in zip(*found, strict=True))
+    return resonance, ranks, gap
 
-    resonance: float
-    ranks: float
-    gap: float
 
-
-def published_seconds(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], timed: int) -> Seconds:
-    """The published way, of whose 30 probes and 20 steps `timed` of each kind are run: all are alike."""
-    resonance = ranks = gap = 0.0
-    for pair in pairs:
-        graph, set_up = seconds(lambda p=pair: PublishedPair(dag, x, y, p))
-        both, set_up_both = seconds(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
-        norm = PROBES * _each(lambda g=graph: g.product(g.signs()).square().sum().item(), timed)
-        resonance += set_up + norm
-        v = both.signs() / both.last[0].numel() ** 0.5
-        there = _each(lambda g=both, v=v: g.product(v), timed)
-        u = both.product(v)
-        back = _each(lambda g=both, u=u: float(g.adjoint(u).norm()), timed)
-        ranks += set_up_both + norm + STEPS * (there + back) + there
-        jacobian, passes = seconds(lambda g=graph: g.jacobian(g.last))
-        pulled = _each(lambda g=graph, j=jacobian: g.gauss_newton(j, g.signs()).square().sum().item(), timed)
-        gap += set_up + norm + passes + PROBES * pulled
-    return Seconds(resonance, ranks, gap)
+def _costs_of_pair(dag: Dag, x: Tensor, y: Tensor, pair: Pair, once: Cost, each: Cost) -> tuple[float, float, float]:
+    found: dict[str, PublishedPair] = {}
+    set_up = once(lambda: found.update(graph=PublishedPair(dag, x, y, pair)))
+    set_up_both = once(lambda: found.update(both=PublishedPair(dag, x, y, pair, adjoint=True)))
+    graph, both = found["graph"], found["both"]
+    norm = PROBES * each(lambda: graph.product(graph.signs()).square().sum().item())
+    v = both.signs() / both.last[0].numel() ** 0.5
+    u = both.product(v)
+    there, back = each(lambda: both.product(v)), each(lambda: float(both.adjoint(u).norm()))
+    passes, jacobian = once(lambda: graph.jacobian(graph.last)), graph.jacobian(graph.last)
+    pulled = PROBES * each(lambda: graph.gauss_newton(jacobian, graph.signs()).square().sum().item())
+    return set_up + norm, set_up_both + norm + STEPS * (there + back) + there, set_up + norm + passes + pulled
 
 
 def published_blocks(
@@ -141,25 +135,7 @@ def _published_block(dag: Dag, x: Tensor, y: Tensor, pair: Pair) -> tuple[Tensor
     return torch.stack(columns, 1), gauss_newton
 
 
-def published_operations(dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair]) -> tuple[float, float, float]:
-    """Operations of R, of R and D, and of the gap."""
-    resonance = ranks = gap = 0.0
-    for pair in pairs:
-        set_up = operations(lambda p=pair: PublishedPair(dag, x, y, p))
-        set_up_both = operations(lambda p=pair: PublishedPair(dag, x, y, p, adjoint=True))
-        graph = PublishedPair(dag, x, y, pair, adjoint=True)
-        z, u = graph.signs(), torch.ones(graph.first[0].numel())
-        there, back = operations(lambda g=graph, z=z: g.product(z)), operations(lambda g=graph, u=u: g.adjoint(u))
-        jacobian = graph.jacobian(graph.last)
-        passes = operations(lambda g=graph: g.jacobian(g.last))
-        pulled = operations(lambda g=graph, j=jacobian, z=z: g.gauss_newton(j, z))
-        resonance += set_up + PROBES * there
-        ranks += set_up_both + PROBES * there + STEPS * (there + back) + there
-        gap += set_up + passes + PROBES * (there + pulled)
-    return resonance, ranks, gap
-
-
-def _each(function: Callable[[], object], count: int) -> float:
+def mean_seconds(function: Callable[[], object], count: int = 1) -> float:
     """Mean CPU seconds of a call."""
     start = time.process_time()
     for _ in range(count):

@@ -10,6 +10,7 @@ from runner.contract import SettingError
 from runner.data.cifar import Archive, archive, data_root, load, read
 from runner.data.images import DataError, Split
 from runner.kinds.dataset import CifarData
+from tests.data.test_fetch import records
 
 SPEC = Archive("cifar100", "none", "", "bin", train={"train.bin": 5}, test={"test.bin": 3}, limits=(2, 6), names=())
 
@@ -20,12 +21,9 @@ def generator(seed=0):
 
 @pytest.fixture
 def root(tmp_path):
-    g = np.random.default_rng(0)
     (tmp_path / "bin").mkdir()
-    for file, count in {**SPEC.train, **SPEC.test}.items():
-        labels = np.stack([g.integers(0, 2, count), g.integers(0, 6, count)], 1).astype(np.uint8)
-        rows = np.concatenate([labels, g.integers(0, 256, (count, 3072), dtype=np.uint8)], 1)
-        rows.tofile(tmp_path / "bin" / file)
+    for seed, (file, count) in enumerate({**SPEC.train, **SPEC.test}.items()):
+        records(count, seed, SPEC.limits).tofile(tmp_path / "bin" / file)
     return tmp_path
 
 

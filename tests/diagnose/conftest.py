@@ -1,7 +1,5 @@
 """A diagnosis of one of the targets, without figures unless a test asks for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -4,7 +4,6 @@ import time
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import inter_layer_metrics, verify
@@ -13,6 +12,7 @@ from runner.diagnose.costs import cost_of, cost_of_certificate, cost_of_layers
 from runner.diagnose.parts import density
 from runner.diagnose.problem import Problem
 from runner.diagnose.target import Snapshot
+from tests.curvature.module_cases import UNet
 
 WITHIN = 4.0
 """Factor of processor time; the page promises three for parts of more than a second."""
@@ -32,19 +32,6 @@ class Dense(nn.Module):
         c = torch.tanh(self.d3(b))
         b = torch.tanh(self.u2(torch.cat([c, b], 1)))
         return self.out(torch.tanh(self.u1(torch.cat([b, a], 1))))
-
-
-class UNet(nn.Module):
-    def __init__(self, width: int = 4) -> None:
-        super().__init__()
-        self.d1, self.d2 = nn.Conv2d(1, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
-        self.d3, self.up = nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ConvTranspose2d(2 * width, width, 2, 2)
-        self.u1, self.out = nn.Conv2d(2 * width, width, 3, padding=1), nn.Conv2d(width, 2, 1)
-
-    def forward(self, x):
-        a = F.silu(self.d1(x))
-        b = F.silu(self.d3(F.silu(self.d2(F.max_pool2d(a, 2)))))
-        return self.out(F.silu(self.u1(torch.cat([F.silu(self.up(b)), a], 1))))
 
 
 def problem(module, x, y):

@@ -1,7 +1,5 @@
 """docs/adding-experiment.md, followed once: its own code blocks as files of the packages, run as its commands are."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

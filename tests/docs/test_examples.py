@@ -1,7 +1,5 @@
 """Notebooks and the examples in docstrings outside the engine run (the engine's: tests/curvature/test_doctests.py)."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import json

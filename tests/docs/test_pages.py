@@ -1,7 +1,5 @@
 """Pages of docs/: links lead somewhere, every page is in the site, and the API page names every public name."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from pathlib import Path

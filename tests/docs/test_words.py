@@ -1,7 +1,5 @@
 """Texts use the words of the field: words that docs/concepts.md replaces occur nowhere, and pages keep their length."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Captions: what axes and lines of a figure say, its note, and the judge's finding in words."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Formulas in plain text: what becomes MathML, what stays text, and that the elements nest rightly."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

@@ -1,7 +1,5 @@
 """The site: anchors, verdicts and evidence in the pages; with a browser, that they work, are quick and accessible."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -124,12 +122,6 @@ def test_nothing_that_is_shown_can_run():
     ):
         assert "href" not in markdown(f"[a]({address})")
     assert 'href="figures/a.png"' in markdown("[a](figures/a.png)") and "href" in markdown("[a](https://arxiv.org)")
-
-
-def test_a_folder_without_a_readable_report_is_no_page(tmp_path):
-    assert Page.read(tmp_path) is None
-    (tmp_path / "manifest.json").write_text("[")
-    assert Page.read(tmp_path) is None
 
 
 @pytest.fixture(scope="module")

@@ -106,6 +106,8 @@ def test_a_start_page_does_not_show_a_report_whose_files_have_changed(job):
     assert Page.read(job.store.root).claims[0]["verdict"] == "confirmed"
     CHANGES["edited"](job.store.root / "claims.csv")
     assert Page.read(job.store.root) is None
+    (job.store.root / "manifest.json").unlink()
+    assert Page.read(job.store.root) is None
 
 
 @pytest.mark.parametrize(
@@ -167,21 +169,16 @@ def test_a_setting_that_only_reports_read_makes_the_report_again_and_a_part_of_t
     assert first_line(job) == ""
 
 
-MODULES = {
-    "__init__.py": "",
+EMPTY = "__init__ engine late unused parts/drawing parts/by_name"
+MODULES = {f"{name}.py": "" for name in EMPTY.split()} | {
     "settings.py": "from runner.contract import Experiment\n"
     "class Mine(Experiment):\n    analysis = 'mine.report:Readings'\n    measure = 'mine.measure:measure'",
     "measure.py": "from mine import engine",
-    "engine.py": "",
     "report.py": "from . import shared\nfrom mine.parts import drawing",
     "shared.py": "def late():\n    import mine.late, pandas\n    from experiments.printed import statements",
-    "late.py": "",
-    "unused.py": "",
+    "parts/__init__.py": "from importlib import import_module",
     "mine.md": "",
     "mine.pdf": "",
-    "parts/__init__.py": "from importlib import import_module",
-    "parts/drawing.py": "",
-    "parts/by_name.py": "",
 }
 
 

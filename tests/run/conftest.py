@@ -1,7 +1,5 @@
 """A copy of conf/ with the toy experiment in it, and the command line as a process."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

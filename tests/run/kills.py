@@ -10,8 +10,6 @@ kill takes the command alone and leaves its workers, which have to end by themse
 published: they count as stored, and their archive must not change.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

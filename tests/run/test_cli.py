@@ -1,6 +1,4 @@
-"""The command line as a user meets it: mistakes, reports that follow the store, what it prints for programs and people."""
-
-from __future__ import annotations
+"""The command line as a user meets it: mistakes, reports that follow the store, output for programs and people."""
 
 import json
 import shutil
@@ -169,19 +167,22 @@ def test_the_command_of_a_published_row_names_no_published_folder(stored, publis
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
-    words = ("verify", "experiment=toy", "width=[1]", "shape=[round]", "sample=0", "--json")
+    words = ("verify", "experiment=toy", "width=[1]", "sample=0")
+    assert stored(*words)[1].count(": identical\n") == 2
+    words = (*words, "shape=[round]", "--json")
     status, out, _ = stored(*words)
     record = json.loads(out)
     assert status == 0 and record["stored"] == 1
     assert [(cell["experiment"], cell["seed"], cell["agrees"]) for cell in record["cells"]] == [("toy", 42, True)]
     folder = Store(Path("outputs"), "toy").cells / record["cells"][0]["cell"]
     meta, table = tables.read_json(folder / "cell.json"), tables.read(folder / "numbers.csv.gz")
-    tables.write(table.assign(value=table["value"] + 1), folder / "numbers.csv.gz")
+    tables.write(table.assign(value=table["value"].where(table.index != 3, 0.5)), folder / "numbers.csv.gz")
     meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
     (folder / "cell.json").write_text(json.dumps(meta))
     status, out, _ = stored(*words)
     (cell,) = json.loads(out)["cells"]
-    assert status == 1 and not cell["agrees"] and "differs: numbers.value row" in cell["found"]
+    assert status == 1 and not cell["agrees"] and "differs: numbers.value row 3: 0.5 stored" in cell["found"]
+    assert "2 of 2 stored cells measured again: 1 agree, 1 differ" in stored(*words[:4])[1]
 
 
 def test_quiet_runs_print_nothing_and_mistakes_stay_visible(stored):

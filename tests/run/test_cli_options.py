@@ -1,12 +1,8 @@
 """Hydra's own options, help, sweeps over names and numbers, folders of one's own, and Ctrl-C at an early moment."""
 
-from __future__ import annotations
-
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,7 +13,7 @@ from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
 from runner.run.listing import plan
-from tests.run.conftest import ROOT
+from tests.run.conftest import command_environment
 
 
 def test_cfg_shows_the_job_that_would_run_profile_included(command):
@@ -192,35 +188,31 @@ def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(com
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
     code = (
-        "import os, sys, signal, threading\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
+        "import os, sys, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
         "from runner import cli\nfrom runner.run.config import compose\n"
         f"whole = compose.merge\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
         "    return whole(*a, **k)\ncompose.merge = stop\n"
         "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=60
-    )
+    words, env = [sys.executable, "-c", code], command_environment()
+    done = subprocess.run(words, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=60)
     assert done.returncode == 130 and done.stderr.count("\n") == 1, done.stderr
-    assert "interrupted" in done.stderr and time.monotonic() - started < 60
-    assert not (tmp_path / "outputs").exists()
+    assert "interrupted" in done.stderr and not (tmp_path / "outputs").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["-m", "seed=range(0,1e8)"], "seed: expected a sweep of at most 100,000 jobs, found 100,000,000"),
-        (["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"], "at most 100,000 jobs, found 1,000,000"),
-        (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
-        (["jobs=1000000"], "jobs: expected a value above zero and of at most 1024, found 1000000"),
-        (["threads=99999"], "threads: expected a value above zero and of at most 1024"),
-    ],
-)
-def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made(words, said):
-    with pytest.raises(SettingError, match=said):
-        config.build_jobs(parse(["experiment=ws_bound", *words]).arguments())
+ABSURD = [
+    (["-m", "seed=range(0,1e8)"], "seed: expected a sweep of at most 100,000 jobs, found 100,000,000"),
+    (["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"], "at most 100,000 jobs, found 1,000,000"),
+    (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
+    (["jobs=1000000"], "jobs: expected a value above zero and of at most 1024, found 1000000"),
+    (["threads=99999"], "threads: expected a value above zero and of at most 1024"),
+]
+
+
+def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made():
+    for words, said in ABSURD:
+        with pytest.raises(SettingError, match=said):
+            config.build_jobs(parse(["experiment=ws_bound", *words]).arguments())
 
 
 def test_windows_is_refused_in_one_line(monkeypatch, capsys):

@@ -1,7 +1,5 @@
 """A fresh clone without data: published cells count, reports appear, and git sees no change whatever is run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

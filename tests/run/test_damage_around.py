@@ -1,7 +1,5 @@
 """Damage around the cells, and disks that fill at any write: each ends in one line or is mended, nothing is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

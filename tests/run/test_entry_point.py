@@ -1,7 +1,5 @@
 """The entry point of the command: its own packages count whatever the current folder holds; exit statuses."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

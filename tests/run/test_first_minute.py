@@ -1,7 +1,5 @@
 """The first minute: a result that is measured at once, where things came from, and what a run says before it starts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

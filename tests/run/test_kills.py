@@ -1,7 +1,5 @@
 """Kills, lost workers, several processes and Ctrl-C: nothing is lost, and nothing is measured twice."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

@@ -1,8 +1,6 @@
 """Limits of the system (files, memory, disk, processes), ASCII locales, and standard streams that are closed, broken or
 full: one line, the true exit status, exact resume."""
 
-from __future__ import annotations
-
 import locale
 import os
 import resource

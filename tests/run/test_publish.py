@@ -1,7 +1,5 @@
 """`hess-run publish`: cells and report into the published layer, whole or not at all, and the same bytes twice."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Published cells in an archive below the working folder: every reader sees both, and nothing is written into it."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

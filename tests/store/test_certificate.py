@@ -1,7 +1,5 @@
 """The table `certificate` of a cell: what a report says of cells with, without and with a wrong one; verification."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Damage to a store: every kind is named in one line, nothing damaged is used, nothing is deleted, all is mended."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
@@ -9,14 +7,13 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from runner.contract import SettingError
 from runner.kinds.dataset import GaussianData
-from runner.run.checks import check_store, verify_jobs
+from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.job import MARKER, Job, check_outputs, claim_outputs
 from runner.store.store import Store
@@ -280,19 +277,6 @@ def test_a_checkpoint_cannot_execute_anything(tmp_path):
     (checkpoints.folder / "first.pt").write_bytes(pickle.dumps(Evil(tmp_path / "executed"), protocol=2))
     assert checkpoints.load("last") is None and checkpoints.load("first") is None
     assert not (tmp_path / "executed").exists() and len(list(checkpoints.folder.glob("*.damaged"))) == 2
-
-
-def test_verify_measures_again_and_names_the_first_field_that_differs(outputs, capsys):
-    job = Job("toy", TOY, 42, outputs)
-    assert verify_jobs([job], sample=0) == 0
-    assert capsys.readouterr().out.count("identical") == 3
-    folder = job.store.cells / next(job.store.all()).id
-    edited(folder / "numbers.csv.gz", lambda rows: rows[3].__setitem__(4, "0.5"))
-    sums = {name: sha256((folder / f"{name}.csv.gz").read_bytes()).hexdigest() for name in ("numbers", "keys")}
-    described(folder, sha256=sums)
-    assert verify_jobs([job], sample=0) == 1
-    out = capsys.readouterr().out
-    assert "differs: numbers.value row 2: 0.5 stored" in out and "2 agree, 1 differ" in out
 
 
 def test_comparison_knows_rounding_from_change():

@@ -22,7 +22,6 @@ from runner.run.execute import LimitReached, run
 from runner.store import identity, tables
 from runner.store.identity import Identity
 from runner.store.job import MARKER, Job, check_outputs, claim_outputs
-from runner.store.store import Store
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2], shape=["round"], dataset=GaussianData(train=8))
@@ -129,21 +128,6 @@ def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
     assert before == {c.id: c.content("numbers") for c in job.store.all()}
 
 
-def test_failures_are_recorded_logged_and_tried_again(tmp_path, monkeypatch):
-    failing = dataclasses.replace(TOY, fail_at=2)
-    outcome = run(Job("toy", failing, 42, tmp_path))
-    assert (len(outcome.measured), len(outcome.failed)) == (1, 1)
-    store = Store(tmp_path, "toy")
-    (record,) = store.failed().values()
-    assert "told to" in record["error"] and record["params"]["width"] == 2
-    (log,) = store.logs.iterdir()
-    assert "Traceback" in log.read_text() and "told to" in log.read_text()
-    monkeypatch.setenv("TOY_MENDED", "1")
-    outcome = run(Job("toy", failing, 42, tmp_path))
-    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (1, 1, 0)
-    assert store.failed() == {}
-
-
 def test_a_replacement_killed_between_its_renames_is_put_back(tmp_path):
     job = Job("toy", TOY, 42, tmp_path)
     run(job)
@@ -176,10 +160,12 @@ def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
             assert (len(run(first).measured), len(run(first).failed)) == (1, 1)
             assert len(run(first).failed) == 1  # as another process of the same run would: not tried again
             assert sum(log.read_text().count("Traceback") for log in first.store.logs.iterdir()) == 1
+            (record,) = first.store.failed().values()
+            assert "told to" in record["error"] and record["params"]["width"] == 2
             again = run(Job("toy", failing, 42, tmp_path / name, force=True))
             assert (len(again.measured), len(again.failed)) == (1, 1)
         monkeypatch.setenv("TOY_MENDED", "1")
-        assert len(run(Job("toy", failing, 42, tmp_path / name)).measured) == 1
+        assert len(run(Job("toy", failing, 42, tmp_path / name)).measured) == 1 and first.store.failed() == {}
         monkeypatch.delenv("TOY_MENDED")
 
 

@@ -1,4 +1,5 @@
-"""Minibatch training against plain torch, and its promises: determinism, resume, status of a diverged run."""
+"""Minibatch training against plain torch, and its promises: determinism, resume, status of a diverged run; and steps on
+fixed memory against the plain loop: the same bytes, captured or not, whatever is drawn."""
 
 import io
 import math
@@ -13,17 +14,11 @@ from runner.data.images import Split
 from runner.models.architectures import attention_regressor, diamond, mlp
 from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
+from runner.training import minibatch
 from runner.training.allocator import keep_freed_memory
-from runner.training.minibatch import (
-    CHECKPOINTS,
-    Training,
-    evaluate,
-    flat_order,
-    flatten_parameters,
-    plain_order,
-    train,
-)
-from runner.training.steps import StreamAugment
+from runner.training.minibatch import CHECKPOINTS, Training, evaluate, flatten_parameters, train
+from runner.training.order import LoaderAugment, LoaderOrder
+from runner.training.steps import WARM_UP, Steps, StreamAugment, usable
 
 
 def generator(seed):
@@ -48,8 +43,8 @@ def small(**kwargs):
 class Store:
     """Checkpoints as bytes, so that nothing is shared with the training that saved them."""
 
-    def __init__(self, stop_at=None):
-        self.saved, self.stop_at = {}, stop_at
+    def __init__(self):
+        self.saved = {}
 
     def load(self, name):
         if name not in self.saved:
@@ -57,8 +52,6 @@ class Store:
         return torch.load(io.BytesIO(self.saved[name]), weights_only=True)
 
     def save(self, name, state):
-        if name == "result" and self.stop_at is not None:
-            return
         buffer = io.BytesIO()
         torch.save(state, buffer)
         self.saved[name] = buffer.getvalue()
@@ -103,19 +96,8 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
     make = {"norm": not spectral, "spectral": spectral}
     rate = 0.05 if optimizer == "sgd" else 0.01
     expected = plain_torch(small(**make), optimizer, rate, 4, clip=0.5)
-    network = small(**make)
-    result = train(
-        network,
-        TRAIN,
-        TEST,
-        order=generator(7),
-        optimizer=optimizer,
-        rate=rate,
-        weight_decay=1e-2,
-        clip=0.5,
-        batch=16,
-        epochs=4,
-    )
+    settings = {"optimizer": optimizer, "rate": rate, "weight_decay": 1e-2, "clip": 0.5, "batch": 16, "epochs": 4}
+    result = train(small(**make), TRAIN, TEST, order=generator(7), **settings)
     assert result.status == "ok"
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
@@ -218,7 +200,8 @@ def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
     own = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     flat = flatten_parameters(network).detach()
     assert not torch.equal(flat, own)
-    assert torch.equal(plain_order(flat, network), own) and torch.equal(flat_order(own, network), flat)
+    assert torch.equal(minibatch.plain_order(flat, network), own)
+    assert torch.equal(minibatch.flat_order(own, network), flat)
 
 
 def test_data_order_comes_from_its_stream():
@@ -291,3 +274,99 @@ def test_freed_memory_is_kept_for_the_next_step():
     if not keep_freed_memory():
         pytest.skip("no mallopt in this C library")
     assert min(faults() for _ in range(5)) < 1000  # of 16,384 pages
+
+
+IMAGES, OTHERS = pixels(70, 1, flat=False), pixels(30, 2, flat=False)
+
+
+class Recorder:
+    """Stands for a CUDA graph: a step is recorded, which runs nothing, and replayed."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.captured = self.replayed = self.warmed = 0
+        self.fails = fails
+
+    def warm(self, step):
+        self.warmed += 1
+        step()
+
+    def record(self, step):
+        if self.fails:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        self.captured += 1
+
+        def replay():
+            self.replayed += 1
+            step()
+
+        return replay
+
+
+@pytest.fixture
+def by_steps(monkeypatch):
+    """Trainings run by Steps on this device too; gives what captures, and the Steps that were made."""
+    made = []
+
+    def install(capture):
+        def steps_of(split, vector, run, gradient, batch, clip):
+            augment = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+            made.append(
+                Steps(split, vector, run.optimizer, gradient, batch=batch, clip=clip, augment=augment, capture=capture)
+            )
+            return made[-1]
+
+        monkeypatch.setattr(minibatch, "steps_of", steps_of)
+        return made
+
+    return install
+
+
+def runs(augmented):
+    g = generator(9)
+    if augmented is None:
+        return train(small(), TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=3)
+    augment, order = (generator(8), generator(7)) if augmented == "stream" else (LoaderAugment(g), LoaderOrder(g))
+    return train(convolutional(), IMAGES, OTHERS, order=order, augment=augment, rate=0.1, batch=16, epochs=3)
+
+
+@pytest.mark.parametrize("augmented", [None, "stream", "loader"])
+def test_the_same_bytes_as_the_plain_loop(augmented, by_steps):
+    plain = runs(augmented)
+    recorder = Recorder()
+    made = by_steps(recorder)
+    same_bits(plain, runs(augmented))
+    assert recorder.captured == 1  # batches of 16; those of 6 at the ends of three epochs are still warming up
+    assert recorder.replayed == 3 * 4 - WARM_UP
+    assert recorder.warmed == WARM_UP + 3
+    assert made[0].reason == ""
+
+
+def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(by_steps):
+    plain = runs("stream")
+    made = by_steps(Recorder(fails=True))
+    same_bits(plain, runs("stream"))
+    assert made[0].reason == "operation not permitted when stream is capturing"
+
+
+def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
+    def run(store, progress=None):
+        settings = {"rate": 0.1, "batch": 16, "epochs": 4, "save_every": 1, "checkpoints": store, "progress": progress}
+        return train(convolutional(), IMAGES, OTHERS, order=generator(7), augment=generator(8), **settings)
+
+    plain = run(Store())
+    by_steps(Recorder())
+    store = Store()
+    with pytest.raises(Killed):
+        run(store, kill_at(3))
+    same_bits(plain, run(store))
+
+
+def test_where_it_is_used():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    sgd, adam = torch.optim.SGD([weight], 0.1), torch.optim.Adam([weight], 0.1)
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert usable(cuda, sgd, None)
+    assert usable(cuda, sgd, LoaderAugment(generator(1)))
+    assert not usable(cpu, sgd, None)
+    assert not usable(cuda, adam, None)
+    assert not usable(cuda, sgd, lambda images: images)

@@ -1,7 +1,5 @@
 """The guides are walked through: their files are written into a folder, and their commands run there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

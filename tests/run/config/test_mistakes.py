@@ -3,8 +3,6 @@
 HESS_CASES=1000 runs that many generated command lines, and 0.3 times as many mutated files; a few by default.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
