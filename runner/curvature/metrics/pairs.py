@@ -49,7 +49,7 @@ from runner.curvature.metrics.ratios import (
     pair_metrics,
     relative_error,
 )
-from runner.curvature.metrics.singular_values import Requests, by_node, leading_singular_values
+from runner.curvature.metrics.singular_values import SharedSubspaces
 
 
 def metrics_from_blocks(
@@ -84,86 +84,67 @@ def _spectral_norm(block: Tensor, symmetric: bool) -> float:
 class Squares:
     """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with directions on a node."""
 
-    found: tuple[Square, Square, Square] = (Square(0.0), Square(0.0), Square(0.0))
+    found: tuple[Square, ...] = (Square(0.0), Square(0.0), Square(0.0))
     sigma: float = math.nan
     """sigma_1 of the whole block; NaN where it is not known."""
-    start: Tensor | None = None
-    """The leading one of the directions, on the other node, that the first probes were sent to."""
 
     def add(self, node: str, total: Tensor, tensor: Tensor, exact: bool) -> None:
         """Images (k, d) of k more probes, or of all unit vectors (exact)."""
         parts = [part.square().sum(1) for part in (total, total - tensor, tensor)]
         if exact:
-            first, second, third = (Square(float(part.sum())) for part in parts)
+            self.found = tuple(Square(float(part.sum())) for part in parts)
             self.sigma = _spectral_norm(total, symmetric=False)
-        else:
-            if self.start is None:
-                self.start = _leading_row(total)
-            first, second, third = (
-                Square.of({node: torch.cat([before.samples[node], part]) if before.samples else part})
-                for before, part in zip(self.found, parts, strict=True)
-            )
-        self.found = first, second, third
+        elif math.isnan(self.sigma):
+            samples = [dict(before.samples) for before in self.found]
+            for kept, part in zip(samples, parts, strict=True):
+                kept[node] = torch.cat([kept[node], part]) if node in kept else part
+            self.found = tuple(map(Square.of, samples))
 
 
 def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> InterLayerMetrics:
-    """The same from Hutchinson's probes and Golub-Kahan, for outputs too many for factors and networks without a graph.
+    """The same from products alone, for outputs too many for factors and networks without a graph.
 
     GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
-    with no more components than probes are multiplied with all unit vectors, which makes them exact; the others take
-    twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn.
+    with no more components than probes are multiplied with all unit vectors, which makes their blocks exact; the
+    others take twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn. sigma_1
+    begins in the space of the first probes.
     """
     pairs, count = asked.with_diagonals, WITHOUT_FACTORS
-    sides = {(v, w): v if operator.sizes[v] <= min(count, operator.sizes[w] - 1) else w for v, w in pairs}
     squares = {pair: Squares() for pair in pairs}
-    drawn = dict.fromkeys(sides.values(), 0)
-    waiting = list(drawn)
+    waiting = list(dict.fromkeys(u for pair in pairs for u in pair))
+    drawn, taken = dict.fromkeys(waiting, 0), dict.fromkeys(waiting, 0)
+
+    def products(w: str, directions: Tensor) -> dict[str, Tensor]:
+        taken[w] += len(directions)
+        return {v: image.double() for v, image in operator.apply({w: directions.to(operator.dtype)}).items()}
+
+    spaces = SharedSubspaces(products, operator.sizes)
     while waiting:
         for u in waiting:
             size, exact = operator.sizes[u], operator.sizes[u] <= count
             z = torch.eye(size, device="cpu") if exact else rademacher((count, size), operator.dtype, asked.generator)
             z = z.to(operator.device, operator.dtype)
-            total, bent = operator.apply({u: z}), tensor.apply({u: z})
+            total, bent = products(u, z), tensor.apply({u: z})
+            if asked.ranks and not drawn[u]:
+                spaces.know(u, z, total)
             drawn[u] += len(z)
-            for pair in (pair for pair in pairs if sides[pair] == u):
+            for pair in (pair for pair in pairs if u in pair):
                 other = pair[0] if pair[1] == u else pair[1]
-                squares[pair].add(u, total[other].double(), tensor.scale * bent[other].double(), exact)
-        waiting = [] if asked.error is None else _missing(squares, asked.pairs, sides, drawn, asked.error)
+                squares[pair].add(u, total[other], tensor.scale * bent[other].double(), exact)
+        waiting = [] if asked.error is None else _missing(squares, asked.pairs, drawn, asked.error)
         count *= 2
-
-    def products(requests: Requests) -> dict[Pair, Tensor]:
-        found: dict[Pair, Tensor] = {}
-        for w, here in by_node(requests, 1).items():
-            images = operator.apply({w: torch.stack([z for _, _, z, _ in here])})
-            found |= {pair: images[v][k] for k, (pair, _, _, v) in enumerate(here)}
-        return found
-
-    # Transposed, each from where the probes of w went on v: a random start may take sigma_2 for sigma_1.
-    open_pairs = [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)]
-    starts = {(w, v): start for v, w in open_pairs if (start := squares[v, w].start) is not None}
-    leading = leading_singular_values(products, starts, asked.tolerance, 40)
+    leading = spaces.sweeps([p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)], asked.tolerance, 40)
     found = {}
     for p in pairs:
-        last = leading.get((p[1], p[0]))
-        known = squares[p].sigma if asked.ranks else math.nan
-        value, uncertain, steps = (known, 0.0, 0) if last is None else (last.value, last.error, last.steps)
-        found[p] = Measured(*squares[p].found, value, uncertain, 2 * drawn[sides[p]] + 2 * steps)
+        sigma, uncertain = (leading[p].value, leading[p].error) if p in leading else (squares[p].sigma, 0.0)
+        cost = sum(drawn[u] + taken[u] for u in set(p))
+        found[p] = Measured(*squares[p].found, sigma if asked.ranks else math.nan, uncertain, cost)
     return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
-
-
-def _leading_row(images: Tensor) -> Tensor:
-    """The leading right singular vector of images (k, d), up to a factor; any vector of images that are zero or not
-    finite."""
-    if not images.isfinite().all() or not images.any():
-        return torch.ones_like(images[0])
-    _, vectors = torch.linalg.eigh(images @ images.mT)
-    return vectors[:, -1] @ images
 
 
 def _missing(
     squares: Mapping[Pair, Squares],
     asked: Sequence[Pair],
-    sides: Mapping[Pair, str],
     drawn: Mapping[str, int],
     error: float,
 ) -> list[str]:
@@ -175,7 +156,7 @@ def _missing(
         _, smooth, bent = squares[pair].found
         terms = ([(0.5, total)], [(0.5, total), (-0.25, a), (-0.25, b)], [(0.5, bent), (-0.5, smooth)])
         if max(map(relative_error, terms)) > error:
-            nodes |= {sides[p]: None for p in ends if squares[p].found[0].samples}
+            nodes |= dict.fromkeys(u for p in ends for u in squares[p].found[0].samples)
     return [u for u in nodes if drawn[u] < MOST_PROBES]
 
 
