@@ -32,7 +32,7 @@ from runner.curvature import (
     trace_module,
     upper_bound_estimate,
 )
-from runner.curvature.metrics.pairs import WITHOUT_FACTORS
+from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS
 from runner.store.identity import software
 from tests.bench.machine import in_turns, operations
 
@@ -251,17 +251,13 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
     return operator, median(whole)
 
 
-STEPS = 5
-"""Steps of Golub and Kahan for the largest singular value of a block, two products each."""
-
-
 def layers(case: Case, clock: Clock) -> None:
     """R, C and D between all blocks of the network: products with the Hessian and its tensor part on each of them."""
     x, y = case.batch
     dag = clock("graph of the blocks", lambda: trace_module(case.module, case.loss, (x, y), ["blocks.*"]))
     nodes = [v for v in dag.order if v.startswith("blocks.")]
     count, each = len(nodes), seconds_between(case, dag, nodes)
-    products = 2 * WITHOUT_FACTORS * count + STEPS * count * (count + 1)
+    products = (2 * WITHOUT_FACTORS + SWEPT) * count
     found = clock("R, C, D between blocks", lambda: inter_layer_metrics(
         dag, dag.x, dag.y, nodes, generator=seeded(7), memory_budget=case.between, check=False
     ), products, each)  # fmt: skip
