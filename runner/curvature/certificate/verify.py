@@ -82,8 +82,11 @@ class PlainOperator:
         return {g: found[s] for g, s in self.spans.items()}
 
 
-EXACT_SIZE = 4000
-"""Sum of node sizes up to which a Dag's exact blocks are certified next to its products."""
+FIRST_LOOK = 24
+"""Gradients that the first look may cost."""
+EXACT_SIZE = int(MOST) - FIRST_LOOK
+"""Sum of node sizes up to which a Dag's exact blocks are certified next to its products, where no more gradients are
+allowed: they cost up to one gradient for each component."""
 
 Blocks = Mapping[tuple[str, str], Tensor]
 
@@ -129,8 +132,8 @@ def verify(
 ) -> Certificate:
     """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a matrix.
 
-    verify(dag, x, y) checks the guards, the matrix-free products and, where they cost no more than `gradients` backward
-    passes, the exact blocks;
+    verify(dag, x, y) checks the guards, the matrix-free products and, where the nodes have at most `gradients` - 24
+    components together, the exact blocks, which cost up to one gradient for each;
     with `blocks` (and the `part` of the Hessian that they are) those blocks instead of all these.
     verify(operator) a CurvatureOperator or ParameterOperator of any part, or any `Certifiable`.
     verify(product, at=theta, gradient=g) a matrix (n, n), a function v -> H v or anything with `matvec`, that is said
@@ -158,13 +161,12 @@ def verify(
     if blocks is not None:
         nodes = list(dict.fromkeys(v for v, _ in blocks)) if nodes is None else nodes
     reasons: list[str] = []
-    closed: set[str] = set()
     if blocks is None:
         try:
             if target.no_graph:
                 check_without_graph(target, x, y)
             else:
-                closed = set(check_before_measuring(target, x, y).structures)
+                check_before_measuring(target, x, y)
         except MeasurementError as error:
             reasons.append(f"refused by a guard: {error}")
     try:
@@ -174,11 +176,9 @@ def verify(
     methods: list[tuple[str, Any]] = [("products", operator)]
     if blocks is not None:
         methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif part == "total" and not target.no_graph and sum(operator.sizes.values()) <= EXACT_SIZE:
+    elif part == "total" and not target.no_graph and sum(operator.sizes.values()) <= gradients - FIRST_LOOK:
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
-        # They cost a backward pass for each output of a node without a closed form.
-        if sum(n for v, n in operator.sizes.items() if v not in closed) <= gradients:
-            methods.append(("exact blocks", _Blocks(operator, of_dag)))
+        methods.append(("exact blocks", _Blocks(operator, of_dag)))
     singles = blocks is None
     return certify(methods, operator, generator, tolerance, tuple(reasons), singles, gradients, progress)
 

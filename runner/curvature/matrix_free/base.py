@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.result import Estimated
+from runner.curvature.result import NORMAL, Estimated
 
 Pair = tuple[str, str]
 Products = dict[str, Tensor]
@@ -272,17 +272,23 @@ def unit(vector: Tensor) -> Tensor:
     return scaled / scaled.norm()
 
 
+FEW = 12
+"""Components of a node below which signs are too often the same, up to the sign of all."""
+
+
 def probe_batches(
     operator: SymmetricOperator, pairs: list[Pair], probes: int, streams: Streams
 ) -> Iterator[tuple[str, Tensor, list[str]]]:
-    """(w, Rademacher probes on w, nodes v of the pairs (v, w)) for every w."""
+    """(w, probes on w, nodes v of the pairs (v, w)) for every w: signs, or on the sphere where there are FEW."""
     if probes < 2:
         raise ValueError(f"a standard error needs at least 2 probes, got {probes}")
     targets: dict[str, list[str]] = {}
     for v, w in pairs:
         targets.setdefault(w, []).append(v)
     for w, nodes in targets.items():
-        yield w, rademacher((probes, operator.sizes[w]), operator.dtype, streams.of(w)), nodes
+        shape = probes, operator.sizes[w]
+        draw = on_sphere if shape[1] <= FEW and streams.kind == "node" else rademacher
+        yield w, draw(shape, operator.dtype, streams.of(w)).to(operator.device), nodes
 
 
 def student(freedom: int) -> float:
@@ -291,3 +297,9 @@ def student(freedom: int) -> float:
     first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
     third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
     return 1 + first / n + second / n**2 + third / n**3
+
+
+def skewed(relative: float) -> float:
+    """A relative error, widened until value + 1.96 error is the upper end of the interval of the logarithm: means of
+    few squares are skewed."""
+    return math.expm1(NORMAL * relative) / NORMAL

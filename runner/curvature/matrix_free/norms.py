@@ -18,6 +18,7 @@ from runner.curvature.matrix_free.base import (
     norm_of,
     probe_batches,
     rademacher,
+    skewed,
     squares_of,
     student,
     unit,
@@ -30,14 +31,13 @@ ROUNDINGS = 64
 def frobenius_norms(
     operator: SymmetricOperator, pairs: Iterable[Pair], probes: int = 30, generator: torch.Generator | None = None
 ) -> dict[Pair, Estimate]:
-    """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over Rademacher z on w is ||H[v,w]||_F^2.
+    """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over z on w with mean z z^T = I is ||H[v,w]||_F^2.
 
-    All v of one w come from the same products, `probes` per w; the probes of w depend on the generator's state and on
-    w alone. error: standard error of the norm (delta method), widened by Student's factor. +-1.96 errors cover 90 to
-    99 % from 4 probes on where nodes have 32 components or more. Nodes of 3 to 12 components (four networks, four pairs
-    each, 100 seeds): 86 to 92 % with 4 probes, 91 to 94 % with 10, 94 to 95 % with 30, since few probes of signs are
-    often the same, up to the sign of all. `inter_layer_metrics` multiplies with every unit vector of such a node
-    instead. Raises ValueError for fewer than two probes and for unknown nodes.
+    z: signs; on nodes with 12 components or fewer, where signs are often the same, points of a sphere. All v of one w
+    come from the same products, `probes` per w; the probes of w depend on the generator's state and on w alone. error:
+    standard error of the norm (delta method), widened by Student's factor and for the skewness of squares of few
+    probes: +-1.96 errors cover 90 to 99 % from 4 probes on. Raises ValueError for fewer than two probes and for unknown
+    nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
@@ -50,7 +50,8 @@ def frobenius_norms(
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     measured = probe_norms(operator, pairs, probes, Streams(generator))
-    return {pair: root_mean(found.own) for pair, found in measured.items()}
+    norms = {pair: root_mean(found.own) for pair, found in measured.items()}
+    return {p: e._replace(error=e.value * skewed(e.error / e.value)) if e.error > 0 else e for p, e in norms.items()}
 
 
 class ProbeNorms(NamedTuple):

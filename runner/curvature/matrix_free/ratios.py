@@ -21,7 +21,9 @@ from runner.curvature.matrix_free.base import (
     Streams,
     SymmetricOperator,
     probe_batches,
+    skewed,
     squares_of,
+    student,
 )
 from runner.curvature.matrix_free.norms import (
     ROUNDINGS,
@@ -45,9 +47,9 @@ def stable_ranks(
     """D = ||H||_F^2 / sigma_1^2 (DAG paper, Algorithm 4), NaN with a reason where the block is numerically zero.
 
     Zero is relative to the whole Hessian, the tensor part's operator included, so that it does not depend on the scale
-    of the loss or on which pairs are asked for. error adds the standard error of ||H||_F^2 and the residual of
-    sigma_1 in quadrature. As an estimate, D may fall below 1. Raises ValueError for fewer than two probes or one
-    iteration, and for unknown nodes.
+    of the loss or on which pairs are asked for. error adds the standard error of ||H||_F^2, widened for the skewness of
+    squares, and the residual of sigma_1 in quadrature. As an estimate, D may fall below 1. Raises ValueError for fewer
+    than two probes or one iteration, and for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
@@ -71,8 +73,9 @@ def stable_ranks(
         elif s.value == 0 or is_zero(operator, norms[pair], scale):
             found[pair] = Estimate.undefined(cost, "block is numerically zero")
         else:
-            value = (f.value / s.value) ** 2
-            found[pair] = Estimate.if_finite(value, 2 * value * math.hypot(f.error / f.value, s.error / s.value), cost)
+            value, relative = (f.value / s.value) ** 2, f.error / f.value
+            error = value * math.hypot(skewed(2 * relative), 2 * s.error / s.value)
+            found[pair] = Estimate.if_finite(value, error, cost)
     return found
 
 
@@ -133,9 +136,9 @@ def _left_out(values: Tensor) -> Tensor:
 
 
 def _jackknife(left_out: Tensor) -> float:
-    """Standard error from the estimates with one probe left out."""
+    """Standard error from the estimates with one probe left out, widened for few probes."""
     n = len(left_out)
-    return math.sqrt((n - 1) / n * float((left_out - left_out.mean()).square().sum()))
+    return math.sqrt((n - 1) / n * float((left_out - left_out.mean()).square().sum())) * student(n - 1)
 
 
 @dataclass(frozen=True, repr=False)

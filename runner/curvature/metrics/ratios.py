@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.base import Estimate, student
+from runner.curvature.matrix_free.base import Estimate, skewed, student
 from runner.curvature.metrics.factors import OutputFactors
 from runner.curvature.plots import frame, plot_map
 from runner.curvature.result import Result
@@ -232,7 +232,7 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
     else:
         value = math.sqrt(m.total.value) / math.sqrt(diagonal)
         terms = [(0.5, m.total), (-0.25, a.total), (-0.25, b.total)]
-        coupling = Estimate(value, value * relative_error(terms), cost)
+        coupling = Estimate(value, value * skewed(relative_error(terms)), cost)
     if math.isnan(m.sigma):
         dimension = Estimate.undefined(cost, "not asked for")
     elif zero:

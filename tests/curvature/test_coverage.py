@@ -1,0 +1,166 @@
+"""Intervals value ± 1.96 error of the metrics between layers cover the exact values in 90 to 99 % of the seeds.
+
+The blocks of five networks are exact, and the estimators multiply with them instead of with the network, so that 200
+seeds take a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runner.curvature import (
+    Dag,
+    Estimate,
+    couplings,
+    frobenius_norms,
+    gn_gaps,
+    split_blocks,
+    stable_ranks,
+)
+from runner.curvature.exact.blocks import BlockSplit
+from runner.curvature.matrix_free.base import SymmetricOperator
+from runner.curvature.metrics.blocks import resonance, stable_rank
+from runner.curvature.metrics.by_factors import FactorMetrics
+from runner.curvature.metrics.factors import OutputFactors, Perturbed
+from runner.curvature.metrics.pairs import metrics_from_products
+from runner.curvature.metrics.ratios import Asked
+from tests.curvature.cases import make, seeded
+
+Pair = tuple[str, str]
+SEEDS = 200
+Network = tuple[Dag, Tensor, Tensor, tuple[str, ...]]
+
+
+def perceptron(activation: nn.Module) -> Network:
+    torch.manual_seed(1)
+    layers = [nn.Linear(8, 40), activation, nn.Linear(40, 32), activation, nn.Linear(32, 3)]
+    dag = Dag.from_sequential([layer.double() for layer in layers])
+    return dag, torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3, ("0", "1", "2")
+
+
+def convolutional() -> Network:
+    torch.manual_seed(2)
+    layers = [nn.Conv2d(2, 4, 3, 1, 1), nn.SiLU(), nn.Conv2d(4, 3, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(27, 4)]
+    dag = Dag.from_sequential(nn.Sequential(*layers).double(), group=[2, 2, 2])
+    return dag, torch.randn(6, 2, 6, 6, dtype=torch.float64), torch.arange(6) % 4, dag.order[:2]
+
+
+def small(graph: str) -> Network:
+    """Nodes with three to six components."""
+    case = make(graph)
+    return case.dag, case.x, case.y, case.nodes[:4]
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "tanh": lambda: perceptron(nn.Tanh()),
+    "gelu": lambda: perceptron(nn.GELU()),
+    "convolution": convolutional,
+    "residual": lambda: small("residual"),
+    "attention": lambda: small("attention"),
+}
+
+
+class Dense(SymmetricOperator):
+    """Blocks as an operator."""
+
+    reason = ""
+
+    def __init__(self, blocks: Mapping[Pair, Tensor], nodes: tuple[str, ...]) -> None:
+        self.blocks, self.nodes, self.sizes = blocks, nodes, {v: len(blocks[v, v]) for v in nodes}
+        self.dtype, self.device = torch.float64, torch.device("cpu")
+
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {v: sum(r @ self.blocks[v, w].mT for w, r in directions.items()) for v in self.nodes}  # type: ignore[misc]
+
+
+class DenseParts(Dense):
+    """The tensor part, with the products of the total and of the Gauss-Newton part."""
+
+    part, scale = "tensor", 1.0
+
+    def __init__(self, split: BlockSplit, nodes: tuple[str, ...]) -> None:
+        super().__init__(split.tensor, nodes)
+        self.terms = Dense(split.total, nodes), Dense(split.gauss_newton, nodes)
+
+    def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], ...]:
+        return tuple(term.apply(directions) for term in self.terms)
+
+
+class Exact:
+    """The exact values of a network, and its blocks as operators."""
+
+    def __init__(self, network: Network) -> None:
+        self.dag, self.x, self.y, self.nodes = network
+        split = split_blocks(self.dag, self.x, self.y, self.nodes)
+        self.hessian, self.tensor = Dense(split.total, self.nodes), DenseParts(split, self.nodes)
+        self.pairs = [(v, w) for i, v in enumerate(self.nodes) for w in self.nodes[i:]]
+        norms = {pair: resonance(block) for pair, block in split.total.items()}
+        self.values = {
+            "R": {p: norms[p] for p in self.pairs},
+            "D": {p: stable_rank(split.total[p]) for p in self.pairs},
+            "C": {p: norms[p] / math.sqrt(norms[p[0], p[0]] * norms[p[1], p[1]]) for p in self.pairs},
+            "gap": {p: resonance(split.tensor[p]) / resonance(split.gauss_newton[p]) for p in self.pairs},
+        }
+
+    def require(self, estimates: Callable[[torch.Generator], Mapping[str, Mapping[Pair, Estimate]]]) -> None:
+        """Each quantity is within its interval in 90 to 99 % of all pairs and seeds."""
+        hits: dict[str, list[bool]] = {name: [] for name in self.values}
+        for seed in range(SEEDS):
+            for name, found in estimates(seeded(seed)).items():
+                for pair, e in found.items():
+                    if e.error > 0:
+                        hits[name].append(e.low <= self.values[name][pair] <= e.high)
+        for name, inside in hits.items():
+            assert len(inside) >= SEEDS, name
+            assert 0.90 <= sum(inside) / len(inside) <= 0.99, (name, sum(inside) / len(inside))
+
+
+def every_day(cases: Iterable[tuple[Any, ...]], *daily: tuple[Any, ...]) -> list[Any]:
+    return [case if case in daily else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
+COUNTS = [(name, probes) for name in NETWORKS for probes in (4, 10, 30)]
+
+
+@pytest.mark.parametrize(("name", "probes"), every_day(COUNTS, ("tanh", 4), ("attention", 4)))
+def test_intervals_cover_at_every_number_of_probes(name, probes):
+    exact = Exact(NETWORKS[name]())
+
+    def estimates(generator: torch.Generator) -> dict[str, Mapping[Pair, Estimate]]:
+        gaps = gn_gaps(exact.tensor, exact.pairs, probes=probes, generator=generator)  # type: ignore[arg-type]
+        return {
+            "R": frobenius_norms(exact.hessian, exact.pairs, probes, generator),
+            "C": couplings(exact.hessian, exact.pairs, probes, generator),
+            "D": stable_ranks(exact.hessian, exact.pairs, probes, 12, generator),
+            "gap": {pair: found.gap for pair, found in gaps.items()},
+        }
+
+    exact.require(estimates)
+
+
+METHODS = [(name, method) for name in ("tanh", "gelu", "convolution") for method in ("factors", "products")]
+
+
+@pytest.mark.parametrize(("name", "method"), every_day(METHODS, ("gelu", "factors"), ("tanh", "products")))
+def test_intervals_of_inter_layer_metrics_cover(name, method):
+    exact = Exact(NETWORKS[name]())
+    network = Perturbed.of(exact.dag, exact.x, exact.nodes)
+    factors = OutputFactors(network, exact.dag.loss.hessian(network.output.detach(), exact.y))
+    curved = {v for v in exact.nodes if v != exact.dag.order[-1]}
+
+    def estimates(generator: torch.Generator) -> dict[str, dict[Pair, Estimate]]:
+        asked = Asked(exact.pairs, None, generator)
+        tensor: Any = exact.tensor
+        if method == "products":
+            found = metrics_from_products(exact.hessian, tensor, asked)  # type: ignore[arg-type]
+        else:
+            found = FactorMetrics(factors, tensor, curved, asked).measure()
+        return {name: {pair: getattr(row, name) for pair, row in found.items()} for name in exact.values}
+
+    exact.require(estimates)
