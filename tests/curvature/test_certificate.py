@@ -22,6 +22,7 @@ from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
 from runner.curvature.spectra.symmetric import Symmetric
+from tests.bench.machine import operations
 from tests.curvature.cases import ALL, MIXING, Swish, X, Y, between, make, mlp, seeded
 
 
@@ -477,3 +478,20 @@ def test_smooth_functions_and_unknown_ones_have_no_sides():
     for smooth in (torch.tanh, F.gelu, F.silu, F.softplus, lambda t: F.log_softmax(t, 0)):
         assert decisions(lambda f=smooth: torch.func.grad(lambda s: f(s).sum())(t)) == []
     assert crossed(None, []) == "" and crossed([("relu", t)], []) == COURSE
+
+
+@pytest.mark.parametrize("graph", ["chain", "attention", "convolution", "residual", "wide"])
+def test_a_certificate_costs_at_most_sixty_gradients(graph):
+    """By operations, the exact blocks and the products of parameters included."""
+    if graph == "wide":
+        net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5))
+        data = torch.randn(16, 8), torch.arange(16) % 5
+        operator = ParameterOperator(net, "cross_entropy", data)
+        dag = trace_module(net, nn.CrossEntropyLoss(), data)
+        x, y = dag.x, dag.y
+        assert operations(lambda: verify(operator, generator=seeded())) <= 60 * operations(operator.gradient)
+    else:
+        case = make(graph)
+        dag, x, y = case.dag, case.x, case.y
+    one = 3 * operations(lambda: dag.forward(x))
+    assert 0 < operations(lambda: verify(dag, x, y, generator=seeded())) <= 60 * one

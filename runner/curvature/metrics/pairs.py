@@ -137,8 +137,9 @@ def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked
     found = {}
     for p in pairs:
         sigma, uncertain = (leading[p].value, leading[p].error) if p in leading else (squares[p].sigma, 0.0)
+        whole, smooth, curved = squares[p].found
         cost = sum(drawn[u] + taken[u] for u in set(p))
-        found[p] = Measured(*squares[p].found, sigma if asked.ranks else math.nan, uncertain, cost)
+        found[p] = Measured(whole, smooth, curved, sigma if asked.ranks else math.nan, uncertain, cost)
     return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
 
 
