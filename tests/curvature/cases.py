@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,11 @@ def linear(i: int, o: int) -> nn.Linear:
     return nn.Linear(i, o).double()
 
 
+def graph(loss: Any = "cross_entropy", **nodes: tuple[str, Callable[..., Tensor]]) -> Dag:
+    """Nodes by name, each with the names of its parents and its function."""
+    return Dag([Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()], loss)
+
+
 def chain(act: Callable[[], nn.Module]) -> Dag:
     return Dag.from_sequential(
         [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)], names=["a", "b", "c", "out"]
@@ -63,56 +69,48 @@ def residual(act: Callable[[], nn.Module]) -> Dag:
 def skip(act: Callable[[], nn.Module]) -> Dag:
     """A skip as an edge of the graph, into a nonlinear merge and into a linear one, and one straight to the output."""
     head = linear(4, 3)
-    return Dag(
-        [
-            Node("a", ("input",), block(5, 4, act)),
-            Node("b", ("a",), block(4, 4, act)),
-            Node("c", ("b", "a"), Concatenated(block(8, 4, act))),
-            Node("d", ("c", "a"), WeightedSum(0.5, 2.0)),
-            Node("out", ("d", "b"), lambda d, b: head(d * b)),
-        ]
+    return graph(
+        a=("input", block(5, 4, act)),
+        b=("a", block(4, 4, act)),
+        c=("b a", Concatenated(block(8, 4, act))),
+        d=("c a", WeightedSum(0.5, 2.0)),
+        out=("d b", lambda d, b: head(d * b)),
     )
 
 
 def diamond_sum(act: Callable[[], nn.Module]) -> Dag:
-    return Dag(
-        [
-            Node("stem", ("input",), block(5, 4, act, norm=True)),
-            Node("a0", ("stem",), block(4, 4, act, norm=True)),
-            Node("a1", ("a0",), block(4, 4, act, norm=True)),
-            Node("b0", ("stem",), block(4, 3, act, norm=True)),
-            Node("b1", ("b0",), block(3, 4, act, norm=True)),
-            Node("merge", ("a1", "b1"), WeightedSum(2**-0.5, 2**-0.5)),
-            Node("out", ("merge",), linear(4, 3)),
-        ]
+    return graph(
+        stem=("input", block(5, 4, act, norm=True)),
+        a0=("stem", block(4, 4, act, norm=True)),
+        a1=("a0", block(4, 4, act, norm=True)),
+        b0=("stem", block(4, 3, act, norm=True)),
+        b1=("b0", block(3, 4, act, norm=True)),
+        merge=("a1 b1", WeightedSum(2**-0.5, 2**-0.5)),
+        out=("merge", linear(4, 3)),
     )
 
 
 def diamond_cat(act: Callable[[], nn.Module]) -> Dag:
-    return Dag(
-        [
-            Node("out", ("merge",), linear(4, 3)),
-            Node("merge", ("b0", "a0"), Concatenated(block(7, 4, act))),
-            Node("b0", ("stem",), block(4, 3, act)),
-            Node("a0", ("stem",), block(4, 4, act)),
-            Node("stem", ("input",), block(5, 4, act)),
-        ]
+    return graph(
+        out=("merge", linear(4, 3)),
+        merge=("b0 a0", Concatenated(block(7, 4, act))),
+        b0=("stem", block(4, 3, act)),
+        a0=("stem", block(4, 4, act)),
+        stem=("input", block(5, 4, act)),
     )
 
 
 def shared_weights(act: Callable[[], nn.Module]) -> Dag:
     """The same module in three nodes, one of them reached by a skip."""
     cell = block(4, 4, act)
-    return Dag(
-        [
-            Node("embed", ("input",), linear(5, 4)),
-            Node("s1", ("embed",), cell),
-            Node("s2", ("s1",), cell),
-            Node("mix", ("s2", "embed"), lambda a, b: a * b),
-            Node("s3", ("mix",), cell),
-            Node("out", ("s3",), linear(4, 2)),
-        ],
+    return graph(
         loss="mse",
+        embed=("input", linear(5, 4)),
+        s1=("embed", cell),
+        s2=("s1", cell),
+        mix=("s2 embed", lambda a, b: a * b),
+        s3=("mix", cell),
+        out=("s3", linear(4, 2)),
     )
 
 
@@ -125,16 +123,14 @@ def attention(act: Callable[[], nn.Module]) -> Dag:
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return torch.softmax(queries @ keys.transpose(1, 2) / 2**0.5, 2) @ values
 
-    return Dag(
-        [
-            Node("q", ("input",), q),
-            Node("k", ("input",), k),
-            Node("v", ("input",), v),
-            Node("attend", ("q", "k", "v"), attend),
-            Node("mlp", ("attend",), lambda h: mix(h)),
-            Node("out", ("mlp",), lambda h: head(h.mean(1))),
-        ],
+    return graph(
         loss="mse",
+        q=("input", q),
+        k=("input", k),
+        v=("input", v),
+        attend=("q k v", attend),
+        mlp=("attend", lambda h: mix(h)),
+        out=("mlp", lambda h: head(h.mean(1))),
     )
 
 
@@ -144,18 +140,16 @@ def nested_branches(act: Callable[[], nn.Module]) -> Dag:
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return (output - target).pow(4).sum(1).mean() + torch.sin(output.sum(1)).mean()
 
-    return Dag(
-        [
-            Node("s", ("input",), block(5, 3, act)),
-            Node("a", ("s",), block(3, 3, act)),
-            Node("b", ("s",), block(3, 3, act)),
-            Node("a1", ("a",), block(3, 3, act)),
-            Node("a2", ("a",), block(3, 2, act)),
-            Node("am", ("a1", "a2"), Concatenated(block(5, 3, act))),
-            Node("m", ("am", "b", "a"), Concatenated(block(9, 3, act, norm=True))),
-            Node("out", ("m", "b"), WeightedSum(1.0, -0.5)),
-        ],
+    return graph(
         loss=loss,
+        s=("input", block(5, 3, act)),
+        a=("s", block(3, 3, act)),
+        b=("s", block(3, 3, act)),
+        a1=("a", block(3, 3, act)),
+        a2=("a", block(3, 2, act)),
+        am=("a1 a2", Concatenated(block(5, 3, act))),
+        m=("am b a", Concatenated(block(9, 3, act, norm=True))),
+        out=("m b", WeightedSum(1.0, -0.5)),
     )
 
 
@@ -165,30 +159,17 @@ def convolution(act: Callable[[], nn.Module]) -> Dag:
     with torch.no_grad():
         stem[1].running_mean.normal_()
         stem[1].running_var.uniform_(0.5, 2)
-    return Dag(
-        [
-            Node("stem", ("input",), stem.eval()),
-            Node("conv", ("stem",), nn.Sequential(nn.Conv2d(2, 2, 2, padding=1), act()).double()),
-            Node("add", ("conv", "stem"), lambda c, s: c[:, :, 1:, 1:] + s),
-            Node("out", ("add",), nn.Sequential(nn.Flatten(), linear(8, 3))),
-        ]
+    return graph(
+        stem=("input", stem.eval()),
+        conv=("stem", nn.Sequential(nn.Conv2d(2, 2, 2, padding=1), act()).double()),
+        add=("conv stem", lambda c, s: c[:, :, 1:, 1:] + s),
+        out=("add", nn.Sequential(nn.Flatten(), linear(8, 3))),
     )
 
 
+KINDS = (chain, chain_layer_norm, residual, skip, diamond_sum, diamond_cat, shared_weights, attention)
 GRAPHS: dict[str, Callable[[Callable[[], nn.Module]], Dag]] = {
-    graph.__name__: graph
-    for graph in (
-        chain,
-        chain_layer_norm,
-        residual,
-        skip,
-        diamond_sum,
-        diamond_cat,
-        shared_weights,
-        attention,
-        nested_branches,
-        convolution,
-    )
+    made.__name__: made for made in (*KINDS, nested_branches, convolution)
 }
 
 
@@ -275,32 +256,6 @@ class Swish(torch.autograd.Function):
         return g * (s + t * s * (1 - s))
 
 
-class Recurrent(nn.Module):
-    """An LSTM with the default batch_first=False, given (B, T, d): it runs over the examples."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(5, 5).double()
-
-    def forward(self, h):
-        return self.lstm(h.unsqueeze(1))[0].squeeze(1)
-
-
-def causal(t):
-    mask = torch.ones(len(t), len(t), dtype=torch.bool).tril()
-    return torch.softmax((t @ t.T).masked_fill(~mask, -torch.inf), 1) @ t
-
-
-MIXING = {
-    "cumsum": lambda t: torch.tanh(t).cumsum(0),
-    "reversed cumsum": lambda t: torch.tanh(t).flip(0).cumsum(0).flip(0),
-    "causal attention": causal,
-    "LSTM over dimension 0": Recurrent(),
-    "position in the batch": lambda t: torch.tanh(t) * torch.arange(1, len(t) + 1).unsqueeze(1),
-    "batch statistics": lambda t: torch.tanh(F.batch_norm(t, None, None, training=True)),
-}
-
-
 class Own(nn.Module):
     """forward(module, *args, **kwargs), over submodules, parameters and numbers given by name."""
 
@@ -312,6 +267,23 @@ class Own(nn.Module):
 
     def forward(self, *args, **kwargs):
         return self.how(self, *args, **kwargs)
+
+
+def causal(t):
+    mask = torch.ones(len(t), len(t), dtype=torch.bool).tril()
+    return torch.softmax((t @ t.T).masked_fill(~mask, -torch.inf), 1) @ t
+
+
+ROWS = Own(lambda m, h: m.lstm(h.unsqueeze(1))[0].squeeze(1), lstm=nn.LSTM(5, 5).double())
+"""An LSTM with the default batch_first=False, given (B, T, d): it runs over the examples."""
+MIXING = {
+    "cumsum": lambda t: torch.tanh(t).cumsum(0),
+    "reversed cumsum": lambda t: torch.tanh(t).flip(0).cumsum(0).flip(0),
+    "causal attention": causal,
+    "LSTM over dimension 0": ROWS,
+    "position in the batch": lambda t: torch.tanh(t) * torch.arange(1, len(t) + 1).unsqueeze(1),
+    "batch statistics": lambda t: torch.tanh(F.batch_norm(t, None, None, training=True)),
+}
 
 
 def scaled():

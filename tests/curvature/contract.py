@@ -18,9 +18,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from runner.curvature import couplings, frobenius_norms, lanczos_extremes, stable_ranks, verify
+import runner.curvature as rc
+from tests.curvature.cases import seeded
 
-ESTIMATORS = (frobenius_norms, stable_ranks, couplings)
+ESTIMATORS = (rc.frobenius_norms, rc.stable_ranks, rc.couplings)
 DTYPES = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 
@@ -49,7 +50,7 @@ class OperatorContract(ABC):
         return type(self).known_truth
 
     def directions(self, operator: Any, count: int = 3, seed: int = 0) -> dict[str, Tensor]:
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         return {
             v: torch.randn(count, operator.sizes[v], generator=generator).to(operator.dtype) for v in operator.nodes
         }
@@ -112,7 +113,7 @@ class OperatorContract(ABC):
         for scale in self.scales:  # in the narrowest type, where squares leave the range first
             operator = self.build(self.dtypes[-1], scale)
             v = operator.nodes[0]
-            rank = stable_ranks(operator, [(v, v)], 20, 10, torch.Generator().manual_seed(0))[v, v]
+            rank = rc.stable_ranks(operator, [(v, v)], 20, 10, seeded())[v, v]
             values = torch.linalg.svdvals(self.truth()[: operator.sizes[v], : operator.sizes[v]])
             assert rank.reason == "" and abs(rank.value - float((values / values[0]).square().sum())) <= 5 * rank.error
 
@@ -137,9 +138,9 @@ class OperatorContract(ABC):
         operator = self.build(poison=True)
         pair = (operator.nodes[0], operator.nodes[0])
         estimates = [
-            frobenius_norms(operator, [pair], 8)[pair],
-            stable_ranks(operator, [pair], 8, 4)[pair],
-            lanczos_extremes(operator, steps=4).largest,
+            rc.frobenius_norms(operator, [pair], 8)[pair],
+            rc.stable_ranks(operator, [pair], 8, 4)[pair],
+            rc.lanczos_extremes(operator, steps=4).largest,
         ]
         for estimate in estimates:
             assert math.isnan(estimate.value) and math.isnan(estimate.error) and estimate.reason
@@ -158,7 +159,7 @@ class BlockContract(OperatorContract):
         assert block.shape == (rows, columns) and block.adjoint.shape == (columns, rows)
         assert float((block.dense() - expected).abs().max()) < 1e-10 * scale
         assert float((block.adjoint.dense() - expected.mT).abs().max()) < 1e-10 * scale
-        z = torch.randn(columns, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        z = torch.randn(columns, 2, dtype=torch.float64, generator=seeded())
         assert torch.allclose(block.matvec(z)[:, 1], block.matvec(z[:, 1]), atol=1e-12 * scale)
         with pytest.raises(ValueError, match="not one of"):
             operator.block(v, "nowhere")
@@ -167,7 +168,7 @@ class BlockContract(OperatorContract):
         operator, truth = self.build(), self.truth()
         assert operator.shape == tuple(truth.shape)
         assert self.error(operator.dense(), truth) < 1e-10
-        z = torch.randn(len(truth), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        z = torch.randn(len(truth), dtype=torch.float64, generator=seeded())
         assert self.error(operator.matvec(z), truth @ z) < 1e-10
 
 
@@ -178,12 +179,12 @@ class EstimatorContract(BlockContract):
         operator, truth = self.build(), self.truth()
         pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
         rows = dict(zip(operator.nodes, truth.split([operator.sizes[v] for v in operator.nodes]), strict=True))
-        found = frobenius_norms(operator, pairs, 60, torch.Generator().manual_seed(0))
+        found = rc.frobenius_norms(operator, pairs, 60, seeded())
         for (v, w), estimate in found.items():
             columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)
             norm = float(columns[operator.nodes.index(w)].norm())
             assert abs(estimate.value - norm) <= 5 * estimate.error + 1e-12
-        ends = lanczos_extremes(operator, steps=len(truth), generator=torch.Generator().manual_seed(0))
+        ends = rc.lanczos_extremes(operator, steps=len(truth), generator=seeded())
         values = torch.linalg.eigvalsh(truth)
         for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
             assert abs(end.value - float(value)) <= end.error + 1e-8 * float(values.abs().max())
@@ -193,10 +194,17 @@ class EstimatorContract(BlockContract):
         pair = (operator.nodes[0], operator.nodes[-1])
 
         def estimates():
-            found = [f(operator, [pair], 8, generator=torch.Generator().manual_seed(0))[pair] for f in ESTIMATORS]
-            return [*found, lanczos_extremes(operator, steps=5, generator=torch.Generator().manual_seed(0)).largest]
+            found = [f(operator, [pair], 8, generator=seeded())[pair] for f in ESTIMATORS]
+            ends = rc.lanczos_extremes(operator, steps=5, generator=seeded())
+            spectra = [
+                rc.top_eigenpairs(operator, 2, generator=seeded()).values.tolist(),
+                rc.trace_estimate(operator, 12, generator=seeded()).value,
+                rc.spectral_density(operator, 2, 5, generator=seeded()).density.tolist(),
+                rc.upper_bound_estimate(operator, 4, generator=seeded()).value,
+            ]
+            return [*found, ends.largest, *spectra]
 
         expected = estimates()
         with torch.device("meta"):
-            again, certificate = estimates(), verify(operator, generator=torch.Generator().manual_seed(0))
+            again, certificate = estimates(), rc.verify(operator, generator=seeded())
         assert again == expected and certificate.ok

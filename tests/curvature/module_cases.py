@@ -15,6 +15,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
+from tests.curvature.cases import Own
 from tests.curvature.oracles import Blocks, arguments, hessian_blocks
 
 
@@ -42,26 +43,19 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """ResNet-18's plan, with few channels."""
+    """ResNet-18's plan, with few channels and three stages."""
 
-    def __init__(self, widths: Sequence[int] = (2, 3, 4, 6), blocks: int = 2) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, widths[0], 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.conv1, self.bn1 = nn.Conv2d(1, 2, 3, 1, 1, bias=False), nn.BatchNorm2d(2)
         self.relu = nn.ReLU(inplace=True)
-        layers, channels = [], widths[0]
-        for i, width in enumerate(widths):
-            stage = [BasicBlock(channels, width, 1 if i == 0 else 2)]
-            stage += [BasicBlock(width, width) for _ in range(blocks - 1)]
-            layers.append(nn.Sequential(*stage))
-            channels = width
-        self.layer1, self.layer2, self.layer3, self.layer4 = layers
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(channels, 3)
+        stages = [nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o)) for i, o, s in ((2, 2, 1), (2, 3, 2), (3, 4, 2))]
+        self.layer1, self.layer2, self.layer3 = stages
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
@@ -180,18 +174,6 @@ class Checkpointed(nn.Module):
         return self.head(checkpoint(self.body, x, use_reentrant=self.reentrant))
 
 
-class TwoInputs(nn.Module):
-    """Two inputs with a mask per example, and one mask for all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right, self.head = nn.Linear(3, 4), nn.Linear(2, 4), nn.Linear(4, 2)
-
-    def forward(self, a: Tensor, b: Tensor, keep: Tensor, mask: Tensor) -> tuple[Tensor, None]:
-        h = torch.tanh(self.left(a)) * keep.to(a.dtype)[:, None] + self.right(b).sin()
-        return self.head((mask.to(a.dtype) @ h.unsqueeze(2)).squeeze(2)), None
-
-
 @dataclass(frozen=True)
 class ModuleCase:
     module: nn.Module
@@ -261,10 +243,8 @@ def lstm(batch_first: bool) -> ModuleCase:
 
 
 def hidden_state() -> ModuleCase:
-    nodes = {"embed": None, "lstm": "1.0"}
-    return ModuleCase(
-        ready(Recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, {"lstm": 1}, {"lstm": 1}
-    )
+    nodes, place = {"embed": None, "lstm": "1.0"}, {"lstm": 1}
+    return ModuleCase(ready(Recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place)
 
 
 def transformer() -> ModuleCase:
@@ -290,8 +270,8 @@ def checkpointed(reentrant: bool) -> ModuleCase:
 
 
 def resnet() -> ModuleCase:
-    nodes = ["conv1", "layer*.0", "layer2.1.bn2", "layer3.0.relu", "fc"]
-    return ModuleCase(ready(ResNet()), x(2, 1, 5, 5), classes(2), nn.CrossEntropyLoss(), nodes)
+    nodes = ["conv1", "layer*.0", "layer1.1.bn2", "layer2.0.relu", "fc"]
+    return ModuleCase(ready(ResNet()), x(2, 1, 4, 4), classes(2), nn.CrossEntropyLoss(), nodes)
 
 
 def mask_case() -> ModuleCase:
@@ -302,23 +282,30 @@ def mask_case() -> ModuleCase:
 
 
 def two_inputs() -> ModuleCase:
+    """Two inputs with a mask per example, and one mask for all."""
+
+    def forward(m: Own, a: Tensor, b: Tensor, keep: Tensor, mask: Tensor) -> tuple[Tensor, None]:
+        h = torch.tanh(m.left(a)) * keep.to(a.dtype)[:, None] + m.right(b).sin()
+        return m.head((mask.to(a.dtype) @ h.unsqueeze(2)).squeeze(2)), None
+
+    module = ready(Own(forward, left=nn.Linear(3, 4), right=nn.Linear(2, 4), head=nn.Linear(4, 2)))
     keep, mask = torch.tensor([True, False, True, True]), torch.ones(4, 4).tril()
     given = {"a": x(4, 3), "b": x(4, 2).float().double(), "keep": keep, "mask": mask}
-    return ModuleCase(ready(TwoInputs()), given, classes(4, 2), nn.CrossEntropyLoss(), None, {"output": 0})
+    return ModuleCase(module, given, classes(4, 2), nn.CrossEntropyLoss(), None, {"output": 0})
 
 
-class Tokens(nn.Module):
+def tokens_and_features() -> ModuleCase:
     """Tokens and features side by side; the sum of both is changed in place."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.features, self.head = nn.Embedding(5, 4), nn.Linear(2, 4), nn.Linear(4, 2)
-
-    def forward(self, tokens: Tensor, features: Tensor) -> Tensor:
-        h = self.features(features)
-        h += self.embed(tokens).mean(1)
+    def forward(m: Own, tokens: Tensor, features: Tensor) -> Tensor:
+        h = m.features(features)
+        h += m.embed(tokens).mean(1)
         F.silu(h, inplace=True)
-        return self.head(h)
+        return m.head(h)
+
+    module = ready(Own(forward, embed=nn.Embedding(5, 4), features=nn.Linear(2, 4), head=nn.Linear(4, 2)))
+    given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
+    return ModuleCase(module, given, classes(3, 2), nn.CrossEntropyLoss())
 
 
 class Unusual(nn.Module):
@@ -345,34 +332,32 @@ class Unusual(nn.Module):
         return self.head(self.last)
 
 
-class Cells(nn.Module):
+def cells() -> ModuleCase:
     """A recurrent cell called for each step, and a bidirectional layer over what it gives."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.layer = nn.LSTMCell(2, 2), nn.GRU(2, 2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(m: Own, t: Tensor) -> Tensor:
         state, rows = None, []
         for k in range(t.shape[1]):
-            state = self.cell(t[:, k], state)
+            state = m.cell(t[:, k], state)
             rows.append(state[0] * state[1])
-        return self.head(self.layer(torch.stack(rows, 1))[0].mean(1))
+        return m.head(m.layer(torch.stack(rows, 1))[0].mean(1))
+
+    layer = nn.GRU(2, 2, bidirectional=True, batch_first=True)
+    module = ready(Own(forward, cell=nn.LSTMCell(2, 2), layer=layer, head=nn.Linear(4, 2)))
+    return ModuleCase(module, x(2, 3, 2), classes(2), nn.CrossEntropyLoss())
 
 
-class WeightNormed(nn.Module):
+def weight_normed() -> ModuleCase:
     """Convolutions whose weights are computed from direction and length, with dilation and groups."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = weight_norm(nn.Conv1d(2, 4, 3, padding=2, dilation=2))
-        self.second = weight_norm(nn.Conv1d(4, 4, 3, padding=1, groups=2))
-        self.head = nn.Linear(4, 2)
+    def forward(m: Own, t: Tensor) -> Tensor:
+        h = F.silu(m.first(t))
+        return m.head((h + F.silu(m.second(h))).mean(2))
 
-    def forward(self, t: Tensor) -> Tensor:
-        h = F.silu(self.first(t))
-        return self.head((h + F.silu(self.second(h))).mean(2))
+    first = weight_norm(nn.Conv1d(2, 4, 3, padding=2, dilation=2))
+    second = weight_norm(nn.Conv1d(4, 4, 3, padding=1, groups=2))
+    module = ready(Own(forward, first=first, second=second, head=nn.Linear(4, 2)))
+    return ModuleCase(module, x(3, 2, 5), classes(3, 2), nn.CrossEntropyLoss())
 
 
 class UNet(nn.Module):
@@ -390,27 +375,16 @@ class UNet(nn.Module):
         return self.out(torch.cat([skip, self.up(self.deep(skip))], 1))
 
 
-class Bag(nn.Module):
+def bag_of_words() -> ModuleCase:
     """Bags of words: embeddings summed with weights of each word, beside a plain feature."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.bag, self.mix = nn.EmbeddingBag(7, 3, mode="sum"), nn.Bilinear(3, 2, 4)
-        self.head = nn.Linear(4, 2)
+    def forward(m: Own, words: Tensor, weights: Tensor, features: Tensor) -> Tensor:
+        return m.head(torch.tanh(m.mix(m.bag(words, per_sample_weights=weights), features)))
 
-    def forward(self, words: Tensor, weights: Tensor, features: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.mix(self.bag(words, per_sample_weights=weights), features)))
-
-
-def bag_of_words() -> ModuleCase:
+    module = ready(Own(forward, bag=nn.EmbeddingBag(7, 3, mode="sum"), mix=nn.Bilinear(3, 2, 4), head=nn.Linear(4, 2)))
     words = torch.tensor([[0, 1, 6], [2, 2, 3], [4, 5, 0], [6, 1, 1]])
     given = {"words": words, "weights": torch.rand(4, 3, dtype=torch.float64), "features": x(4, 2)}
-    return ModuleCase(ready(Bag()), given, classes(4, 2), nn.CrossEntropyLoss())
-
-
-def tokens_and_features() -> ModuleCase:
-    given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
-    return ModuleCase(ready(Tokens()), given, classes(3, 2), nn.CrossEntropyLoss())
+    return ModuleCase(module, given, classes(4, 2), nn.CrossEntropyLoss())
 
 
 MODULES: dict[str, Callable[[], ModuleCase]] = {
@@ -433,13 +407,13 @@ MODULES: dict[str, Callable[[], ModuleCase]] = {
     "two inputs": two_inputs,
     "tokens and features": tokens_and_features,
     "unusual": lambda: ModuleCase(ready(Unusual()), x(1, 3), classes(1, 2), nn.CrossEntropyLoss()),
-    "cells": lambda: ModuleCase(ready(Cells()), x(2, 3, 2), classes(2), nn.CrossEntropyLoss()),
+    "cells": cells,
     "checkpointed": lambda: checkpointed(False),
     "checkpointed reentrant": lambda: checkpointed(True),
     "compiled": lambda: ModuleCase(
         torch.compile(ready(mlp()), backend="eager"), x(3, 4), classes(3), F.cross_entropy, "*"
     ),
-    "weight norm": lambda: ModuleCase(ready(WeightNormed()), x(3, 2, 5), classes(3, 2), nn.CrossEntropyLoss()),
+    "weight norm": weight_normed,
     "unet": lambda: ModuleCase(
         ready(UNet()), x(2, 1, 4, 4), classes(32, 2).view(2, 4, 4), nn.CrossEntropyLoss(), ["down", "up", "out"]
     ),

@@ -53,12 +53,6 @@ class TestTensor(CurvatureContract):
         assert torch.equal(found, self.stacked(operator, {v: total[v] - newton[v] for v in total}))
 
 
-class TestTokens(CurvatureContract):
-    graph = "attention"
-    dtypes = (torch.float64,)
-    scales = ()
-
-
 class ParameterContract(BlockContract):
     """The same laws over the parameters of a module, in two batches."""
 
@@ -81,7 +75,7 @@ class ParameterContract(BlockContract):
         return parameter_matrix(self.part, operator.module, F.cross_entropy, x, y)
 
 
-class CertifiedContract(ParameterContract):
+class TestParameterHessian(ParameterContract, EstimatorContract):
     def test_it_is_certified_group_by_group_and_a_change_is_told(self):
         for dtype in self.dtypes:
             found = verify(self.build(dtype), generator=torch.Generator().manual_seed(0))
@@ -94,19 +88,9 @@ class CertifiedContract(ParameterContract):
         assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
 
 
-class TestParameterHessian(CertifiedContract, EstimatorContract):
-    pass
-
-
-class TestParameterGaussNewton(CertifiedContract):
+class TestParameterGaussNewton(ParameterContract):
     part = "gauss_newton"
-
-
-class TestFisher(ParameterContract):
-    """Of cross-entropy: the Gauss-Newton matrix."""
-
-    part = "fisher"
-    scales = ()  # targets have a distribution of their own
+    scales = ()  # the loss of the Hessian
 
 
 class TestEmpiricalFisher(ParameterContract):

@@ -1,4 +1,4 @@
-"""Operators over the data of several processes: forks every day, torchrun in the slow run (checks: distributed.py)."""
+"""Operators over the data of several processes: forks, and torchrun in the slow run (checks: distributed.py)."""
 
 import ast
 import re
@@ -15,29 +15,19 @@ from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
 from tests.curvature.distributed import checked
 
 
-def torchrun(count: int, *words: str) -> list[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_two_processes_agree_with_the_whole_data(tmp_path):
-    start_processes(checked, (f"file://{tmp_path}/store", 2), nprocs=2, start_method="fork")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_of_torchrun_agree_with_the_whole_data(count):
-    said = torchrun(count, "-m", "tests.curvature.distributed")
-    assert sorted(said) == [f"process {rank} agrees" for rank in range(count)]
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_agree_with_the_whole_data(tmp_path, count):
+    start_processes(checked, (f"file://{tmp_path}/store", count), nprocs=count, start_method="fork")
 
 
 @pytest.mark.slow
 def test_the_example_of_the_guide(tmp_path):
     guide = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     (tmp_path / "measure.py").write_text(re.search(r"```python\n(# measure\.py\n.*?)```", guide, re.DOTALL)[1])
-    (line,) = torchrun(4, str(tmp_path / "measure.py"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "measure.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
     examples, trace, top = line.split(maxsplit=2)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)).eval()

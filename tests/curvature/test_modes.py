@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks
+from runner.curvature import CurvatureOperator, Dag, exact_blocks
 from runner.curvature.graph.modes import FixedConvolutions, Operations
+from tests.curvature.cases import Own
 
 CASES = {
     "stride and padding": (torch.conv2d, (2, 3, 7, 7), (4, 3, 3, 3), {"stride": 2, "padding": (1, 2)}),
@@ -56,18 +57,14 @@ def test_nothing_is_computed_for_the_weights():
 def test_weights_that_depend_on_the_input_are_differentiated():
     """A convolution whose kernel is made of its input: torch's own way, or the blocks would be wrong."""
 
-    class Made(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.kernel = nn.Linear(12, 9)
-
-        def forward(self, h):
-            kernels = self.kernel(h).view(-1, 1, 3, 3)
-            image = h.view(1, len(h), 3, 4)
-            return torch.tanh(F.conv2d(image, kernels, padding=1, groups=len(h))).view(len(h), 12)
+    def made(m, h):
+        kernels = m.kernel(h).view(-1, 1, 3, 3)
+        image = h.view(1, len(h), 3, 4)
+        return torch.tanh(F.conv2d(image, kernels, padding=1, groups=len(h))).view(len(h), 12)
 
     torch.manual_seed(0)
-    dag = Dag.from_sequential([nn.Linear(12, 12), Made(), nn.Linear(12, 3)]).to(torch.float64)
+    layers = [nn.Linear(12, 12), Own(made, kernel=nn.Linear(12, 9)), nn.Linear(12, 3)]
+    dag = Dag.from_sequential(layers).to(torch.float64)
     x, y = torch.randn(4, 12, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
     operator = CurvatureOperator(dag, x, y)
     blocks = exact_blocks(dag, x, y)
@@ -79,21 +76,18 @@ def test_weights_that_depend_on_the_input_are_differentiated():
 def test_convolutions_inside_of_a_derivative_that_the_network_takes(way):
     """torch.func and forward mode know functions with a backward of their own not at all: torch's own way is taken."""
 
-    class Slopes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.filters, self.last = nn.Conv1d(1, 2, 3), nn.Linear(6, 3)
-
-        def forward(self, x):
-            energy = lambda h: torch.tanh(self.filters(h[None, None])).sum()  # noqa: E731
-            if way == "backwards":
-                return self.last(torch.func.vmap(torch.func.grad(energy))(x))
-            along = torch.func.vmap(lambda h: torch.func.jvp(energy, (h,), (torch.cos(h),))[1])
-            return self.last(along(x)[:, None] * x)
+    def slopes(m, x):
+        energy = lambda h: torch.tanh(m.filters(h[None, None])).sum()  # noqa: E731
+        if way == "backwards":
+            return m.last(torch.func.vmap(torch.func.grad(energy))(x))
+        along = torch.func.vmap(lambda h: torch.func.jvp(energy, (h,), (torch.cos(h),))[1])
+        return m.last(along(x)[:, None] * x)
 
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), Slopes()).double().eval()
-    dag = Dag([Node("h", ("input",), model[0]), Node("out", ("h",), model[1:])])
+    taken = Own(slopes, filters=nn.Conv1d(1, 2, 3), last=nn.Linear(6, 3))
+    dag = Dag.from_sequential(
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), taken).double(), names=["h", "out"], group=[1, 2]
+    )
     x, y = torch.randn(4, 6).double(), torch.tensor([0, 1, 2, 0])
     exact = exact_blocks(dag, x, y)["h", "h"]
     assert exact.any()
