@@ -1,103 +1,90 @@
 """Certificates: right numbers pass with room, every injected error is caught, and the likely cause is named."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
-from runner.curvature import (
-    Certificate,
-    CurvatureOperator,
-    Dag,
-    Node,
-    ParameterOperator,
-    split_blocks,
-    trace_module,
-    verify,
-)
+import runner.curvature as rc
 from runner.curvature.certificate.compare import COURSE, crossed, decisions
 from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
 from runner.curvature.spectra.symmetric import Symmetric
 from tests.bench.machine import operations
-from tests.curvature.cases import ALL, MIXING, Swish, X, Y, between, make, mlp, seeded
+from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
+
+GRAPHS = [("nested_branches", "smooth"), ("attention", "smooth"), ("convolution", "relu")]
 
 
-@pytest.mark.parametrize(("graph", "activation"), ALL)
+@pytest.mark.parametrize(("graph", "activation"), GRAPHS)
 def test_right_numbers_are_certified(graph, activation):
     case = make(graph, activation, batch=2)
-    found = verify(case.dag, case.x, case.y, generator=seeded())
+    found = rc.verify(case.dag, case.x, case.y, generator=seeded())
     assert found.ok and not found.reasons, str(found)
     assert set(found.nodes) == set(case.nodes) and len(found.examples) == 2
     assert max(found.nodes.values()) < 1e-7 and max(found.examples) < 1e-7
 
 
-@pytest.mark.parametrize(("part", "activation"), [("total", "relu"), ("gauss_newton", "smooth"), ("tensor", "smooth")])
+@pytest.mark.parametrize(("part", "activation"), [("gauss_newton", "relu"), ("tensor", "smooth")])
 def test_operators_of_every_part_are_certified(part, activation):
-    case = make("residual", activation)
-    assert verify(CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()).ok
+    case = make("residual", activation, batch=2)
+    assert rc.verify(rc.CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()).ok
 
 
 def test_float32_and_weights_hidden_in_closures_are_certified():
-    case = make("diamond_sum")
-    found = verify(case.dag.to(torch.float32), case.x.float(), case.y, generator=seeded())
+    case = make("diamond_cat", batch=2)
+    found = rc.verify(case.dag.to(torch.float32), case.x.float(), case.y, generator=seeded())
     assert found.ok and found.tolerance == 1e-3 and max(found.nodes.values()) < 1e-4
     hidden, shift = nn.Linear(5, 5), torch.randn(5, generator=seeded())
     dag = between(lambda t: torch.tanh(hidden(t) + shift), torch.float32)
-    found = verify(dag, X.float(), Y, generator=seeded())
+    found = rc.verify(dag, X.float(), Y, generator=seeded())
     assert found.ok and not found.reasons, "the closure's float32 weights are widened with the rest"
-
-
-def test_a_network_without_a_float64_copy_is_certified_coarsely():
     lstm = nn.LSTM(5, 5, batch_first=True)
     dag = between(lambda t: lstm(t.unsqueeze(1))[0].squeeze(1), torch.float32)
-    found = verify(dag, X.float(), Y, generator=seeded())
+    found = rc.verify(dag, X.float(), Y, generator=seeded())
     assert found.ok and found.tolerance == 1e-2 and "no float64 copy" in found.reasons[0]
 
 
 def injected(monkeypatch, change):
     """The engine's products, changed."""
-    right = CurvatureOperator.whole
+    right = rc.CurvatureOperator.whole
 
     def wrong(self, directions):
         own, _ = right(self, directions)
         changed = change(self, dict(own))
         return changed, changed
 
-    monkeypatch.setattr(CurvatureOperator, "whole", wrong)
+    monkeypatch.setattr(rc.CurvatureOperator, "whole", wrong)
 
 
-@pytest.mark.parametrize(("size", "node"), [(1e-4, "a"), pytest.param(1.0, "c", marks=pytest.mark.slow)])
-def test_a_wrong_product_is_caught_at_its_node(monkeypatch, size, node):
-    case = make("chain")
+def test_wrong_products_are_caught_at_their_node(monkeypatch):
+    case, size, node = make("chain"), 1e-4, "a"
     injected(monkeypatch, lambda op, own: own | {node: own[node] * (1 + size)})
-    found = verify(CurvatureOperator(case.dag, case.x, case.y), generator=seeded())
+    found = rc.verify(rc.CurvatureOperator(case.dag, case.x, case.y), generator=seeded())
     assert not found.ok and "NOT certified" in str(found)
     assert found.nodes[node] == pytest.approx(size, rel=0.01)
     assert all(error < 1e-7 for v, error in found.nodes.items() if v != node)
     assert repr(node) in found.reasons[0]
-
-
-def test_products_that_are_zero_are_caught(monkeypatch):
     injected(monkeypatch, lambda op, own: {v: torch.zeros_like(p) for v, p in own.items()})
-    found = verify(CurvatureOperator(between(torch.tanh), X, Y), generator=seeded())
+    found = rc.verify(rc.CurvatureOperator(between(torch.tanh), X, Y), generator=seeded())
     assert not found.ok and "they are zero" in found.reasons[0]
 
 
-@pytest.mark.parametrize("name", ["cumsum", "causal attention", "LSTM over dimension 0"])
+@pytest.mark.parametrize("name", ["cumsum", "LSTM over dimension 0"])
 def test_examples_that_mix_are_caught_without_the_guards(name):
-    found = verify(CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded())
+    found = rc.verify(rc.CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded())
     assert not found.ok and max(found.nodes.values()) > 1e-3
     assert any("mix" in reason for reason in found.reasons)
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="sum"), nn.MSELoss(reduction="sum")])
-def test_a_summed_loss_is_caught_without_the_guards(loss):
-    y = Y if isinstance(loss, nn.CrossEntropyLoss) else torch.zeros(4, 3, dtype=torch.float64)
-    found = verify(CurvatureOperator(Dag.from_sequential(mlp(), loss=loss), X, y, check=False), generator=seeded())
+def test_a_summed_loss_is_caught_without_the_guards():
+    dag = rc.Dag.from_sequential(mlp(), loss=nn.CrossEntropyLoss(reduction="sum"))
+    found = rc.verify(rc.CurvatureOperator(dag, X, Y, check=False), generator=seeded())
     assert not found.ok and "Is the loss a sum" in found.reasons[0]
 
 
@@ -107,7 +94,7 @@ def test_a_stale_trace_is_caught(monkeypatch):
     stale = right(lambda t: torch.tanh(0.999 * t), 1)
     monkeypatch.setattr(derivatives, "structure_from_trace", lambda fn, n: stale)
     monkeypatch.setattr(derivatives, "_agrees", lambda *_: True)
-    found = verify(between(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
+    found = rc.verify(between(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
     assert not found.ok and "exact blocks are wrong" in found.reasons[0]
 
 
@@ -115,20 +102,12 @@ def test_a_stale_trace_is_caught(monkeypatch):
 def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
     net = mlp()
     monkeypatch.setattr(operators.Fingerprint, "changed", lambda self: "")
-    operator = CurvatureOperator(Dag.from_sequential(net), X, Y, check=False)
+    operator = rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y, check=False)
     if used:
         operator.block("0", "0").dense()
     net[0].weight.data = 0.8 * net[0].weight.data
-    found = verify(operator, generator=seeded())
+    found = rc.verify(operator, generator=seeded())
     assert not found.ok and any("other weights" in reason or "every example" in reason for reason in found.reasons)
-
-
-def test_a_backward_without_second_derivative_is_caught_and_named(monkeypatch):
-    for module in (derivatives, operators):
-        monkeypatch.setattr(module, "refuse_cut_backwards", lambda *_: None)
-    found = verify(between(Swish.apply), X, Y, generator=seeded())
-    assert not found.ok
-    assert all("node 'a'" in reason for reason in found.reasons) and len(found.reasons) == 2
 
 
 class Detached(torch.autograd.Function):
@@ -144,75 +123,63 @@ class Detached(torch.autograd.Function):
         return g * (1 - torch.tanh(ctx.kept) ** 2)
 
 
-def test_a_backward_that_hides_its_second_derivative_is_caught_and_named():
-    found = verify(between(Detached.apply), X, Y, generator=seeded())
+def test_backwards_without_a_second_derivative_are_caught_and_named(monkeypatch):
+    found = rc.verify(between(Detached.apply), X, Y, generator=seeded())
     assert not found.ok and all("node 'a'" in reason for reason in found.reasons)
-
-
-def test_a_kink_at_the_point_is_told():
-    dag = Dag([Node("a", ("input",), torch.relu), Node("out", ("a",), torch.sin)], loss="mse")
-    x = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-    found = verify(dag, x, torch.zeros_like(x), nodes=["input"], generator=seeded())
-    assert not found.ok and any("kink" in reason for reason in found.reasons)
+    for module in (derivatives, operators):
+        monkeypatch.setattr(module, "refuse_cut_backwards", lambda *_: None)
+    found = rc.verify(between(Swish.apply), X, Y, generator=seeded())
+    assert not found.ok and len(found.reasons) == 2 and all("node 'a'" in reason for reason in found.reasons)
 
 
 def test_refusals_and_values_that_are_not_finite_are_reported_not_raised():
     x = X.clone()
     x[1, 2] = math.nan
-    found = verify(Dag.from_sequential(mlp()), x, Y)
+    found = rc.verify(rc.Dag.from_sequential(mlp()), x, Y)
     assert not found.ok and "not finite" in found.reasons[0]
-    found = verify(Dag.from_sequential(mlp()), X.float(), Y)
+    found = rc.verify(rc.Dag.from_sequential(mlp()), X.float(), Y)
     assert not found.ok and "node '0' failed" in found.reasons[0]
     with pytest.raises(ValueError, match="needs the batch"):
-        verify(Dag.from_sequential(mlp()))
+        rc.verify(rc.Dag.from_sequential(mlp()))
     with pytest.raises(ValueError, match="expected a Dag, found Sequential"):
-        verify(mlp(), X, Y)
+        rc.verify(mlp(), X, Y)
 
 
-class OwnOperator:
+def own_operator(factor=1.0):
     """What an operator in parameters needs to be certified: products, pieces, gradients."""
+    weight = torch.randn(18, generator=seeded(3), dtype=torch.float64)
 
-    def __init__(self, factor=1.0):
-        torch.manual_seed(3)
-        self.weight, self.factor = torch.randn(3, 6, dtype=torch.float64), factor
-        self.nodes, self.sizes, self.dtype, self.examples = ("w",), {"w": 18}, torch.float64, 4
-
-    def loss(self, flat, b):
+    def loss(flat, b):
         return F.cross_entropy(X[b : b + 1] @ flat.view(3, 6).T, Y[b : b + 1])
 
-    def gradient(self, shift, example):
-        at = (self.weight.flatten() + shift["w"]).requires_grad_()
-        return {"w": torch.autograd.grad(self.loss(at, example), at)[0]}
-
-    def apply(self, directions):
-        matrix = sum(
-            torch.autograd.functional.hessian(lambda f, b=b: self.loss(f, b), self.weight.flatten()) for b in range(4)
-        )
-        return {"w": self.factor * directions["w"] @ matrix / 4}
+    matrix = sum(torch.autograd.functional.hessian(lambda f, b=b: loss(f, b), weight) for b in range(4)) / 4
+    return SimpleNamespace(
+        nodes=("w",),
+        sizes={"w": 18},
+        dtype=torch.float64,
+        examples=4,
+        gradient=lambda shift, b: {"w": torch.func.grad(loss)(weight + shift["w"], b)},
+        apply=lambda directions: {"w": factor * directions["w"] @ matrix},
+    )
 
 
 def test_another_operator_is_certified_by_its_gradients():
-    found = verify(OwnOperator(), generator=seeded())
-    assert isinstance(found, Certificate) and found.ok and found.examples == ()
-    wrong = verify(OwnOperator(1.01), generator=seeded())
+    found = rc.verify(own_operator(), generator=seeded())
+    assert isinstance(found, rc.Certificate) and found.ok and found.examples == ()
+    wrong = rc.verify(own_operator(1.01), generator=seeded())
     assert not wrong.ok and "1.01 times the mean" in wrong.reasons[0]
     with pytest.raises(ValueError, match="expected a Dag"):
-        verify(object())
+        rc.verify(object())
 
 
 def test_tokens_are_certified_and_a_wrong_product_of_them_is_told(monkeypatch):
     lstm = nn.LSTM(3, 3, batch_first=True)  # has no float64 copy inside a closure
-    dag = Dag(
-        [
-            Node("embed", ("input",), nn.Embedding(7, 3)),
-            Node("mix", ("embed",), lambda h: lstm(h)[0][:, -1]),
-            Node("out", ("mix",), nn.Linear(3, 3)),
-        ]
-    )
+    layers = [nn.Embedding(7, 3), lambda h: lstm(h)[0][:, -1], nn.Linear(3, 3)]
+    dag = rc.Dag.from_sequential(layers, names=["embed", "mix", "out"])
     tokens = torch.randint(0, 7, (4, 2), generator=seeded())
-    assert verify(dag, tokens, Y, generator=seeded()).ok
+    assert rc.verify(dag, tokens, Y, generator=seeded()).ok
     injected(monkeypatch, lambda op, own: own | {"embed": own["embed"] + own["embed"].flip(1)})
-    assert not verify(dag, tokens, Y, generator=seeded()).ok
+    assert not rc.verify(dag, tokens, Y, generator=seeded()).ok
 
 
 def test_a_saturated_example_is_no_false_alarm():
@@ -223,17 +190,17 @@ def test_a_saturated_example_is_no_false_alarm():
         net[2].weight.data.mul_(3)
         x, y = torch.randn(8, 6, generator=seeded()).to(dtype), torch.arange(8) % 3
         x[2:4] *= 1000
-        found = verify(Dag.from_sequential(net), x, y, generator=seeded())
+        found = rc.verify(rc.Dag.from_sequential(net), x, y, generator=seeded())
         assert found.ok, str(found)
 
 
 def test_curvature_that_is_exactly_zero_is_no_false_alarm():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)).double()
-    dag = Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
-    assert verify(dag, X, Y, generator=seeded()).ok
+    dag = rc.Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
+    assert rc.verify(dag, X, Y, generator=seeded()).ok
     net[2].bias.data.fill_(-50)  # dead: nothing before it has any influence
-    found = verify(Dag.from_sequential(net), X, Y, generator=seeded())
+    found = rc.verify(rc.Dag.from_sequential(net), X, Y, generator=seeded())
     assert found.ok, str(found)
 
 
@@ -244,43 +211,36 @@ def test_rounding_of_float32_is_told_as_such():
         net[0].weight.copy_(torch.tensor([[20.5, 0.0, 0.0], [0.0, 0.0, 0.0]]))
         net[0].bias.zero_()
     x, y = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
-    found = verify(CurvatureOperator(Dag.from_sequential(net), x, y), generator=seeded())
+    found = rc.verify(rc.CurvatureOperator(rc.Dag.from_sequential(net), x, y), generator=seeded())
     assert not found.ok and "rounding of float32, in float64 they are right" in found.reasons[0]
-    assert verify(Dag.from_sequential(net).to(torch.float64), x.double(), y, generator=seeded()).ok
+    assert rc.verify(rc.Dag.from_sequential(net).to(torch.float64), x.double(), y, generator=seeded()).ok
 
 
-class Keeps(nn.Module):
+def kept(m, t):
     """Holds tensors of its last computation, as attributes and inside of containers."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 3)
-        self.seen = {"all": []}
-
-    def forward(self, t):
-        self.h = torch.tanh(self.a(t))
-        self.seen["all"] = [self.h * 2]
-        return self.b(self.h)
+    m.h = torch.tanh(m.a(t))
+    m.seen["all"] = [m.h * 2]
+    return m.b(m.h)
 
 
 def test_graph_tensors_held_as_attributes_are_no_hindrance():
     torch.manual_seed(0)
-    for net in (Keeps(), nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))):
+    keeps = Own(kept, a=nn.Linear(6, 5), b=nn.Linear(5, 3), seen={"all": []})
+    for net in (keeps, nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))):
         x = X.float()
         net(x)
-        dag = trace_module(net, nn.CrossEntropyLoss(), (x, Y))
-        found = verify(dag, dag.x, dag.y, generator=seeded())
+        dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, Y))
+        found = rc.verify(dag, dag.x, dag.y, generator=seeded())
         assert found.ok and not found.reasons, str(found)
 
 
 def test_measured_blocks_are_certified_and_a_wrong_one_is_found():
-    case = make("residual")
-    split = split_blocks(case.dag, case.x, case.y)
-    blocks = dict(split.tensor)
-    assert verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded()).ok
+    case = make("chain", batch=2)
+    blocks = dict(rc.split_blocks(case.dag, case.x, case.y).tensor)
+    assert rc.verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded()).ok
     v, w = next(pair for pair in blocks if pair[0] != pair[1] and bool(blocks[pair].any()))
     blocks[v, w] = 1.01 * blocks[v, w]
-    wrong = verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded())
+    wrong = rc.verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded())
     assert not wrong.ok and "blocks are wrong" in wrong.reasons[0]
     assert wrong.nodes[v] > 1e-4 > 1e-6 > max(e for u, e in wrong.nodes.items() if u not in (v, w))
 
@@ -289,28 +249,25 @@ def cubic(theta):
     return (theta**3).sum() + theta.prod()
 
 
-@pytest.mark.parametrize("form", ["matrix", "function", "matvec", "scipy"])
+@pytest.mark.parametrize(
+    "form", [lambda h: h, lambda h: lambda v: h @ v, Symmetric, lambda h: Symmetric(aslinearoperator(h.numpy()))]
+)
 def test_a_plain_operator_is_certified_beside_its_gradient(form):
     theta = torch.tensor([1.0, 2.0, -0.5, 0.7], dtype=torch.float64)
-    right = torch.autograd.functional.hessian(cubic, theta)
-    from scipy.sparse.linalg import aslinearoperator
-
-    forms = {
-        "matrix": lambda h: h,
-        "function": lambda h: lambda v: h @ v,
-        "matvec": Symmetric,
-        "scipy": lambda h: Symmetric(aslinearoperator(h.numpy())),
-    }
-    field = torch.func.grad(cubic)
-    assert verify(forms[form](right), at=theta, gradient=field, generator=seeded()).ok
+    right, field = torch.autograd.functional.hessian(cubic, theta), torch.func.grad(cubic)
+    assert rc.verify(form(right), at=theta, gradient=field, generator=seeded()).ok
     wrong = right.clone()
     wrong[1, 2] *= 1.001
-    found = verify(forms[form](wrong), at=theta, gradient=field, generator=seeded())
+    found = rc.verify(form(wrong), at=theta, gradient=field, generator=seeded())
     assert not found.ok and "group 'all'" in found.reasons[0]
+
+
+def test_a_plain_operator_needs_its_gradient_and_a_point_that_fits():
+    matrix, field = torch.eye(4, dtype=torch.float64), torch.func.grad(cubic)
     with pytest.raises(ValueError, match="needs the gradient"):
-        verify(right)
+        rc.verify(matrix)
     with pytest.raises(ValueError, match=r"shape \(4, 4\), and the point 3"):
-        verify(right, at=theta[:3], gradient=field)
+        rc.verify(matrix, at=torch.ones(3).double(), gradient=field)
 
 
 @pytest.mark.slow
@@ -326,20 +283,20 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
         loss = nn.functional.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
-    found = verify(Dag.from_sequential(net), x, y)
+    found = rc.verify(rc.Dag.from_sequential(net), x, y)
     assert not found.ok
     assert "rounding of float32" in str(found) and "cancel" not in str(found)
     net, x = net.double(), x.double()
     for seed in range(12):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
-        found = verify(Dag.from_sequential(net), x, y, generator=seeded(seed))
+        found = rc.verify(rc.Dag.from_sequential(net), x, y, generator=seeded(seed))
         assert found.ok, (seed, str(found))
 
 
-def chain(depth=4, width=8, dtype=torch.float32):
+def chain(dtype=torch.float32):
     """A chain of ReLUs and its batch."""
     torch.manual_seed(1)
-    blocks = [nn.Sequential(nn.Linear(6 if i == 0 else width, width), nn.ReLU()) for i in range(depth)]
-    net = nn.Sequential(*blocks, nn.Linear(width, 3)).to(dtype)
+    blocks = [nn.Sequential(nn.Linear(i, 8), nn.ReLU()) for i in (6, 8, 8, 8)]
+    net = nn.Sequential(*blocks, nn.Linear(8, 3)).to(dtype)
     return net, torch.randn(5, 6, generator=seeded()).to(dtype), torch.arange(5) % 3
 
 
@@ -351,12 +308,12 @@ def near_zero(net, x, example, distance, unit=3):
 
 
 def measured(net, x, y, part, nodes=None):
-    dag = Dag.from_sequential(net)
+    dag = rc.Dag.from_sequential(net)
     nodes = nodes or dag.order[:-1]
-    return dag, nodes, dict(getattr(split_blocks(dag, x, y, nodes), part))
+    return dag, nodes, dict(getattr(rc.split_blocks(dag, x, y, nodes), part))
 
 
-@pytest.mark.parametrize(("part", "distance"), [("total", 1e-5), ("gauss_newton", 3e-7), ("total", 3e-8)])
+@pytest.mark.parametrize(("part", "distance"), [("total", 1e-5), ("gauss_newton", 3e-7)])
 def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     net, x, y = chain(dtype=torch.float64)
     near_zero(net, x, 2, distance)
@@ -366,32 +323,31 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     ones = {v: torch.ones(8, dtype=torch.float64) * reference.scales[v] for v in nodes}
     wide, narrow = (reference.difference(ones, 2, step) for step in (1e-4, 1e-9))
     assert any(float((wide[v] - narrow[v]).norm()) > 1e-3 * float(narrow[v].norm()) for v in nodes), "a kink it is"
-    found = verify(dag, x, y, blocks=blocks, part=part, generator=seeded(), tolerance=1e-4)
+    found = rc.verify(dag, x, y, blocks=blocks, part=part, generator=seeded(), tolerance=1e-4)
     assert found.ok and not found.reasons and not found.kinks, str(found)
 
 
-@pytest.mark.parametrize(("part", "distance"), [("total", 3e-7), ("gauss_newton", 0.0)])
-def test_a_block_wrong_by_two_thousandths_is_caught_beside_a_kink(part, distance):
+@pytest.mark.parametrize(
+    ("part", "distance", "nodes", "reason"),
+    [("total", 3e-7, ("0",), "blocks are wrong"), ("gauss_newton", 0.0, None, "1.002 times")],
+)
+def test_blocks_wrong_by_two_thousandths_are_caught_beside_a_kink(part, distance, nodes, reason):
     net, x, y = chain()
     near_zero(net, x, 2, distance)
-    dag, _, blocks = measured(net, x, y, part, ("0",))
-    blocks["0", "0"] *= 1.002
-    found = verify(dag, x, y, blocks=blocks, part=part, generator=seeded())
-    assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
-    dag, _, blocks = measured(net, x, y, part)
+    dag, _, blocks = measured(net, x, y, part, nodes)
     wrong = {pair: 1.002 * block for pair, block in blocks.items()}
-    found = verify(dag, x, y, blocks=wrong, part=part, generator=seeded())
-    assert not found.ok and "1.002 times" in found.reasons[0] and "sum" not in found.reasons[0], str(found)
+    found = rc.verify(dag, x, y, blocks=wrong, part=part, generator=seeded())
+    assert not found.ok and reason in found.reasons[0] and "sum" not in found.reasons[0], str(found)
 
 
-@pytest.mark.parametrize("part", ["total", pytest.param("gauss_newton", marks=pytest.mark.slow)])
-def test_a_kink_at_the_point_is_named_and_the_others_are_certified(part):
+def test_a_kink_at_the_point_is_named_and_the_others_are_certified():
     net, x, y = chain(dtype=torch.float64)
     near_zero(net, x, 2, 0.0)
+    part = "total"
     dag, nodes, blocks = measured(net, x, y, part)
     for found in (
-        verify(dag, x, y, blocks=blocks, part=part, generator=seeded()),
-        verify(CurvatureOperator(dag, x, y, nodes, part=part), generator=seeded()),
+        rc.verify(dag, x, y, blocks=blocks, part=part, generator=seeded()),
+        rc.verify(rc.CurvatureOperator(dag, x, y, nodes, part=part), generator=seeded()),
     ):
         assert found.ok and found.kinks == (2,) and max(found.nodes.values()) < 1e-6, str(found)
         assert "(relu) of example 2 of 5: not certified there, certified on the other 4" in found.reasons[0]
@@ -409,20 +365,20 @@ def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
     else:
         raise AssertionError("no such network")
     dag, _, blocks = measured(net, x, y, "gauss_newton")
-    found = verify(dag, x, y, blocks=blocks, part="gauss_newton", generator=seeded())
+    found = rc.verify(dag, x, y, blocks=blocks, part="gauss_newton", generator=seeded())
     assert found.ok and found.kinks == (2,) and "relu, within rounding" in found.reasons[0], str(found)
     wrong = {pair: 1.002 * block for pair, block in blocks.items()}
-    found = verify(dag, x, y, blocks=wrong, part="gauss_newton", generator=seeded())
+    found = rc.verify(dag, x, y, blocks=wrong, part="gauss_newton", generator=seeded())
     assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
 
 
 def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
     torch.manual_seed(0)
-    relu = Node("a", ("input",), nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.ReLU()))
-    pool = Node("out", ("a",), nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)))
+    relu = rc.Node("a", ("input",), nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.ReLU()))
+    pool = rc.Node("out", ("a",), nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)))
     x = torch.randn(4, 1, 6, 6, generator=seeded())
     x[:, :, :4, :4] = 0
-    found = verify(Dag([relu, pool]), x, torch.arange(4) % 3, generator=seeded())
+    found = rc.verify(rc.Dag([relu, pool]), x, torch.arange(4) % 3, generator=seeded())
     assert not found.ok and found.kinks == (0, 1, 2, 3)
     assert "max_pool2d" in found.reasons[0] and "in all 4 examples" in found.reasons[0]
 
@@ -430,10 +386,10 @@ def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
 def test_products_over_parameters_are_certified_beside_a_kink():
     net, x, y = chain()
     near_zero(net, x, 2, 3e-7)
-    operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
-    assert verify(operator, generator=seeded()).ok
+    operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
+    assert rc.verify(operator, generator=seeded()).ok
     near_zero(net.double(), x.double(), 2, 0.0)
-    found = verify(ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded())
+    found = rc.verify(rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded())
     assert not found.ok and "(relu) in the only batch" in found.reasons[0]
 
 
@@ -486,12 +442,12 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
     if graph == "wide":
         net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5))
         data = torch.randn(16, 8), torch.arange(16) % 5
-        operator = ParameterOperator(net, "cross_entropy", data)
-        dag = trace_module(net, nn.CrossEntropyLoss(), data)
+        operator = rc.ParameterOperator(net, "cross_entropy", data)
+        dag = rc.trace_module(net, nn.CrossEntropyLoss(), data)
         x, y = dag.x, dag.y
-        assert operations(lambda: verify(operator, generator=seeded())) <= 60 * operations(operator.gradient)
+        assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(operator.gradient)
     else:
         case = make(graph)
         dag, x, y = case.dag, case.x, case.y
     one = 3 * operations(lambda: dag.forward(x))
-    assert 0 < operations(lambda: verify(dag, x, y, generator=seeded())) <= 60 * one
+    assert 0 < operations(lambda: rc.verify(dag, x, y, generator=seeded())) <= 60 * one

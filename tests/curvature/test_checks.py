@@ -6,65 +6,50 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from runner.curvature import (
-    CurvatureOperator,
-    Dag,
-    Node,
-    couplings,
-    exact_blocks,
-    frobenius_norms,
-    gauss_newton_blocks,
-    gn_gaps,
-    inter_layer_metrics,
-    lanczos_extremes,
-    spectral_norms,
-    split_blocks,
-    stable_ranks,
-    trace_module,
-)
+import runner.curvature as rc
 from runner.curvature.exact.checks import exact_elements, plan_chunk
-from tests.curvature.cases import MIXING, PAIR, Own, Swish, X, Y, between, make, mlp, relative_error, seeded
+from tests.curvature.cases import MIXING, PAIR, Own, Swish, X, Y, between, graph, make, mlp, relative_error, seeded
 
 SMALL = X[:, :3].float()
 
 
 def network(*parts, loss="cross_entropy"):
-    return Dag([Node("body", ("input",), nn.Sequential(*parts)), Node("out", ("body",), nn.Linear(3, 3))], loss)
+    return graph(loss, body=("input", nn.Sequential(*parts)), out=("body", nn.Linear(3, 3)))
 
 
 def loss_of(fn):
-    return lambda: exact_blocks(network(nn.Tanh(), loss=fn), SMALL, Y)
+    return lambda: rc.exact_blocks(network(nn.Tanh(), loss=fn), SMALL, Y)
 
 
-WIDE = Dag([Node("wide", ("input",), nn.Linear(3, 1_000_000)), Node("out", ("wide",), nn.Linear(1_000_000, 3))])
+def of_layer(layer, **options):
+    return lambda: rc.exact_blocks(network(layer), SMALL, Y, **options)
+
+
+def wide():
+    return rc.exact_blocks(
+        graph(wide=("input", nn.Linear(3, 1_000_000)), out=("wide", nn.Linear(1_000_000, 3))), SMALL, Y
+    )
+
+
 BEFORE_MEASURING = {
-    "BatchNorm": (lambda: exact_blocks(network(nn.BatchNorm1d(3)), SMALL, Y), "BatchNorm1d normalises by the batch"),
-    "no statistics": (
-        lambda: exact_blocks(network(nn.BatchNorm1d(3, track_running_stats=False).eval()), SMALL, Y),
-        "normalises by the batch",
-    ),
-    "dropout": (lambda: exact_blocks(network(nn.Dropout(0.5)), SMALL, Y), "Dropout is in training mode"),
-    "randomness": (
-        lambda: exact_blocks(between(lambda h: F.dropout(h, 0.5)), X, Y),
-        "'a' is not deterministic",
-    ),
+    "BatchNorm": (of_layer(nn.BatchNorm1d(3)), "BatchNorm1d normalises by the batch"),
+    "no statistics": (of_layer(nn.BatchNorm1d(3, track_running_stats=False).eval()), "normalises by the batch"),
+    "dropout": (of_layer(nn.Dropout(0.5)), "Dropout is in training mode"),
+    "randomness": (lambda: rc.exact_blocks(between(lambda h: F.dropout(h, 0.5)), X, Y), "'a' is not deterministic"),
     "sum": (loss_of(lambda f, y: F.cross_entropy(f, y, reduction="sum")), r"looks like a sum.*mean over the examples"),
     "no mean": (loss_of(lambda f, y: F.cross_entropy(f, y) + f.mean(0).square().sum()), "not the mean"),
     "random loss": (loss_of(lambda f, y: F.cross_entropy(f, y) * torch.rand(())), "not deterministic"),
     "loss of rows": (loss_of(lambda f, y: f), "one value per example"),
-    "targets": (lambda: exact_blocks(network(nn.Tanh()), SMALL, Y[:2]), "as many targets as examples"),
-    "empty": (lambda: exact_blocks(network(nn.Tanh()), SMALL[:0], Y[:0]), "empty"),
-    "rows": (lambda: exact_blocks(between(lambda h: h.sum(1)), X, Y), "one row per example"),
-    "memory": (
-        lambda: exact_blocks(WIDE, SMALL, Y),
-        r"TiB.*frobenius_norms.*spectral_norms.*lanczos_extremes",
-    ),
-    "budget": (lambda: exact_blocks(network(nn.Tanh()), SMALL, Y, memory_budget=100), "memory_budget"),
+    "targets": (lambda: rc.exact_blocks(network(nn.Tanh()), SMALL, Y[:2]), "as many targets as examples"),
+    "empty": (lambda: rc.exact_blocks(network(nn.Tanh()), SMALL[:0], Y[:0]), "empty"),
+    "rows": (lambda: rc.exact_blocks(between(lambda h: h.sum(1)), X, Y), "one row per example"),
+    "memory": (wide, r"TiB.*frobenius_norms.*spectral_norms.*lanczos_extremes"),
+    "budget": (of_layer(nn.Tanh(), memory_budget=100), "memory_budget"),
     "class of a loss": (
-        lambda: Dag.from_sequential(mlp(), loss=nn.MSELoss),
+        lambda: rc.Dag.from_sequential(mlp(), loss=nn.MSELoss),
         r"found the class MSELoss: pass an instance, MSELoss\(\)",
     ),
-    "unknown node": (lambda: exact_blocks(Dag.from_sequential(mlp()), X, Y, "fc"), r"unknown nodes \['fc'\]"),
+    "unknown node": (lambda: rc.exact_blocks(rc.Dag.from_sequential(mlp()), X, Y, "fc"), r"unknown nodes \['fc'\]"),
 }
 
 
@@ -77,7 +62,7 @@ def test_what_would_be_wrong_is_refused_before_measuring(name):
 
 def test_evaluation_mode_is_measured():
     modules = nn.BatchNorm1d(3).eval(), nn.Dropout(0.5).eval(), nn.Dropout(0.0)
-    assert exact_blocks(network(nn.Linear(3, 3), *modules), SMALL, Y)["body", "body"].isfinite().all()
+    assert rc.exact_blocks(network(nn.Linear(3, 3), *modules), SMALL, Y)["body", "body"].isfinite().all()
 
 
 def test_chunks_shrink_with_the_budget():
@@ -96,23 +81,23 @@ def attention_with_a_fused_kernel():
     def attend(h):
         return F.scaled_dot_product_attention(h.unsqueeze(1), h.unsqueeze(1), h.unsqueeze(1)).squeeze(1)
 
-    return Dag.from_sequential([nn.Linear(2, 8), attend, nn.Flatten()], loss=lambda f, y: f.square().mean(1))
+    return rc.Dag.from_sequential([nn.Linear(2, 8), attend, nn.Flatten()], loss=lambda f, y: f.square().mean(1))
 
 
 def block_of(measure, dag, x, y, pair=("h", "h")):
     """A measurement, of an operator one of its blocks."""
     found = measure(dag, x, y)
-    return found.block(*pair).dense() if isinstance(found, CurvatureOperator) else found
+    return found.block(*pair).dense() if isinstance(found, rc.CurvatureOperator) else found
 
 
 def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
     x, dag = torch.randn(2, 3, 2), attention_with_a_fused_kernel()
-    for measure in (exact_blocks, split_blocks, CurvatureOperator):
+    for measure in (rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator):
         with pytest.raises(ValueError, match=r"SDPBackend\.MATH"):
             block_of(measure, dag, x, x, ("0", "0"))
-    fused = gauss_newton_blocks(dag, x, x)
+    fused = rc.gauss_newton_blocks(dag, x, x)
     with sdpa_kernel(SDPBackend.MATH):
-        assert torch.allclose(fused["0", "0"], split_blocks(dag, x, x).gauss_newton["0", "0"], atol=1e-6)
+        assert torch.allclose(fused["0", "0"], rc.split_blocks(dag, x, x).gauss_newton["0", "0"], atol=1e-6)
 
 
 # ------------------------------------------------------------------ examples that mix
@@ -121,7 +106,7 @@ def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
 @pytest.mark.parametrize("name", MIXING)
 def test_examples_that_mix_are_refused(name):
     with pytest.raises(ValueError, match="node 'a'"):
-        exact_blocks(between(MIXING[name]), X, Y)
+        rc.exact_blocks(between(MIXING[name]), X, Y)
 
 
 def first_and_last(t):
@@ -157,37 +142,30 @@ def test_examples_that_mix_sparingly_are_refused_in_batches_of_any_size(name):
         for seed in range(2):
             x = torch.randn(examples, 6, generator=seeded(seed), dtype=torch.float64)
             with pytest.raises(ValueError, match="'a' mixes the examples"):
-                exact_blocks(between(SPARINGLY[name]), x, torch.arange(examples) % 3)
+                rc.exact_blocks(between(SPARINGLY[name]), x, torch.arange(examples) % 3)
 
 
 def test_equal_halves_and_a_single_example_hide_no_mixing():
     twice = torch.cat([X[:2], X[:2]])
     for name, x, y in (("batch statistics", twice, Y), ("cumsum", X[:1], Y[:1])):
         with pytest.raises(ValueError, match="'a' mixes the examples"):
-            CurvatureOperator(between(MIXING[name]), x, y)
+            rc.CurvatureOperator(between(MIXING[name]), x, y)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_guards_hold_in_half_precision(dtype):
+    """While tracing, or before measuring, where one example more changes less than half precision tells."""
     norm = nn.BatchNorm1d(5).to(dtype)
     for fn in (lambda t: torch.tanh(norm(t)), MIXING["batch statistics"], lambda t: F.dropout(torch.tanh(t), 0.5)):
         with pytest.raises(ValueError, match="'a'"):
-            exact_blocks(between(fn, dtype), X.to(dtype), Y)
-
-
-def mixed():
-    parts = {"a": nn.Linear(6, 5), "b": nn.Linear(5, 5), "c": nn.Linear(5, 3)}
-    return Own(lambda m, t: m.c(torch.tanh(m.b(m.a(t))) + 0.5 * m.a(t).mean(0)), **parts)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_examples_that_mix_are_refused_in_half_precision(dtype):
-    """While tracing, or before measuring, where one example more changes less than half precision tells."""
+            rc.exact_blocks(between(fn, dtype), X.to(dtype), Y)
     for seed in range(3):
         torch.manual_seed(seed)
+        parts = {"a": nn.Linear(6, 5), "b": nn.Linear(5, 5), "c": nn.Linear(5, 3)}
+        mixed = Own(lambda m, t: m.c(torch.tanh(m.b(m.a(t))) + 0.5 * m.a(t).mean(0)), **parts).to(dtype)
         with pytest.raises(ValueError, match="mixes the examples"):
-            dag = trace_module(mixed().to(dtype), "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
-            exact_blocks(dag, dag.x, dag.y)
+            dag = rc.trace_module(mixed, "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
+            rc.exact_blocks(dag, dag.x, dag.y)
 
 
 # ------------------------------------------------------------------ losses and labels
@@ -202,9 +180,9 @@ def test_a_summed_loss_is_refused_however_small(dtype, batch):
         net[2].bias.copy_(torch.tensor([14.0, 0, 0]))
     y = torch.zeros(batch, dtype=torch.long)
     with pytest.raises(ValueError, match="looks like a sum"):
-        exact_blocks(Dag.from_sequential(net, loss=nn.CrossEntropyLoss(reduction="sum")), x, y)
-    mean = exact_blocks(Dag.from_sequential(net, loss=nn.CrossEntropyLoss()), x, y)
-    named = exact_blocks(Dag.from_sequential(net), x, y)
+        rc.exact_blocks(rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss(reduction="sum")), x, y)
+    mean = rc.exact_blocks(rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss()), x, y)
+    named = rc.exact_blocks(rc.Dag.from_sequential(net), x, y)
     assert relative_error(mean, named) < 1e-4
 
 
@@ -212,56 +190,62 @@ def test_a_summed_loss_of_a_perfect_fit_is_refused():
     dag = between(torch.tanh, loss=nn.MSELoss(reduction="sum"))
     target = dag.forward(X)["out"].detach()
     with pytest.raises(ValueError, match="not the mean"):
-        exact_blocks(dag, X, target)
+        rc.exact_blocks(dag, X, target)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.bool])
 def test_labels_of_any_integer_type(dtype):
     """A uint8 or boolean tensor as an index is a mask: B = K makes that silent."""
     y = torch.tensor([1, 0, 1])
-    dag = Dag.from_sequential(mlp())
-    expected = exact_blocks(dag, X[:3], y)
-    found = exact_blocks(dag, X[:3], y.to(dtype))
+    dag = rc.Dag.from_sequential(mlp())
+    expected = rc.exact_blocks(dag, X[:3], y)
+    found = rc.exact_blocks(dag, X[:3], y.to(dtype))
     assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
-    product = CurvatureOperator(dag, X[:3], y.to(dtype)).block("0", "0").dense()
+    product = rc.CurvatureOperator(dag, X[:3], y.to(dtype)).block("0", "0").dense()
     assert torch.allclose(product, expected["0", "0"])
 
 
 @pytest.mark.parametrize("label", [-1, -100, 3, 255])
 def test_labels_out_of_range_are_refused(label):
-    for measure in (exact_blocks, CurvatureOperator):
+    for measure in (rc.exact_blocks, rc.CurvatureOperator):
         for check in (True, False):
             with pytest.raises(ValueError, match=rf"expected classes 0 to 2, found {label} for example 2"):
-                measure(Dag.from_sequential(mlp()), X, torch.tensor([0, 1, label, 0]), check=check)
+                measure(rc.Dag.from_sequential(mlp()), X, torch.tensor([0, 1, label, 0]), check=check)
 
 
 def test_ignored_labels_are_refused_where_that_many_classes_exist():
     for loss, message in (("cross_entropy", "ignore_index"), (nn.CrossEntropyLoss(), "ignores")):
         with pytest.raises(ValueError, match=message):
-            exact_blocks(Dag.from_sequential(mlp(120), loss=loss), X, torch.tensor([0, 1, -100, 0]))
+            rc.exact_blocks(rc.Dag.from_sequential(mlp(120), loss=loss), X, torch.tensor([0, 1, -100, 0]))
 
 
 # ------------------------------------------------------------------ backwards without a second derivative
 
 
-@pytest.mark.parametrize("measure", [exact_blocks, split_blocks, CurvatureOperator, inter_layer_metrics])
+@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator, rc.inter_layer_metrics])
 def test_a_backward_that_is_differentiable_once_is_refused(measure):
     with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
         block_of(measure, between(Swish.apply), X, Y)
 
 
 def test_gauss_newton_needs_it_once():
-    expected = gauss_newton_blocks(between(F.silu), X, Y)
-    assert relative_error(gauss_newton_blocks(between(Swish.apply), X, Y), expected) < 1e-12
+    expected = rc.gauss_newton_blocks(between(F.silu), X, Y)
+    assert relative_error(rc.gauss_newton_blocks(between(Swish.apply), X, Y), expected) < 1e-12
     with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):  # its products differentiate J^T u by u
-        CurvatureOperator(between(Swish.apply), X, Y, part="gauss_newton").block("h", "h").dense()
+        rc.CurvatureOperator(between(Swish.apply), X, Y, part="gauss_newton").block("h", "h").dense()
 
 
 # ------------------------------------------------------------------ mistakes: one line with the node and what to do
 
-SEQUENTIAL, SMOOTH = Dag.from_sequential(mlp()), between(torch.tanh)
-EMBEDDING = Dag.from_sequential([nn.Embedding(7, 3).double(), lambda h: torch.tanh(h[:, 0])], names=["embed", "out"])
+SEQUENTIAL, SMOOTH = rc.Dag.from_sequential(mlp()), between(torch.tanh)
+EMBEDDING = rc.Dag.from_sequential([nn.Embedding(7, 3).double(), lambda h: torch.tanh(h[:, 0])], names=["embed", "out"])
 TOKENS = torch.randint(0, 7, (4, 2), generator=seeded())
+
+
+def under(loss):
+    return between(torch.tanh, loss=loss), X, Y
+
+
 MISTAKES = {
     "module": ((mlp(), X, Y), r"expected a Dag, found Sequential.*from_sequential.*trace_module"),
     "dtype": ((SEQUENTIAL, X.float(), Y), r"node '0' failed on \(4, 6\) float32.*one dtype"),
@@ -277,22 +261,10 @@ MISTAKES = {
         (between(lambda t: torch.tanh(t.view(4, 5).add(torch.zeros(4, 1)))), X, Y),
         r"node 'a' failed.*must take any number",
     ),
-    "float loss": (
-        (between(torch.tanh, loss=lambda f, y: float(F.cross_entropy(f, y))), X, Y),
-        "the loss returned a float: expected a tensor",
-    ),
-    "cut loss": (
-        (between(torch.tanh, loss=lambda f, y: F.cross_entropy(f.detach(), y)), X, Y),
-        "does not depend on the output",
-    ),
-    "failing loss": (
-        (between(torch.tanh, loss=lambda f, y: F.cross_entropy(f, y[:, None, None])), X, Y),
-        "the loss failed on output",
-    ),
-    "loss of one": (
-        (between(torch.tanh, loss=lambda f: f.sum(1)), X, Y),
-        r"the loss failed.*loss\(output, target\)",
-    ),
+    "float loss": (under(lambda f, y: float(F.cross_entropy(f, y))), "the loss returned a float: expected a tensor"),
+    "cut loss": (under(lambda f, y: F.cross_entropy(f.detach(), y)), "does not depend on the output"),
+    "failing loss": (under(lambda f, y: F.cross_entropy(f, y[:, None, None])), "the loss failed on output"),
+    "loss of one": (under(lambda f: f.sum(1)), r"the loss failed.*loss\(output, target\)"),
     "shape of squares": (
         (between(torch.tanh, loss="mse"), X, torch.zeros(4, 2, dtype=torch.float64)),
         r"mse: target shape \(4, 2\) does not match the output's \(4, 3\)",
@@ -307,27 +279,27 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.parametrize("measure", [exact_blocks, CurvatureOperator])
+@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.CurvatureOperator])
 def test_mistakes_name_the_node_in_one_line(measure, name):
     given, message = MISTAKES[name]
     for check in (True, False) if name in ("dtype", "width") else (True,):
         with pytest.raises(ValueError, match=message) as caught:
             found = measure(*given, check=check)
-            if isinstance(found, CurvatureOperator):
+            if isinstance(found, rc.CurvatureOperator):
                 found.block("h", "h").dense()
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_one_node_may_be_named_alone_and_tokens_are_measured():
-    assert set(exact_blocks(SEQUENTIAL, X, Y, "0")) == {("0", "0")}
-    assert CurvatureOperator(SEQUENTIAL, X, Y, "0").nodes == ("0",)
-    assert exact_blocks(EMBEDDING, TOKENS, Y)["embed", "embed"].isfinite().all()
+    assert set(rc.exact_blocks(SEQUENTIAL, X, Y, "0")) == {("0", "0")}
+    assert rc.CurvatureOperator(SEQUENTIAL, X, Y, "0").nodes == ("0",)
+    assert rc.exact_blocks(EMBEDDING, TOKENS, Y)["embed", "embed"].isfinite().all()
 
 
 @pytest.mark.parametrize("pairs", [[("0", "q")], [("q", "0")], ["00"], [("0",)], "00"])
 def test_unknown_pairs(pairs):
-    operator = CurvatureOperator(SEQUENTIAL, X, Y)
-    for estimate in (frobenius_norms, spectral_norms, stable_ranks, couplings):
+    operator = rc.CurvatureOperator(SEQUENTIAL, X, Y)
+    for estimate in (rc.frobenius_norms, rc.spectral_norms, rc.stable_ranks, rc.couplings):
         with pytest.raises(ValueError, match=r"expected pairs \(v, w\).*'0', '1', '2'"):
             estimate(operator, pairs)
 
@@ -335,31 +307,31 @@ def test_unknown_pairs(pairs):
 @pytest.mark.parametrize(
     ("estimate", "message"),
     [
-        (lambda op: lanczos_extremes(op, steps=0), "at least 1 Lanczos step"),
-        (lambda op: lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
-        (lambda op: spectral_norms(op, PAIR, 0), "at least 1 iteration"),
-        (lambda op: gn_gaps(op.dag, X, Y, None, PAIR, 1), "at least 2 probes"),
-        (lambda op: gn_gaps(op, PAIR), r'operator of part="tensor"'),
-        (lambda op: gn_gaps(op.dag, pairs=PAIR), "needs the batch"),
+        (lambda op: rc.lanczos_extremes(op, steps=0), "at least 1 Lanczos step"),
+        (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
+        (lambda op: rc.spectral_norms(op, PAIR, 0), "at least 1 iteration"),
+        (lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1), "at least 2 probes"),
+        (lambda op: rc.gn_gaps(op, PAIR), r'operator of part="tensor"'),
+        (lambda op: rc.gn_gaps(op.dag, pairs=PAIR), "needs the batch"),
     ],
 )
 def test_mistakes_of_estimators(estimate, message):
     with pytest.raises(ValueError, match=message):
-        estimate(CurvatureOperator(SEQUENTIAL, X, Y))
+        estimate(rc.CurvatureOperator(SEQUENTIAL, X, Y))
 
 
 def test_integer_targets_of_a_regression():
     dag = between(torch.tanh, loss="mse", outputs=1)
-    a, b = exact_blocks(dag, X, Y), exact_blocks(dag, X, Y.double())
+    a, b = rc.exact_blocks(dag, X, Y), rc.exact_blocks(dag, X, Y.double())
     assert all(torch.equal(a[pair], b[pair]) for pair in a)
 
 
-@pytest.mark.parametrize("measure", [exact_blocks, CurvatureOperator])
+@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.CurvatureOperator])
 def test_autocast_is_refused(measure):
     dag = between(torch.tanh, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match=r"autocast is on.*outside"):
         measure(dag, X.float(), Y)
-    operator = CurvatureOperator(dag, X.float(), Y)
+    operator = rc.CurvatureOperator(dag, X.float(), Y)
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="autocast is on"):
         operator.block("h", "h").dense()
 
@@ -368,10 +340,10 @@ def test_weights_made_in_inference_mode_say_so():
     with torch.inference_mode():
         net = mlp()
     with pytest.raises(ValueError, match=r"'0' failed.*inference_mode"):
-        CurvatureOperator(Dag.from_sequential(net), X, Y, ["input"])
+        rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y, ["input"])
 
 
 def test_gaps_of_an_operator_are_those_of_its_graph():
-    operator = CurvatureOperator(SEQUENTIAL, X, Y, part="tensor")
-    a = gn_gaps(SEQUENTIAL, X, Y, None, PAIR, 10, seeded())["0", "0"]
-    assert a.gap == gn_gaps(operator, PAIR, probes=10, generator=seeded())["0", "0"].gap
+    operator = rc.CurvatureOperator(SEQUENTIAL, X, Y, part="tensor")
+    a = rc.gn_gaps(SEQUENTIAL, X, Y, None, PAIR, 10, seeded())["0", "0"]
+    assert a.gap == rc.gn_gaps(operator, PAIR, probes=10, generator=seeded())["0", "0"].gap

@@ -10,20 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from scipy.sparse.linalg import cg
+from scipy.sparse.linalg import aslinearoperator, cg
 from torch import nn
 
-from runner.curvature import (
-    CurvatureOperator,
-    Dag,
-    ParameterOperator,
-    as_curvlinops,
-    as_linear_operator,
-    spectral_density,
-    top_eigenpairs,
-    trace_estimate,
-    upper_bound_estimate,
-)
+import runner.curvature as rc
 from tests.curvature.cases import seeded
 
 PARTS = {
@@ -44,7 +34,7 @@ def network(dtype: torch.dtype = torch.float64) -> tuple:
     return net, nn.CrossEntropyLoss(), (torch.randn(32, 8, dtype=dtype), torch.randint(3, (32,)))
 
 
-@pytest.mark.parametrize("form", ["array", "sparse", "size and matvec", "shape and @"])
+@pytest.mark.parametrize("form", ["array", "sparse", "scipy", "size and matvec", "shape and @"])
 def test_the_estimators_take_whatever_multiplies(form):
     matrix = torch.diag(torch.linspace(-1, 3, 80, dtype=torch.float64))
 
@@ -57,35 +47,42 @@ def test_the_estimators_take_whatever_multiplies(form):
     forms = {
         "array": matrix.numpy(),
         "sparse": scipy.sparse.csr_matrix(matrix.numpy()),
+        "scipy": aslinearoperator(matrix.numpy()),
         "size and matvec": SimpleNamespace(size=80, matvec=lambda v: matrix @ v),
         "shape and @": Product(),
     }
-    for estimate in (lambda a: top_eigenpairs(a, 2, generator=seeded()).values, lambda a: trace_estimate(a, 80).value):
+    for estimate in (
+        lambda a: rc.top_eigenpairs(a, 2, generator=seeded()).values,
+        lambda a: rc.trace_estimate(a, 80).value,
+    ):
         assert torch.allclose(torch.as_tensor(estimate(forms[form])), torch.as_tensor(estimate(matrix)), atol=1e-9)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_operators_of_curvlinops_give_the_numbers_of_ours(curvlinops, part):
     net, loss, batch = network()
-    ours = ParameterOperator(net, loss, batch, part=part)
+    ours = rc.ParameterOperator(net, loss, batch, part=part)
     theirs = getattr(curvlinops, PARTS[part])(net, loss, list(net.parameters()), [batch])
     for estimate in (
-        lambda a: top_eigenpairs(a, 3, generator=seeded()).value,
-        lambda a: trace_estimate(a, 30, generator=seeded()).value,
-        lambda a: upper_bound_estimate(a, 10, generator=seeded()).value,
-        lambda a: spectral_density(a, 3, 20, generator=seeded()).value,
+        lambda a: rc.top_eigenpairs(a, 3, generator=seeded()).value,
+        lambda a: rc.trace_estimate(a, 30, generator=seeded()).value,
+        lambda a: rc.upper_bound_estimate(a, 10, generator=seeded()).value,
+        lambda a: rc.spectral_density(a, 3, 20, generator=seeded()).value,
     ):
         assert torch.allclose(torch.as_tensor(estimate(theirs)), torch.as_tensor(estimate(ours)), rtol=1e-8, atol=1e-10)
     jacobian = curvlinops.JacobianLinearOperator(net, list(net.parameters()), [batch])
     with pytest.raises(ValueError, match="expected a symmetric operator"):
-        trace_estimate(jacobian)
+        rc.trace_estimate(jacobian)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_curvlinops_takes_ours(curvlinops, dtype):
     net, loss, batch = network(dtype)
-    ours = ParameterOperator(net, loss, batch, part="gauss_newton")
-    view, dense = as_curvlinops(ours), ours.dense()
+    between = rc.CurvatureOperator(rc.Dag.from_sequential(net), *batch)
+    products = rc.as_curvlinops(between) @ torch.ones(between.shape[0], dtype=dtype)
+    assert torch.allclose(products, between.dense().sum(1), atol=1e-6)
+    ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")
+    view, dense = rc.as_curvlinops(ours), ours.dense()
     close = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
     assert view.dtype == dtype and torch.equal(view @ torch.eye(len(dense), dtype=dtype), dense)
     direction = [torch.randn_like(p) for p in net.parameters()]
@@ -101,36 +98,29 @@ def test_conjugate_gradients_and_kfac_solve_with_ours(curvlinops):
 
     net, loss, batch = network()
     parameters = list(net.parameters())
-    ours = ParameterOperator(net, loss, batch, part="gauss_newton")
+    ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")
     gradient, damping = ours.gradient(), 1e-3
     damped = ours.dense() + damping * torch.eye(ours.shape[0], dtype=torch.float64)
     expected = torch.linalg.solve(damped, gradient)
     identity = IdentityLinearOperator([p.shape for p in parameters], ours.device, ours.dtype)
-    inverse = curvlinops.CGInverseLinearOperator(as_curvlinops(ours) + damping * identity, tolerance=1e-6)
+    inverse = curvlinops.CGInverseLinearOperator(rc.as_curvlinops(ours) + damping * identity, tolerance=1e-6)
     assert float((damped @ (inverse @ gradient) - gradient).norm()) < 1e-4 * float(gradient.norm())
     kfac = curvlinops.KFACLinearOperator(net, loss, parameters, [batch], fisher_type=curvlinops.FisherType.TYPE2)
     preconditioner = curvlinops.KFACInverseLinearOperator(kfac, damping=damping).to_scipy(np.float64)
-    system = as_linear_operator(ours) + damping * as_linear_operator(torch.eye(ours.shape[0]))
+    system = rc.as_linear_operator(ours) + damping * rc.as_linear_operator(torch.eye(ours.shape[0]))
     found, status = cg(system, gradient.numpy(), rtol=1e-8, M=preconditioner)
     assert status == 0 and np.allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
-
-
-def test_activation_operators_go_to_curvlinops_as_one_vector(curvlinops):
-    net, _, (x, y) = network()
-    ours = CurvatureOperator(Dag.from_sequential(net), x, y)
-    found = as_curvlinops(ours) @ torch.ones(ours.shape[0], dtype=torch.float64)
-    assert torch.allclose(found, ours.dense().sum(1), atol=1e-12)
 
 
 def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
     eigenthings = pytest.importorskip("hessian_eigenthings", minversion="1.0.0a1")
     net, loss, batch = network()
-    ours = ParameterOperator(net, loss, batch)
+    ours = rc.ParameterOperator(net, loss, batch)
     theirs = eigenthings.HessianOperator(net, [batch], eigenthings.supervised_loss(loss))
-    assert torch.allclose(top_eigenpairs(theirs, 3).values, top_eigenpairs(ours, 3).values, atol=1e-10)
+    assert torch.allclose(rc.top_eigenpairs(theirs, 3).values, rc.top_eigenpairs(ours, 3).values, atol=1e-10)
     wrapped = eigenthings.LambdaOperator(ours.matvec, ours.shape[0], dtype=ours.dtype)
     assert float(eigenthings.lanczos(wrapped, k=1, max_iter=60).eigenvalues[0]) == pytest.approx(
-        float(top_eigenpairs(ours, 1, "magnitude").values[0]), rel=1e-3
+        float(rc.top_eigenpairs(ours, 1, "magnitude").values[0]), rel=1e-3
     )
 
 

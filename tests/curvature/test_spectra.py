@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import weakref
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import aslinearoperator, cg
+from scipy.sparse.linalg import cg
 from torch import Tensor, nn
 
-from runner.curvature import (
-    CurvatureOperator,
-    ParameterOperator,
-    as_linear_operator,
-    discarded_coupling,
-    spectral_density,
-    top_eigenpairs,
-    trace_estimate,
-    upper_bound_estimate,
-)
+import runner.curvature as rc
 from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
-from runner.curvature.spectra.symmetric import Symmetric
-from tests.curvature.cases import make, seeded
+from tests.curvature.cases import seeded
 
 
 def symmetric(values: Tensor, seed: int = 0) -> Tensor:
@@ -47,47 +36,45 @@ LOW_RANK = {
 """Gauss-Newton matrices of few examples have a lower rank than a sketch has vectors."""
 
 
-def every_day(daily, *axes):
-    """All combinations; those that are not in `daily` are slow."""
-    return [pytest.param(*c, marks=() if c in daily else SLOW) for c in itertools.product(*axes)]
-
-
-SOUGHT = [(1, "largest"), (1, "smallest"), (4, "largest"), (4, "smallest"), (4, "magnitude"), (100, "magnitude")]
+SOUGHT = [(1, "largest"), (4, "smallest"), (4, "magnitude"), (100, "magnitude")]
 
 
 @pytest.mark.parametrize(("k", "which"), SOUGHT)
-@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("name", ["flat", "decaying", "indefinite"])
 def test_eigenpairs_against_the_dense_matrix(name, k, which):
     values = SPECTRA[name]
     matrix = symmetric(values)
-    found = top_eigenpairs(matrix, k, which, generator=seeded(1))
-    if (name, which) == ("decaying", "smallest") and k < 100:  # nothing converges below the rounding of the largest
+    found = rc.top_eigenpairs(matrix, k, which, generator=seeded(1))
+    if (name, which) == ("decaying", "smallest"):  # nothing converges below the rounding of the largest
         assert not bool(found.converged.all())
         return
+    assert_eigenpairs(found, matrix, values, which, 1e-8)
+    assert found.vectors.shape == (150, k) and found.products >= k
+
+
+def assert_eigenpairs(found, matrix, values, which, tolerance):
+    """Values, orthonormal vectors and residuals, all converged."""
     key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[which]
-    expected = values[key.argsort()[:k]]
+    expected = values[key.argsort()[: len(found.values)]]
     same = (found.values.abs(), expected.abs()) if which == "magnitude" else (found.values, expected)  # +-t are ties
-    assert torch.allclose(*same, atol=1e-8)
-    assert found.vectors.shape == (150, k)
-    assert torch.allclose(found.vectors.mT @ found.vectors, torch.eye(k).double(), atol=1e-7)
-    assert torch.allclose(matrix @ found.vectors, found.vectors * found.values, atol=1e-7)
-    assert torch.allclose(
-        (matrix @ found.vectors - found.vectors * found.values).norm(dim=0), found.residuals, atol=1e-12
-    )
+    assert torch.allclose(*same, atol=tolerance)
+    vectors = found.vectors.double()
+    assert torch.allclose(vectors.mT @ vectors, torch.eye(len(expected)).double(), atol=1e-6)
+    residuals = (matrix.double() @ vectors - vectors * found.values).norm(dim=0)
+    assert torch.allclose(residuals, found.residuals, atol=1e-12 if found.vectors.dtype == torch.float64 else 1e-5)
     assert bool(found.converged.all())
-    assert found.products >= k
 
 
 def test_eigenpairs_that_do_not_converge_say_so():
     matrix = symmetric(torch.linspace(1, 1.001, 300, dtype=torch.float64))
-    found = top_eigenpairs(matrix, 3, max_products=20, generator=seeded(0))
+    found = rc.top_eigenpairs(matrix, 3, max_products=20, generator=seeded(0))
     assert len(found.values) == 3
     assert not bool(found.converged.all())
     assert found.products < 60
 
 
 CASES = [(9, "largest", torch.float32), (12, "smallest", torch.float64), (9, "magnitude", torch.float64)]
-CASES += [(30, "largest", torch.float64), (12, "magnitude", torch.float32), (9, "smallest", torch.float32)]
+CASES += [(30, "largest", torch.float64)]
 
 
 @pytest.mark.parametrize(("vectors", "which", "dtype"), CASES)
@@ -95,30 +82,25 @@ def test_eigenpairs_in_little_memory(vectors, which, dtype):
     """Five pairs of a matrix of size 150 with restarts after `vectors` - 1 products or fewer."""
     values = SPECTRA["indefinite"]
     matrix = symmetric(values).to(dtype)
-    found = top_eigenpairs(matrix, 5, which, memory_budget=vectors * 150 * dtype.itemsize, generator=seeded(1))
-    expected, tolerance = torch.linalg.eigvalsh(matrix.double()), 1e-4 if dtype == torch.float32 else 1e-8
-    key = {"largest": -expected, "smallest": expected, "magnitude": -expected.abs()}[which]
-    same = found.values, expected[key.argsort()[:5]]
-    assert torch.allclose(*(map(torch.abs, same) if which == "magnitude" else same), atol=tolerance)  # +-1 are ties
-    assert bool(found.converged.all()) and found.products > vectors
-    assert found.vectors.dtype == dtype
-    wide = found.vectors.double()
-    assert torch.allclose(wide.mT @ wide, torch.eye(5).double(), atol=1e-6)
-    residuals = (matrix.double() @ wide - wide * found.values).norm(dim=0)
-    assert torch.allclose(residuals, found.residuals, atol=1e-5 if dtype == torch.float32 else 1e-12)
+    found = rc.top_eigenpairs(matrix, 5, which, memory_budget=vectors * 150 * dtype.itemsize, generator=seeded(1))
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-8
+    assert_eigenpairs(found, matrix, torch.linalg.eigvalsh(matrix.double()), which, tolerance)
+    assert found.products > vectors and found.vectors.dtype == dtype
 
 
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     matrix = symmetric(SPECTRA["indefinite"])
     with pytest.warns(RuntimeWarning, match="5 eigenpairs need 9 vectors"):
-        found = top_eigenpairs(matrix, 5, memory_budget=8 * 150, generator=seeded(1))
+        found = rc.top_eigenpairs(matrix, 5, memory_budget=8 * 150, generator=seeded(1))
     assert bool(found.converged.all())
 
 
-def parameters(dtype: torch.dtype = torch.float64) -> ParameterOperator:
+def parameters(dtype: torch.dtype = torch.float64) -> rc.ParameterOperator:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
-    return ParameterOperator(module, nn.CrossEntropyLoss(), [(torch.randn(20, 6, dtype=dtype), torch.arange(20) % 3)])
+    return rc.ParameterOperator(
+        module, nn.CrossEntropyLoss(), [(torch.randn(20, 6, dtype=dtype), torch.arange(20) % 3)]
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -126,78 +108,60 @@ def test_every_method_takes_a_parameter_operator(dtype):
     operator = parameters(dtype)
     values = torch.linalg.eigvalsh(operator.dense().double())
     tolerance = 1e-4 if dtype == torch.float32 else 1e-8
-    found = top_eigenpairs(operator, 3, generator=seeded(0))
+    found = rc.top_eigenpairs(operator, 3, generator=seeded(0))
     assert torch.allclose(found.values, values.flip(0)[:3], atol=tolerance)
     assert bool(found.converged.all())
-    trace = trace_estimate(operator, 200)
+    trace = rc.trace_estimate(operator, 200)
     assert (trace.method, trace.error) == ("exact", 0.0)
     assert trace.value == pytest.approx(float(values.sum()), rel=tolerance)
-    bound = upper_bound_estimate(operator, 200)
+    bound = rc.upper_bound_estimate(operator, 200)
     n = len(values)
     expected = float(wolkowicz_styan_upper(n, values.sum(), values.square().sum()))
     assert bound.low == bound.value == bound.high == pytest.approx(expected, rel=tolerance)
     assert bound.value >= float(values.max())
-    density = spectral_density(operator, 3, 30, generator=seeded(0))
+    density = rc.spectral_density(operator, 3, 30, generator=seeded(0))
     assert float(torch.trapezoid(density.density, density.grid)) == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("seed", "steps"), [(4, 200), pytest.param(5, 400, marks=SLOW), pytest.param(6, 60, marks=SLOW)]
-)
-def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_float64(seed, steps):
-    """The first of them fits its first two examples to 4e-7, so that products of these alone are rounding."""
-    torch.manual_seed(seed)
+def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_float64():
+    """It fits its first two examples to 4e-7, so that products of these alone are rounding."""
+    torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3))
     x, loss = torch.randn(120, 10), nn.CrossEntropyLoss()
     y = x[:, :3].argmax(1)
     optimiser = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(steps):
+    for _ in range(200):
         optimiser.zero_grad()
         loss(net(x), y).backward()
         optimiser.step()
-    operator = ParameterOperator(net, loss, (x, y))
-    found = top_eigenpairs(operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1))
+    operator = rc.ParameterOperator(net, loss, (x, y))
+    found = rc.top_eigenpairs(operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1))
     assert found.products > 20 and bool(found.converged.all())
-    matrix = ParameterOperator(net.double(), loss, (x.double(), y)).dense()
+    matrix = rc.ParameterOperator(net.double(), loss, (x.double(), y)).dense()
     expected = torch.linalg.eigvalsh((matrix + matrix.mT) / 2).flip(0)[:5]
     assert bool(((found.low <= expected) & (expected <= found.high)).all())
     assert bool((found.error <= 1e-4 * expected[0]).all())
 
 
-def test_activation_operators_matrices_and_scipy_operators_are_taken():
-    case = make("chain")
-    operator = CurvatureOperator(case.dag, case.x, case.y)
-    dense = Symmetric(operator).dense()
-    expected = torch.linalg.eigvalsh(dense)[-1]
-    for form in (operator, dense, aslinearoperator(dense.numpy())):
-        assert float(top_eigenpairs(form, 1).values[0]) == pytest.approx(float(expected))
-    with pytest.raises(ValueError, match="expected an operator"):
-        top_eigenpairs(3.0, 1)
-
-
 def test_the_view_for_scipy():
-    matrix = symmetric(SPECTRA["flat"])
-    view = as_linear_operator(matrix)
-    b = np.arange(150.0)
-    solution, status = cg(view, b, rtol=1e-10)
-    assert status == 0
-    assert np.allclose(matrix.numpy() @ solution, b, atol=1e-6)
+    matrix, b = symmetric(SPECTRA["flat"]), np.arange(150.0)
+    solution, status = cg(rc.as_linear_operator(matrix), b, rtol=1e-10)
+    assert status == 0 and np.allclose(matrix.numpy() @ solution, b, atol=1e-6)
 
 
-METHODS = ("hutchinson", "hutch++", "xtrace", "auto")
-DAILY = [
-    *(("even", "hutchinson"), ("rank 13", "hutchinson"), ("decaying", "hutch++"), ("one spike", "hutch++")),
-    *(("indefinite", "xtrace"), ("rank 3", "xtrace"), ("flat", "auto"), ("decaying", "auto")),
+ESTIMATED = [
+    *(("even", "hutchinson"), ("decaying", "hutch++"), ("one spike", "hutch++")),
+    *(("indefinite", "xtrace"), ("rank 3", "xtrace"), ("flat", "auto")),
 ]
 
 
-@pytest.mark.parametrize(("name", "method"), every_day(DAILY, (*SPECTRA, *LOW_RANK), METHODS))
+@pytest.mark.parametrize(("name", "method"), ESTIMATED)
 def test_trace_errors_cover(name, method):
     values = {**SPECTRA, **LOW_RANK}[name]
     matrix, expected = symmetric(values), float(values.sum())
     z = []
     for seed in range(60):
-        found = trace_estimate(matrix, 60, method, generator=seeded(seed))
+        found = rc.trace_estimate(matrix, 60, method, generator=seeded(seed))
         assert found.products <= 62
         z.append((found.value - expected) / (found.error + 1e-12))  # a sketch that holds the range leaves rounding
     assert sum(abs(v) <= 1.96 for v in z) >= 51  # 95 % of 60 is 57, four standard deviations less is 50
@@ -209,21 +173,19 @@ def test_trace_errors_cover(name, method):
 def test_a_sketch_that_holds_the_range_gives_the_trace_itself(name, method):
     values = LOW_RANK[name]
     for seed in range(5):
-        found = trace_estimate(symmetric(values), 60, method, generator=seeded(seed))
+        found = rc.trace_estimate(symmetric(values), 60, method, generator=seeded(seed))
         assert found.value == pytest.approx(float(values.sum()), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["decaying", *(pytest.param(n, marks=SLOW) for n in SPECTRA if n != "decaying")])
 def test_the_default_is_nearly_as_good_as_the_best_method(name):
     matrix, total, products = symmetric(SPECTRA[name]), float(SPECTRA[name].sum()), 18
-
-    def error(method: str) -> float:
-        runs = [trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(150)]  # type: ignore[arg-type]
+    errors = {}
+    for method in ("auto", "hutchinson", "hutch++", "xtrace"):
+        runs = [rc.trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(100)]
         assert all(products - 2 <= found.products <= products for found in runs)
-        return math.sqrt(math.fsum((found.value - total) ** 2 for found in runs) / len(runs))
-
-    best = min(error(method) for method in ("hutchinson", "hutch++", "xtrace"))
-    assert error("auto") <= 1.2 * best
+        errors[method] = math.fsum((found.value - total) ** 2 for found in runs) ** 0.5
+    assert errors.pop("auto") <= 1.2 * min(errors.values())
 
 
 def test_hutchinson_holds_two_vectors():
@@ -237,118 +199,121 @@ def test_hutchinson_holds_two_vectors():
             assert sum(vector() is not None for vector in seen) <= 2
             return 2 * z
 
-    assert trace_estimate(Watched(), 40, "hutchinson", generator=seeded(0)).value == pytest.approx(100)
+    assert rc.trace_estimate(Watched(), 40, "hutchinson", generator=seeded(0)).value == pytest.approx(100)
 
 
-@pytest.mark.parametrize("scale", [1e-150, 1e-20, 1e20, 1e150])
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_every_estimate_scales_with_the_operator(scale):
     matrix = symmetric(SPECTRA["indefinite"])
-    pairs, scaled = (top_eigenpairs(m, 3, generator=seeded(0)) for m in (matrix, scale * matrix))
+    pairs, scaled = (rc.top_eigenpairs(m, 3, generator=seeded(0)) for m in (matrix, scale * matrix))
     assert torch.allclose(scaled.values / scale, pairs.values, rtol=1e-9) and bool(scaled.converged.all())
     for method in ("hutchinson", "hutch++", "xtrace"):
-        one, other = (trace_estimate(m, 60, method, generator=seeded(0)) for m in (matrix, scale * matrix))  # type: ignore[arg-type]
+        one, other = (rc.trace_estimate(m, 60, method, generator=seeded(0)) for m in (matrix, scale * matrix))  # type: ignore[arg-type]
         assert other.value / scale == pytest.approx(one.value, rel=1e-8)
         assert other.error / scale == pytest.approx(one.error, rel=1e-8)
-    low, high = (upper_bound_estimate(m, 20, generator=seeded(0)) for m in (matrix, scale * matrix))
+    low, high = (rc.upper_bound_estimate(m, 20, generator=seeded(0)) for m in (matrix, scale * matrix))
     assert high.value / scale == pytest.approx(low.value, rel=1e-9)
     assert high.high / scale == pytest.approx(low.high, rel=1e-6)
-    density = spectral_density(scale * matrix, 3, 40, generator=seeded(0))
+    density = rc.spectral_density(scale * matrix, 3, 40, generator=seeded(0))
     assert float(torch.trapezoid(density.density, density.grid)) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize("size", [20, 150])
 def test_of_a_zero_operator(size):
     zero = torch.zeros(size, size, dtype=torch.float64)
-    pairs = top_eigenpairs(zero, 2, generator=seeded(0))
+    pairs = rc.top_eigenpairs(zero, 2, generator=seeded(0))
     assert not pairs.values.any() and bool(pairs.converged.all()) and pairs.reason == ""
     for method in ("hutchinson", "hutch++", "xtrace", "auto"):
-        found = trace_estimate(zero, 60, method, generator=seeded(0))  # type: ignore[arg-type]
+        found = rc.trace_estimate(zero, 60, method, generator=seeded(0))  # type: ignore[arg-type]
         assert (found.value, found.error, found.reason) == (0.0, 0.0, "")
-    assert upper_bound_estimate(zero, 21, generator=seeded(0)).high == 0
+    assert rc.upper_bound_estimate(zero, 21, generator=seeded(0)).high == 0
 
 
 def test_sketches_win_where_the_spectrum_decays():
     matrix, expected = symmetric(SPECTRA["decaying"]), float(SPECTRA["decaying"].sum())
 
     def worst(method: str) -> float:
-        runs = (trace_estimate(matrix, 60, method, generator=seeded(s)).value for s in range(10))  # type: ignore[arg-type]
+        runs = (rc.trace_estimate(matrix, 60, method, generator=seeded(s)).value for s in range(10))  # type: ignore[arg-type]
         return max(abs(v - expected) for v in runs)
 
     assert worst("xtrace") < worst("hutchinson") / 20
     assert worst("hutch++") < worst("hutchinson") / 8
-    assert trace_estimate(matrix, 60, generator=seeded(0)).method == "xtrace"
-    assert trace_estimate(symmetric(SPECTRA["even"]), 60, generator=seeded(0)).method == "hutchinson"
+    assert rc.trace_estimate(matrix, 60, generator=seeded(0)).method == "xtrace"
+    assert rc.trace_estimate(symmetric(SPECTRA["even"]), 60, generator=seeded(0)).method == "hutchinson"
 
 
-@pytest.mark.parametrize("name", [*SPECTRA, *LOW_RANK])
+@pytest.mark.parametrize("name", ["decaying", "indefinite", "rank 3", "one spike"])
 def test_the_interval_of_the_upper_bound_covers(name):
     values = {**SPECTRA, **LOW_RANK}[name]
     matrix, hits = symmetric(values), 0
     expected = float(wolkowicz_styan_upper(len(values), values.sum(), values.square().sum()))
     for seed in range(80):
-        found = upper_bound_estimate(matrix, 20, generator=seeded(seed))
+        found = rc.upper_bound_estimate(matrix, 20, generator=seeded(seed))
         assert found.low <= found.value <= found.high
         assert found.products == 20
         hits += found.low <= expected <= found.high
     assert hits >= 70
 
 
+OUTLIERS = torch.tensor([6.0, 8.0, 9.0, -7.0]).double()
+
+
+def smoothed(found, values):
+    """The density of these eigenvalues with the bandwidth of an estimate."""
+    bells = torch.exp(-(((found.grid[:, None] - values) / found.bandwidth) ** 2) / 2)
+    return bells.mean(1) / (found.bandwidth * math.sqrt(2 * math.pi))
+
+
 def test_density_against_the_eigenvalues():
-    values = torch.cat([torch.linspace(-1, 1, 196, dtype=torch.float64), torch.tensor([6.0, 8.0, 9.0, -7.0]).double()])
-    found = spectral_density(symmetric(values), 12, 60, generator=seeded(0))
-    normal = torch.exp(-(((found.grid[:, None] - values) / found.bandwidth) ** 2) / 2)
-    expected = normal.mean(1) / (found.bandwidth * math.sqrt(2 * math.pi))
+    values = torch.cat([torch.linspace(-1, 1, 196, dtype=torch.float64), OUTLIERS])
+    found = rc.spectral_density(symmetric(values), 12, 60, generator=seeded(0))
+    expected = smoothed(found, values)
     inside = (found.density - expected).abs() <= 2.5 * found.error + 1e-3 * expected.max()
     assert float(inside.double().mean()) > 0.9
     assert found.outliers == pytest.approx((9.0, 8.0, 6.0, -7.0), abs=1e-6)
     assert torch.allclose(found.weights.sum(1), torch.ones(12, dtype=torch.float64))
     assert found.products == 12 * 60
+    found = rc.spectral_density(3 * torch.eye(20, dtype=torch.float64), 2, 5, generator=seeded(0))
+    assert torch.allclose(found.nodes, torch.full_like(found.nodes, 3.0))
+    assert float(torch.trapezoid(found.density, found.grid)) == pytest.approx(1, abs=1e-3)
 
 
-BANDS = {"even": 0.92, "decaying": 0.82, "indefinite": 0.85}
+BANDS = [("decaying", 4, 12, 0.82), ("indefinite", 10, 6, 0.85), pytest.param("even", 10, 12, 0.92, marks=SLOW)]
 
 
-@pytest.mark.parametrize(("name", "probes"), every_day([("decaying", 4), ("indefinite", 10)], BANDS, (4, 10)))
-def test_the_band_of_the_density_covers(name, probes):
+@pytest.mark.parametrize(("name", "probes", "repeats", "least"), BANDS)
+def test_the_band_of_the_density_covers(name, probes, repeats, least):
     """Point by point, where there is any density, on average over many estimates."""
-    values = SPECTRA[name]
-    matrix, covered = symmetric(values), []
-    for seed in range(12):
-        found = spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
-        bells = torch.exp(-(((found.grid[:, None] - values) / found.bandwidth) ** 2) / 2)
-        expected = bells.mean(1) / (found.bandwidth * math.sqrt(2 * math.pi))
+    matrix, covered = symmetric(SPECTRA[name]), []
+    for seed in range(repeats):
+        found = rc.spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
+        expected = smoothed(found, SPECTRA[name])
         inside = (found.density - expected).abs() <= 1.96 * found.error + 1e-6 * expected.max()
         covered.append(float(inside[expected > 1e-3 * expected.max()].double().mean()))
-    assert BANDS[name] <= sum(covered) / len(covered) <= 0.995
+    assert least <= sum(covered) / len(covered) <= 0.995
 
 
 def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
     """120 steps are six times what the outliers need: without reorthogonalisation each of them comes back."""
-    values = torch.cat([torch.linspace(-1, 1, 396, dtype=torch.float64), torch.tensor([6.0, 8.0, 9.0, -7.0]).double()])
-    matrix = symmetric(values)
-    whole, little = (spectral_density(matrix, 3, 120, memory_budget=b, generator=seeded(0)) for b in (1 << 30, 0))
+    matrix = symmetric(torch.cat([torch.linspace(-1, 1, 396, dtype=torch.float64), OUTLIERS]))
+    whole, little = (rc.spectral_density(matrix, 3, 120, memory_budget=b, generator=seeded(0)) for b in (1 << 30, 0))
     assert little.outliers == pytest.approx((9.0, 8.0, 6.0, -7.0), abs=1e-6)
     assert int((little.weights[0] > 0).sum()) < 120  # copies were there
     assert torch.allclose(little.weights.sum(1), torch.ones(3, dtype=torch.float64))
     assert torch.allclose(little.density, whole.density, atol=0.02 * float(whole.density.max()))
 
 
-def test_density_of_a_multiple_of_the_identity():
-    found = spectral_density(3 * torch.eye(20, dtype=torch.float64), 2, 5, generator=seeded(0))
-    assert torch.allclose(found.nodes, torch.full_like(found.nodes, 3.0))
-    assert float(torch.trapezoid(found.density, found.grid)) == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: top_eigenpairs(m, 0), "k must lie between"),
-        (lambda m: top_eigenpairs(m, 1, "biggest"), "which must be one of"),
-        (lambda m: spectral_density(m, 1), "at least 2 probes"),
-        (lambda m: trace_estimate(m, 5), "at least 6 products"),
-        (lambda m: trace_estimate(m, 60, "magic"), "method must be"),
-        (lambda m: upper_bound_estimate(m, 2), "at least 4 probes"),
-        (lambda m: top_eigenpairs(m[:3], 1), "expected a symmetric operator"),
+        (lambda m: rc.top_eigenpairs(m, 0), "k must lie between"),
+        (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
+        (lambda m: rc.spectral_density(m, 1), "at least 2 probes"),
+        (lambda m: rc.trace_estimate(m, 5), "at least 6 products"),
+        (lambda m: rc.trace_estimate(m, 60, "magic"), "method must be"),
+        (lambda m: rc.upper_bound_estimate(m, 2), "at least 4 probes"),
+        (lambda m: rc.top_eigenpairs(m[:3], 1), "expected a symmetric operator"),
+        (lambda m: rc.top_eigenpairs(3.0, 1), "expected an operator"),
     ],
 )
 def test_mistakes_say_what_to_do(call, message):
@@ -360,53 +325,28 @@ def test_mistakes_say_what_to_do(call, message):
 def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
     matrix = symmetric(torch.linspace(1, 2, size, dtype=torch.float64))
     matrix[3, 3] = math.nan
-    traces = [trace_estimate(matrix, 60, m, generator=seeded(0)) for m in ("hutchinson", "hutch++", "xtrace", "auto")]  # type: ignore[arg-type]
-    for found in (*traces, upper_bound_estimate(matrix, 21, generator=seeded(0))):
+    traces = [
+        rc.trace_estimate(matrix, 60, m, generator=seeded(0)) for m in ("hutchinson", "hutch++", "xtrace", "auto")
+    ]  # type: ignore[arg-type]
+    for found in (*traces, rc.upper_bound_estimate(matrix, 21, generator=seeded(0))):
         assert math.isnan(found.value) and "finite" in found.reason
-    pairs = top_eigenpairs(matrix, 2, generator=seeded(0))
+    pairs = rc.top_eigenpairs(matrix, 2, generator=seeded(0))
     assert bool(pairs.values.isnan().all()) and not bool(pairs.converged.any()) and "finite" in pairs.reason
-    density = spectral_density(matrix, 2, 10, generator=seeded(0))
+    density = rc.spectral_density(matrix, 2, 10, generator=seeded(0))
     assert bool(density.density.isnan().all()) and "finite" in density.reason
-
-
-def test_spectra_are_drawn_on_the_processor_whatever_the_default_device_is():
-    x, y = torch.randn(8, 6).double(), torch.randint(0, 3, (8,))
-    module = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)).double()
-
-    def measured() -> list[float]:
-        operator = ParameterOperator(module, nn.functional.cross_entropy, [(x, y)])
-        density = spectral_density(operator, 2, 5, generator=seeded(3))
-        return [
-            *top_eigenpairs(operator, 2, generator=seeded(1)).values.tolist(),
-            trace_estimate(operator, 20, generator=seeded(2)).value,
-            float(density.density.sum()),
-            upper_bound_estimate(operator, 4, generator=seeded(4)).value,
-            discarded_coupling(operator, 3, generator=seeded(5)).value,
-        ]
-
-    here = measured()
-    with torch.device("meta"):
-        assert measured() == here
 
 
 # ------------------------------------------------------------------ bounds of arbitrary symmetric matrices
 
 
-def _spectra(dimension, count=500, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, dimension, generator=generator, dtype=torch.float64) ** 3
-
-
 @pytest.mark.parametrize("dimension", [1, 2, 5, 40])
 def test_bounds_enclose_every_eigenvalue(dimension):
-    spectra = _spectra(dimension)
-    sums = spectra.sum(-1), spectra.square().sum(-1)
-    slack = 1e-7
+    spectra = torch.randn(500, dimension, generator=seeded(), dtype=torch.float64) ** 3
+    sums, slack = (spectra.sum(-1), spectra.square().sum(-1)), 1e-7
     assert (wolkowicz_styan_upper(dimension, *sums) >= spectra.amax(-1) - slack).all()
     assert (wolkowicz_styan_lower(dimension, *sums) <= spectra.amin(-1) + slack).all()
     mean, std = spectrum_moments(dimension, *sums)
-    if dimension > 1:
-        assert (spectra.amax(-1) >= mean + std / math.sqrt(dimension - 1) - slack).all()
+    assert (spectra.amax(-1) >= mean + std / math.sqrt(max(dimension - 1, 1)) - slack).all()
 
 
 def test_equality_for_one_eigenvalue_apart_from_the_rest():
@@ -423,8 +363,5 @@ def test_rounding_never_makes_the_variance_negative():
     value = torch.tensor(0.1, dtype=torch.float64)
     mean, std = spectrum_moments(3, 3 * value, 3 * value * value * (1 - 1e-15))
     assert float(std) == 0.0 and float(mean) == pytest.approx(0.1)
-
-
-def test_dimension_must_be_positive():
     with pytest.raises(ValueError, match="at least 1"):
-        spectrum_moments(0, torch.tensor(0.0), torch.tensor(0.0))
+        spectrum_moments(0, value, value)
