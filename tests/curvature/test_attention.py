@@ -51,52 +51,33 @@ def test_vec_stacks_columns() -> None:
         att.unvec(att.vec(x), 4)
 
 
-def test_value_and_gradient(problem: tuple[Tensor, ...]) -> None:
+def test_every_closed_form_against_autodiff(problem: tuple[Tensor, ...]) -> None:
     x, w, v, b = problem
-    flat = att.vec(x)
+    flat, d, n = att.vec(x), *x.shape
     assert relative(att.loss(x, w, v, b, GAMMA), objective(flat, w, v, b)) < 1e-12
-    expected = torch.func.grad(objective)(flat, w, v, b)
-    assert relative(att.vec(att.gradient(x, w, v, b, GAMMA)), expected) < 1e-10
-
-
-def test_jacobian(problem: tuple[Tensor, ...]) -> None:
-    x, w, v, b = problem
-    expected = torch.func.jacrev(residual)(att.vec(x), w, v, b)
-    assert relative(att.jacobian(x, w, v), expected) < 1e-10
-
-
-def test_output_hessians_and_their_blocks(problem: tuple[Tensor, ...]) -> None:
-    x, w, v, b = problem
-    d, n = x.shape
-    expected = torch.func.hessian(residual)(att.vec(x), w, v, b)
-    found = att.output_hessians(x, w, v)
-    assert relative(found, expected) < 1e-10
-    blocks = expected.reshape(n, d, n, d, n, d)
+    assert relative(att.vec(att.gradient(x, w, v, b, GAMMA)), torch.func.grad(objective)(flat, w, v, b)) < 1e-10
+    jacobian, second = (f(residual)(flat, w, v, b) for f in (torch.func.jacrev, torch.func.hessian))
+    assert relative(att.jacobian(x, w, v), jacobian) < 1e-10
+    assert relative(att.output_hessians(x, w, v), second) < 1e-10
+    blocks = second.reshape(n, d, n, d, n, d)
     cases = set()
     for i0, i1, i2 in torch.cartesian_prod(*[torch.arange(n)] * 3).tolist():
         cases.add(att.index_case(i0, i1, i2))
         block = att.hessian_block(x, w, v, (i0, d - 1), i1, i2)
-        scale = expected[i0, d - 1].norm().clamp_min(1e-3)
+        scale = second[i0, d - 1].norm().clamp_min(1e-3)
         assert (block - blocks[i0, d - 1, i1, :, i2]).norm() <= 1e-10 * scale
     assert cases == ({1} if n == 1 else {1, 2, 3, 4})
-
-
-def test_loss_hessian_and_its_split(problem: tuple[Tensor, ...]) -> None:
-    x, w, v, b = problem
-    expected = torch.func.hessian(objective)(att.vec(x), w, v, b)
-    found = att.hessian(x, w, v, b, GAMMA)
-    assert relative(found, expected) < 1e-10
-    assert torch.equal(found, found.mT) or relative(found, found.mT) < 1e-15
-    jac = torch.func.jacrev(residual)(att.vec(x), w, v, b).flatten(0, 1)
-    assert relative(att.gauss_newton(x, w, v), 2 * jac.T @ jac) < 1e-10
+    dense, found = torch.func.hessian(objective)(flat, w, v, b), att.hessian(x, w, v, b, GAMMA)
+    assert relative(found, dense) < 1e-10 and relative(found, found.mT) < 1e-15
+    rows = jacobian.flatten(0, 1)
+    assert relative(att.gauss_newton(x, w, v), 2 * rows.T @ rows) < 1e-10
     regulariser = 2 * GAMMA * torch.eye(x.numel(), dtype=x.dtype)
-    split = att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser
-    assert relative(found, split) < 1e-14
-
-
-def test_curvature_vanishes_where_the_target_is_fitted(problem: tuple[Tensor, ...]) -> None:
-    x, w, v, _ = problem
-    assert att.curvature(x, w, v, att.outputs(x, w, v)).abs().max() < 1e-12
+    assert relative(found, att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser) < 1e-14
+    fitted = att.curvature(x, w, v, att.outputs(x, w, v))
+    assert fitted.abs().max() < 1e-12, "the tensor part vanishes where the target is fitted"
+    directions = torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+    products = att.hessian_vector_product(x, w, v, b, directions, GAMMA)
+    assert relative(att.vec(products), att.vec(directions) @ dense) < 1e-10
 
 
 def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
@@ -106,14 +87,6 @@ def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
     separate = 2 * att.value_curvature(x, w, first) - 3 * att.value_curvature(x, w, second)
     assert relative(combined, separate) < 1e-12
     assert relative(att.value_curvature(x, w, first), att.value_hessians(x, w, first).sum(0)) < 1e-12
-
-
-def test_hessian_vector_product_needs_no_matrix(problem: tuple[Tensor, ...]) -> None:
-    x, w, v, b = problem
-    directions = torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
-    dense = torch.func.hessian(objective)(att.vec(x), w, v, b)
-    found = att.hessian_vector_product(x, w, v, b, directions, GAMMA)
-    assert relative(att.vec(found), att.vec(directions) @ dense) < 1e-10
 
 
 def test_batches_match_single_instances() -> None:
@@ -127,17 +100,6 @@ def test_batches_match_single_instances() -> None:
         assert relative(function(x, w, v), expected) < 1e-13, function.__name__
     shared = att.hessian(x, w[0], v[0], b[0])
     assert relative(shared[2], att.hessian(x[2], w[0], v[0], b[0])) < 1e-13
-
-
-def test_laws_of_the_layer() -> None:
-    """Rows of F sum to one, and permuting the tokens permutes outputs, targets and Hessian blocks."""
-    x, w, v, b = instance(5, 3, seed=2)
-    assert torch.allclose(att.attention(x, w).sum(-1), torch.ones(5, dtype=x.dtype))
-    order = torch.tensor([3, 0, 4, 1, 2])
-    assert torch.allclose(att.outputs(x[:, order], w, v), att.outputs(x, w, v)[order])
-    entries = (order[:, None] * 3 + torch.arange(3)).flatten()
-    permuted = att.hessian(x[:, order], w, v, b[order])
-    assert relative(permuted, att.hessian(x, w, v, b)[entries][:, entries]) < 1e-12
 
 
 def test_large_scores_stay_finite() -> None:

@@ -43,10 +43,6 @@ def oracle_loss(theta, x, q, activation):
     return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
 
 
-def oracle_gradient(theta, x, q, activation):
-    return torch.func.grad(oracle_loss)(theta, x, q, activation)
-
-
 def oracle_hessian(theta, x, q, activation):
     return torch.func.jacrev(torch.func.jacrev(oracle_loss))(theta, x, q, activation)
 
@@ -72,7 +68,7 @@ def test_every_closed_form_against_autodiff(sizes, name):
     count = sizes[1] * (sizes[0] + 1)
     expected = {
         "loss": oracle_loss(theta, x, q, name),
-        "gradient": oracle_gradient(theta, x, q, name),
+        "gradient": torch.func.grad(oracle_loss)(theta, x, q, name),
         "hessian": hessian,
         "trace": hessian.trace(),
         "trace_of_square": square,
@@ -92,18 +88,8 @@ def test_every_closed_form_against_autodiff(sizes, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_leading_dimensions_are_a_batch(name):
     theta, x, q = instance((2, 3, 9), batch=(2, 3))
-    for function in (
-        "loss",
-        "gradient",
-        "hessian",
-        "trace",
-        "trace_of_square",
-        "upper_bound",
-        "lower_bound",
-        "trace_of_square_double_sum",
-        "trace_of_square_bound",
-        *SCALARS,
-    ):
+    functions = ("loss", "gradient", "hessian", "trace", "trace_of_square", "upper_bound", "lower_bound")
+    for function in (*functions, "trace_of_square_double_sum", "trace_of_square_bound", *SCALARS):
         whole = getattr(tl, function)(theta, x, q, name)
         single = torch.stack([getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)])
         torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
@@ -127,35 +113,24 @@ def test_batches_larger_than_a_chunk(function):
 
 def test_nearly_perfect_fit_keeps_its_digits():
     """At |z| = 60 the loss and its Hessian are about e^-60: p − q in floating point would be exactly zero."""
-    x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    q = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    theta = tl.join(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([0.0, 60.0], dtype=torch.float64))
-    assert float(tl.loss(theta, x, q, "linear")) == pytest.approx(2 * math.exp(-60), rel=1e-12, abs=0)
-    assert float(tl.gradient(theta, x, q, "linear")[-1]) == pytest.approx(-2 * math.exp(-60), rel=1e-12, abs=0)
-    assert 0 < float(tl.upper_bound(theta, x, q, "linear")) < 1e-20
+    given = (*separable(60.0), "linear")
+    assert float(tl.loss(*given)) == pytest.approx(2 * math.exp(-60), rel=1e-12, abs=0)
+    assert float(tl.gradient(*given)[-1]) == pytest.approx(-2 * math.exp(-60), rel=1e-12, abs=0)
+    assert 0 < float(tl.upper_bound(*given)) < 1e-20
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_derivatives_of_the_activation(name):
+def test_derivatives_of_the_activation_and_their_suprema(name):
+    activation, function = tl.get_activation(name), ACTIVATIONS[name]
     y = torch.linspace(-6, 6, 241, dtype=torch.float64)
-    found = tl.get_activation(name).derivatives(y, 3)
-    function = ACTIVATIONS[name]
-    for order in range(4):
-        torch.testing.assert_close(found[order], torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
+    for found in activation.derivatives(y, 3):
+        torch.testing.assert_close(found, torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
         function = torch.func.grad(function)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_constants_are_suprema(name):
-    activation = tl.get_activation(name)
     y = torch.cat([torch.linspace(-8, 8, 400001, dtype=torch.float64), torch.tensor([40.0, -40.0]).double()])
-    f, f1, f2 = activation.derivatives(y, 2)
-    assert float(f1.abs().max()) == pytest.approx(activation.sup_slope, rel=1e-9)
-    assert float(f2.abs().max()) == pytest.approx(activation.sup_bend, rel=1e-9, abs=1e-15)
-    if math.isfinite(activation.sup_abs):
-        assert float(f.abs().max()) == pytest.approx(activation.sup_abs, rel=1e-12)
-    else:
-        assert float(f.abs().max()) >= 40
+    f, f1, f2 = (float(d.abs().max()) for d in activation.derivatives(y, 2))
+    assert f1 == pytest.approx(activation.sup_slope, rel=1e-9)
+    assert f2 == pytest.approx(activation.sup_bend, rel=1e-9, abs=1e-15)
+    assert f == pytest.approx(activation.sup_abs, rel=1e-12) if math.isfinite(activation.sup_abs) else f >= 40
 
 
 def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
@@ -167,23 +142,12 @@ def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
     assert tl.parameter_count(2, 3) == 13 and tl.hidden_width(13, 2) == 3
 
 
-def test_hidden_gram_is_that_of_the_representation():
-    for sizes in ((2, 3, 9), (2, 9, 3)):
-        theta, x, _ = instance(sizes, batch=(4,))
-        r = tl.hidden_representation(theta, x, "tanh")
-        expected = (r @ r.mT).square().sum((-2, -1))
-        torch.testing.assert_close(tl.hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("of", ["loss", "gradient"])
 def test_numerical_hessian_converges_with_the_square_of_the_step(of):
     theta, x, q = instance((2, 3, 50))
     exact = tl.hessian(theta, x, q)
-    errors = [
-        float((tl.numerical_hessian(theta, x, q, step=step, of=of) - exact).norm()) for step in (4e-2, 2e-2, 1e-2)
-    ]
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
-    assert errors[1] / errors[2] == pytest.approx(4, rel=0.05)
+    far = [float((tl.numerical_hessian(theta, x, q, step=h, of=of) - exact).norm()) for h in (4e-2, 2e-2, 1e-2)]
+    assert [far[0] / far[1], far[1] / far[2]] == pytest.approx([4, 4], rel=0.05)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -196,13 +160,15 @@ def test_trace_bounds_hold(name):
     assert (square >= 0).all() and (square <= tl.trace_of_square_bound(theta, x, q, name)).all()
 
 
-def test_limits_of_normalized_data():
-    assert tl.normalized_input_trace(50, 2) == 150
-    assert tl.normalized_input_gram(50, 2) == 22500
-    assert tl.hidden_gram_supremum(50, 3, "tanh") == 40000
-    assert tl.hidden_gram_supremum(50, 3, "gelu") == math.inf
-    assert tl.trace_vv_bound(50, 3, "sigmoid") == 50
-    assert tl.trace_vv_bound(50, 3, "softplus") == math.inf
+def test_limits_of_normalized_data_and_the_hidden_gram():
+    assert tl.normalized_input_trace(50, 2) == 150 and tl.normalized_input_gram(50, 2) == 22500
+    assert tl.hidden_gram_supremum(50, 3, "tanh") == 40000 and tl.hidden_gram_supremum(50, 3, "gelu") == math.inf
+    assert tl.trace_vv_bound(50, 3, "sigmoid") == 50 and tl.trace_vv_bound(50, 3, "softplus") == math.inf
+    for sizes in ((2, 3, 9), (2, 9, 3)):
+        theta, x, _ = instance(sizes, batch=(4,))
+        r = tl.hidden_representation(theta, x, "tanh")
+        expected = (r @ r.mT).square().sum((-2, -1))
+        torch.testing.assert_close(tl.hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
 
 
 def test_mistakes_name_what_was_expected():
@@ -279,30 +245,21 @@ def autodiff(theta, x, q, name, hessian=oracle_hessian):
     }
 
 
-# Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form Hessian below.
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("sizes", SIZES[:5])
-def test_against_autodiff_of_the_loss(sizes, name):
-    theta, x, q = instance(sizes, seed=sum(sizes))
-    for function, expected in autodiff(theta, x, q, name).items():
+def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
+    for function, expected in autodiff(theta, x, q, name, hessian).items():
         assert relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE, function
 
 
+# Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form Hessian.
 @pytest.mark.parametrize("name", NAMES)
-def test_against_autodiff_of_the_hessian_at_a_large_size(name):
-    theta, x, q = instance((10, 20, 120), scale=0.5)
-    for function, expected in autodiff(theta, x, q, name, tl.hessian).items():
-        assert relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE, function
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", [1e-3, 10.0], ids=["near the origin", "saturated"])
-def test_in_flat_and_sharp_places(name, scale):
-    """The hidden layer nearly linear, and nearly saturated with large output weights."""
-    for seed in range(5):
-        theta, x, q = instance((2, 3, 50), seed=seed, scale=scale)
-        for function, expected in autodiff(theta, x, q, name).items():
-            assert relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE, function
+def test_gradients_against_autodiff(name):
+    """Also where the hidden layer is nearly linear, and nearly saturated with large output weights."""
+    for sizes in SIZES[:3]:
+        assert_gradients(*instance(sizes, seed=sum(sizes)), name)
+    assert_gradients(*instance((10, 20, 120), scale=0.5), name, tl.hessian)
+    for scale in (1e-3, 10.0):
+        for seed in range(2):
+            assert_gradients(*instance((2, 3, 50), seed=seed, scale=scale), name)
 
 
 def separable(margin):
@@ -316,10 +273,9 @@ def separable(margin):
 @pytest.mark.parametrize("margin", [5.0, 15.0, 30.0])
 def test_as_sigma_falls_to_zero(margin):
     theta, x, q = separable(margin)
-    for function, expected in autodiff(theta, x, q, "linear", tl.hessian).items():
-        found = getattr(tl, function)(theta, x, q, "linear")
-        assert relative_error(found, expected) < GRADIENT_TOLERANCE, function
-        assert float(found.abs().max()) < 10 * margin**3 * math.exp(-margin)
+    assert_gradients(theta, x, q, "linear", tl.hessian)
+    for function in SCALARS:
+        assert float(getattr(tl, function)(theta, x, q, "linear").abs().max()) < 10 * margin**3 * math.exp(-margin)
 
 
 def test_where_sigma_vanishes_its_term_is_left_out():
@@ -345,8 +301,7 @@ def test_squares_that_underflow_do_not_lose_sigma():
 @pytest.mark.parametrize("name", NAMES)
 def test_contraction_with_any_symmetric_matrix(name):
     theta, x, q = instance((3, 4, 11))
-    generator = torch.Generator().manual_seed(5)
-    matrix = torch.randn(len(theta), len(theta), generator=generator, dtype=torch.float64)
+    matrix = torch.randn(len(theta), len(theta), generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     matrix = matrix + matrix.T
     leaf = theta.clone().requires_grad_()
     (expected,) = torch.autograd.grad((matrix * oracle_hessian(leaf, x, q, name)).sum(), leaf)
