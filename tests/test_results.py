@@ -11,7 +11,7 @@ from runner.run import config
 from runner.run.execute import run
 from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
-from tests.run.conftest import toy_conf  # noqa: F401
+from tests.run.conftest import packed, toy_conf  # noqa: F401
 
 TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
 
@@ -20,11 +20,9 @@ TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
 def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     """(output folder with cells of seed 43, folder with the published cells of seed 42)."""
     run(config.build_job([*TOY, f"outputs={tmp_path / 'first'}"]))
-    cells = tmp_path / "first" / "toy" / "cells"
-    files = [(p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()]
     folder = tmp_path / "published" / "toy"
     folder.mkdir(parents=True)
-    (folder / "cells.zip").write_bytes(archive_bytes(files))
+    (folder / "cells.zip").write_bytes(archive_bytes(packed(tmp_path / "first" / "toy" / "cells")))
     monkeypatch.setenv("HESS_PUBLISHED", str(folder.parent))
     run(config.build_job([*TOY, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
     return tmp_path / "outputs", folder

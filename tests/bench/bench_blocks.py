@@ -56,12 +56,12 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         theirs: tuple[float, ...] = ()
         for _ in range(1 if quick else 7):  # in turns: the machine is not equally fast in every second
             ours += in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5)[0]
-            theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n))[1],)
+            theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n)),)
         count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
         counted = operations(lambda d=dag, n=names: published_blocks(d, x, y, n))
         for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
             p.requires_grad_(False)
-        _, once = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n, ordered=False))
+        once = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n, ordered=False))
         yield Row(
             "blocks",
             f"MLP L={depth} width 64, B = 32: exact blocks and their Gauss-Newton split, against the published way",

@@ -27,7 +27,7 @@ from runner.models.architectures import mlp
 from runner.models.network import Network
 from runner.models.resnet import resnet18
 from runner.training.minibatch import train
-from tests.bench.machine import matmul_peak
+from tests.bench.machine import matmul_peak, seconds
 from tests.bench.table import Row
 
 BATCH = 128
@@ -118,10 +118,7 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
     ours()
     for _ in range(rounds):
         mine.append(ours())
-        start = time.process_time()
-        for _ in range(steps):
-            alone()
-        bare.append((time.process_time() - start) / steps)
+        bare.append(seconds(alone, steps))
     what = f"training step of {name}, B = {BATCH}, against its {'products' if flat else 'convolutions'} alone"
     return Row(
         "epoch", what, tuple(mine), tuple(bare), GOALS[name], at_least=False, operations=(count, count),

@@ -21,8 +21,8 @@ from runner.curvature.metrics.pairs import metrics_from_blocks
 from runner.curvature.metrics.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
-from tests.bench.machine import in_turns, matmul_peak, operations
-from tests.bench.published import PROBES, STEPS, Pair, mean_seconds, published_costs
+from tests.bench.machine import in_turns, matmul_peak, operations, seconds as cpu_seconds
+from tests.bench.published import PROBES, STEPS, Pair, published_costs
 from tests.bench.table import Row
 
 GOALS = {"MLP L=6 width 256": (6, 6, 6), "ResNet-18 ReLU": (25, 80, 0), "ResNet-18 SiLU": (0, 8, 5)}
@@ -73,7 +73,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         ranked.append(one)
         norms.append(other)
         if small or k == 0:
-            theirs.append(published_costs(dag, x, y, pairs, mean_seconds, partial(mean_seconds, count=timed)))
+            theirs.append(published_costs(dag, x, y, pairs, cpu_seconds, partial(cpu_seconds, count=timed)))
     few = 2  # examples: operations are in proportion
     counts = [len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)]
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"

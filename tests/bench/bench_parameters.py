@@ -53,18 +53,18 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
     theirs = curvlinops_operators(module, loss, [(x, y)])
     for part, (title, goal) in PARTS.items():
         name = f"ResNet-18, B = {batch}: {title} product of all parameters"
-        operator = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=AMPLE, check=False)  # type: ignore[arg-type]
+        operator = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=AMPLE, check=False)
         v = torch.randn(operator.shape[0], generator=generator)
         ways: list[Callable[[], object]] = [partial(operator.matvec, v), gradient]
         if part in theirs:
-            ways.append(partial(theirs[part].__matmul__, v))  # type: ignore[attr-defined]
+            ways.append(partial(theirs[part].__matmul__, v))
         times = in_turns(*ways, repeats=repeats)
         counts = [operations(way) for way in ways]
         told = f"the graph is kept, as with 16 GiB; at the default budget: {at_default(module, loss, x, y, part)}"
         for what, k, most in (("gradients", 1, goal), ("products of curvlinops", 2, 1)):
             if k < len(ways):
                 seconds = {"ours": times[0], "theirs": times[k], "goal": most, "operations": (counts[0], counts[k])}
-                yield Row("parameters", f"{name}, in {what}", at_least=False, peak=matmul_peak(), note=told, **seconds)  # type: ignore[arg-type]
+                yield Row("parameters", f"{name}, in {what}", at_least=False, peak=matmul_peak(), note=told, **seconds)
         del operator, ways
         if part == "hessian":
             yield from memory(module, loss, x, y, v, gradient)
@@ -72,7 +72,7 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
 
 def at_default(module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor, part: str) -> str:
     """What the default budget chooses."""
-    planned = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=DEFAULT, check=False).planned  # type: ignore[arg-type]
+    planned = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=DEFAULT, check=False).planned
     return "kept" if planned.keep else f"made anew, {planned.chunk or len(x)} examples at once"
 
 
@@ -99,7 +99,7 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
     theirs = curvlinops_operators(module, loss, data)
     if not theirs:
         return
-    view = theirs["hessian"].to_scipy()  # type: ignore[attr-defined]
+    view = theirs["hessian"].to_scipy()
 
     def ours() -> object:
         return top_eigenpairs(operator, 10, generator=torch.Generator().manual_seed(0))
@@ -107,16 +107,12 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
     def other() -> object:
         return eigsh(view, 10, which="LA", tol=1e-5)
 
-    found, values = ours(), other()[0]  # type: ignore[index]
-    difference = float((found.values - torch.from_numpy(values[::-1].copy())).abs().max() / found.values[0])  # type: ignore[attr-defined]
+    found, values = ours(), other()[0]
+    difference = float((found.values - torch.from_numpy(values[::-1].copy())).abs().max() / found.values[0])
     own, others = in_turns(ours, other, repeats=repeats)
-    name = (
-        f"convolutional network, {operator.shape[0]} parameters: ten largest eigenpairs, against curvlinops and eigsh"
-    )
-    note = (
-        f"{found.products} products, largest residual {float(found.residuals.max()):.1e}, difference {difference:.1e}"  # type: ignore[attr-defined]
-    )
-    count = operations(ours), operations(other)
+    size, residual, count = operator.shape[0], float(found.residuals.max()), (operations(ours), operations(other))
+    name = f"convolutional network, {size} parameters: ten largest eigenpairs, against curvlinops and eigsh"
+    note = f"{found.products} products, largest residual {residual:.1e}, difference {difference:.1e}"
     yield Row("parameters", name, own, others, 1, at_least=False, operations=count, peak=matmul_peak(), note=note)
 
 

@@ -5,13 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
 
 import torch
 
 from runner.curvature.graph.modes import Operations
 
-T = TypeVar("T")
 ALONE = """
 import sys, time, warnings
 import torch
@@ -35,11 +33,12 @@ def alone(code: str, *arguments: object) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
 
-def seconds(function: Callable[[], T]) -> tuple[T, float]:
-    """What a call gives, and its CPU seconds."""
+def seconds(function: Callable[[], object], count: int = 1) -> float:
+    """Mean CPU seconds of a call."""
     start = time.process_time()
-    found = function()
-    return found, time.process_time() - start
+    for _ in range(count):
+        function()
+    return (time.process_time() - start) / count
 
 
 def in_turns(*functions: Callable[[], object], repeats: int, warm: bool = False) -> list[tuple[float, ...]]:
@@ -50,9 +49,7 @@ def in_turns(*functions: Callable[[], object], repeats: int, warm: bool = False)
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
         for function, found in zip(functions, times, strict=True):
-            start = time.process_time()
-            function()
-            found.append(time.process_time() - start)
+            found.append(seconds(function))
     return [tuple(found) for found in times]
 
 

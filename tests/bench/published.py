@@ -11,7 +11,6 @@ forward pass of its own 2 K for the Jacobians of the pair; compute_all_blocks ta
 Where the caller's weights have no gradients, no graph reaches them, which is in its favour.
 """
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -133,11 +132,3 @@ def _published_block(dag: Dag, x: Tensor, y: Tensor, pair: Pair) -> tuple[Tensor
     right = left if pair[0] == pair[1] else _jacobian(output, last)
     gauss_newton = torch.einsum("bkv,bkl,blw->vw", left, graph.loss_hessian, right) / len(x)
     return torch.stack(columns, 1), gauss_newton
-
-
-def mean_seconds(function: Callable[[], object], count: int = 1) -> float:
-    """Mean CPU seconds of a call."""
-    start = time.process_time()
-    for _ in range(count):
-        function()
-    return (time.process_time() - start) / count

@@ -1,7 +1,5 @@
 """The contract: analyses are made for each report and compute once; what fields decide, refuse and print."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cached_property
 

@@ -5,8 +5,10 @@ import http.server
 import io
 import tarfile
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,43 +52,37 @@ def spec_of(packed, **changes):
     return replace(SPEC, md5=hashlib.md5(packed).hexdigest(), **changes)
 
 
-class Server:
-    """Serves bytes with ranges; can drop the connection after some bytes, or ignore ranges."""
+@contextmanager
+def served(content, drop_after=None, ranges=True, status=200):
+    """Bytes behind an address, with ranges; the connection can drop after some bytes, or ranges be ignored."""
+    requests = []
 
-    def __init__(self, content, drop_after=None, ranges=True, status=200):
-        self.requests = []
-        server = self
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked = self.headers.get("Range")
+            requests.append(asked)
+            if status != 200:
+                return self.send_error(status)
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and ranges else 0
+            if start >= len(content):
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            end = len(content) if drop_after is None else min(len(content), start + drop_after)
+            self.wfile.write(content[start:end])
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                asked = self.headers.get("Range")
-                server.requests.append(asked)
-                if status != 200:
-                    return self.send_error(status)
-                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and ranges else 0
-                if start >= len(content):
-                    return self.send_error(416)
-                self.send_response(206 if start else 200)
-                if start:
-                    self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-                self.send_header("Content-Length", str(len(content) - start))
-                self.end_headers()
-                end = len(content) if drop_after is None else min(len(content), start + drop_after)
-                self.wfile.write(content[start:end])
+        def log_message(self, *args):
+            pass
 
-            def log_message(self, *args):
-                pass
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}/tiny.tar.gz"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        self.http.shutdown()
-        self.http.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/tiny.tar.gz", requests=requests)
+        finally:
+            server.shutdown()
 
 
 PACKED = tar_bytes(members())
@@ -105,7 +101,7 @@ def left(root):
 
 def test_fetch_then_read_then_verify(tmp_path, official):
     spec, seen = spec_of(PACKED), []
-    with Server(PACKED) as server:
+    with served(PACKED) as server:
         folder = fetch_archive(spec, tmp_path, mirrors=[server.url], progress=lambda *a: seen.append(a))
         assert fetch_archive(spec, tmp_path, mirrors=[server.url]) == folder  # complete: nothing is asked for
         assert len(server.requests) == 1
@@ -121,18 +117,18 @@ def test_fetch_then_read_then_verify(tmp_path, official):
 
 
 def test_dropped_connection_goes_on_where_it_stopped(tmp_path, official):
-    with Server(PACKED, drop_after=len(PACKED) // 2 + 1) as server:
+    with served(PACKED, drop_after=len(PACKED) // 2 + 1) as server:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
         assert server.requests == [None, f"bytes={len(PACKED) // 2 + 1}-"]
 
 
 def test_interrupted_download_resumes_next_time(tmp_path, official):
     step = len(PACKED) // 5
-    with Server(PACKED, drop_after=step) as server, pytest.raises(DataError, match="connection ended early"):
+    with served(PACKED, drop_after=step) as server, pytest.raises(DataError, match="connection ended early"):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     part = tmp_path / "tiny.tar.gz.part"
     assert part.read_bytes() == PACKED[: 3 * step]  # three attempts
-    with Server(PACKED) as server:
+    with served(PACKED) as server:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
         assert server.requests == [f"bytes={3 * step}-"]
     assert not part.exists()
@@ -142,21 +138,21 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
 @pytest.mark.parametrize("ranges", [True, False])
 def test_stale_part_is_thrown_away(tmp_path, official, stale, ranges):
     (tmp_path / "tiny.tar.gz.part").write_bytes(stale)
-    with Server(PACKED, ranges=ranges) as server:
+    with served(PACKED, ranges=ranges) as server:
         folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     assert folder.is_dir()
 
 
 def test_next_mirror_is_tried(tmp_path, official):
     (tmp_path / "copy.tar.gz").write_bytes(PACKED)
-    with Server(PACKED, status=404) as gone, Server(b"x" * 1000) as wrong:
+    with served(PACKED, status=404) as gone, served(b"x" * 1000) as wrong:
         mirrors = [gone.url, wrong.url, (tmp_path / "copy.tar.gz").as_uri()]
         assert fetch_archive(spec_of(PACKED), tmp_path / "data", mirrors=mirrors).is_dir()
         assert len(gone.requests) == len(wrong.requests) == 1
 
 
 def test_wrong_checksum_is_refused(tmp_path, official):
-    with Server(PACKED[:-1] + b"?") as server, pytest.raises(DataError, match=r"expected MD5 .* found"):
+    with served(PACKED[:-1] + b"?") as server, pytest.raises(DataError, match=r"expected MD5 .* found"):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     assert left(tmp_path) == []
 
@@ -212,7 +208,7 @@ HOSTILE = {
 def test_broken_archives_are_refused_and_leave_nothing(tmp_path, official, case):
     content, message = HOSTILE[case]
     root = tmp_path / "data"
-    with Server(content) as server, pytest.raises(DataError, match=message):
+    with served(content) as server, pytest.raises(DataError, match=message):
         fetch_archive(spec_of(content), root, mirrors=[server.url])
     assert left(root) == ["tiny.tar.gz"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]  # nothing was written outside
@@ -242,7 +238,7 @@ def test_incomplete_folder_is_fetched_again(tmp_path, unpacked, official):
     (folder / "b.bin").write_bytes(b"short")
     with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
         verify(spec, folder)
-    with Server(PACKED) as server:
+    with served(PACKED) as server:
         fetch_archive(spec, tmp_path, mirrors=[server.url])
     verify(spec, folder)
 
@@ -292,7 +288,7 @@ def test_unwritable_root(tmp_path):
 
 
 def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
-    with Server(PACKED + b"x" * (8 << 20)) as endless, Server(PACKED) as good:
+    with served(PACKED + b"x" * (8 << 20)) as endless, served(PACKED) as good:
         fetch_archive(spec_of(PACKED), tmp_path / "a", mirrors=[endless.url, good.url])
         with pytest.raises(DataError, match=r"expected at most .* bytes, found more"):
             fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
@@ -303,5 +299,5 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
 def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value):
     for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
         monkeypatch.setattr(f"runner.data.fetch.{name}", changed)
-    with Server(PACKED) as slow, pytest.raises(DataError, match="too slow: "):
+    with served(PACKED) as slow, pytest.raises(DataError, match="too slow: "):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[slow.url])

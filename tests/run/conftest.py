@@ -153,6 +153,11 @@ def cell_tables(outputs: Path) -> dict[str, bytes]:
     return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
 
 
+def packed(cells: Path) -> list[tuple[str, bytes]]:
+    """Every file of the cells of a folder, as an archive takes them."""
+    return [(p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()]
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An output folder with the whole grid of the toy, without a report."""

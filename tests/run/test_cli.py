@@ -18,23 +18,17 @@ from tests.run.conftest import cell_tables, command_environment
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("right", "wrong", "expected"),
     [
-        ("  sampels: 3", "did you mean experiment.samples?"),
-        ("  samples: lots", "expected a whole number"),
-        ("trianing: 3", "did you mean training?"),
-        ("dataset:\n  trian: 3", "did you mean dataset.train?"),
+        ("samples: 20", "sampels: 3", "did you mean experiment.samples?"),
+        ("samples: 20", "samples: lots", "expected a whole number"),
+        ("profiles:", "trianing: 3\nprofiles:", "did you mean training?"),
+        ("train: 8", "trian: 3", "did you mean dataset.train?"),
     ],
 )
-def test_a_mistake_inside_an_experiment_file_is_named(line, expected, toy_conf, command):
+def test_a_mistake_inside_an_experiment_file_is_named(right, wrong, expected, toy_conf, command):
     path = toy_conf / "experiment" / "toy.yaml"
-    text = path.read_text()
-    if line.startswith("dataset"):
-        path.write_text(text.replace("dataset:\n  train: 8", line))
-    elif line.startswith("  "):
-        path.write_text(text.replace("  samples: 20", line))
-    else:
-        path.write_text(text + line + "\n")
+    path.write_text(path.read_text().replace(right, wrong))
     status, _, err = command("experiment=toy")
     assert status == 2 and expected in err and err.count("\n") == 1
     assert not list(command.folder.iterdir())

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.run.console import Tolerant
 from tests.run.conftest import command_environment, forked
 
 RUN = ("experiment=toy", "samples=100")
@@ -180,14 +179,6 @@ def replace_stream(number: int | None, how: str) -> None:
         if how == "broken":
             os.close(reader)
         os.dup2(stream, number)
-
-
-def test_what_follows_a_failed_write_is_thrown_away():
-    with open("/dev/full", "w") as stream:
-        broken = Tolerant(stream)
-        broken.write("lost")
-        broken.flush()
-        stream.write("closing the stream does not fail")
 
 
 @pytest.mark.parametrize(("name", "number", "how"), STREAM_CASES)

@@ -11,6 +11,7 @@ from runner.run import config, loop, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
 from runner.store.job import claim_outputs
+from tests.run.conftest import packed
 
 COMMIT = "0123456789ab"
 TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
@@ -48,12 +49,10 @@ def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(p
     assert lines[-1].startswith("toy: 2 cells added, 0 replaced") and "new -> confirmed" in "\n".join(lines)
     with zipfile.ZipFile(folder / "cells.zip") as archive:
         inside = {name: archive.read(name) for name in archive.namelist()}
-    cells = outputs / "toy" / "cells"
-    assert inside == {p.relative_to(cells).as_posix(): p.read_bytes() for p in cells.rglob("*") if p.is_file()}
+    assert inside == dict(packed(outputs / "toy" / "cells"))
     before = state(folder)
-    assert {"cells.zip", "manifest.json", "claims.csv"} < set(before) and not {"index.html", "numbers.csv"} & set(
-        before
-    )
+    assert {"cells.zip", "manifest.json", "claims.csv"} < set(before)
+    assert not {"index.html", "numbers.csv"} & set(before)
     assert json.loads(before["manifest.json"][0])["fill_commands"] == ["hess-run experiment=toy seed=42"]
     assert published("toy", [], outputs) == ["toy: nothing to publish"]
     measure(outputs, "force=true")  # other times, the same tables

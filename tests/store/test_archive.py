@@ -14,13 +14,10 @@ from runner.store import tables
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
+from tests.run.conftest import packed
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
-
-
-def packed(cells: Path) -> list[tuple[str, bytes]]:
-    return [(p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +81,8 @@ def test_a_published_cell_stands_in_for_a_damaged_one(archive, tmp_path):
 def broken(content: bytes, file: str) -> bytes:
     """The archive with a bit of one entry's content changed; sizes and checksums as before."""
     with zipfile.ZipFile(io.BytesIO(content)) as found:
-        packed = found.read(file)
-    at = content.index(packed) + len(packed) // 2
+        entry = found.read(file)
+    at = content.index(entry) + len(entry) // 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 

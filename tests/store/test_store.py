@@ -1,7 +1,5 @@
 """The store: cells whole or absent, identities that move only when numbers would."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import gzip

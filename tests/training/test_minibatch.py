@@ -240,15 +240,6 @@ def test_mistakes_are_refused():
         train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=generator(7))
 
 
-def test_flattened_parameters_are_views():
-    network = small()
-    vector = flatten_parameters(network)
-    with torch.no_grad():
-        vector.fill_(0.5)
-        vector.grad.fill_(2.0)
-    assert all(bool((p == 0.5).all()) and bool((p.grad == 2).all()) for p in network.parameters())
-
-
 def test_augmentation_moves_and_mirrors():
     images = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(1, 3, 6, 6).repeat(400, 1, 1, 1) + 1
     out = StreamAugment(generator(1), padding=1)(images)

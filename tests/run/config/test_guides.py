@@ -1,13 +1,17 @@
 """The guides are walked through: their files are written into a folder, and their commands run there."""
 
+import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+import experiments
 from runner import cli
 from runner.run import command
 from runner.run.config import files
@@ -28,7 +32,7 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     files.forget_added()
     forget()
-    for name in [name for name in sys.modules if name == "lab" or name.startswith("lab.")]:
+    for name in [name for name in sys.modules if name.startswith(("lab", "experiments.ratio", "experiments.decay"))]:
         del sys.modules[name]
 
 
@@ -38,7 +42,8 @@ def write_files(guide: str, folder: Path) -> list[str]:
     for name, text in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    (folder / "lab" / "__init__.py").touch()
+        if name.startswith("lab/"):
+            (folder / "lab" / "__init__.py").touch()
     return [name for name, _ in files]
 
 
@@ -80,3 +85,44 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
     (cell,) = Store(folder / "outputs", name).all()
     assert cell.table(table)[column].notna().any()
     assert os.environ.get("HYDRA_FULL_ERROR") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("ratio", "hidden=-1", "expected a value above zero, found -1"),
+        ("decay", "activation=tanhh", "experiment.activation: expected one of relu"),
+    ],
+)
+def test_an_added_experiment_refuses_mistakes_runs_and_reports(name, wrong, said, folder, monkeypatch, capsys):
+    shutil.copytree(DOCS.parent / "conf", folder / "conf")
+    names = [f for name in ("ratio", "decay") for f in (f"experiments/{name}.py", f"conf/experiment/{name}.yaml")]
+    assert write_files("adding-experiment.md", folder) == names
+    assert not any((DOCS.parent / file).exists() for file in names)
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(folder / "experiments")])
+    monkeypatch.setattr(files, "CONF", folder / "conf")
+    monkeypatch.setattr(sys, "argv", ["hess-run"])
+    forget()
+    assert call([f"experiment={name}", wrong, "outputs=none"]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not (folder / "none").exists()
+    assert call([f"experiment={name}", "profile=quick", "outputs=out"]) == 0
+    assert "2 measured" in capsys.readouterr().out
+    # the quick profile changes a free field, so its cells are cells of their own
+    (made,) = [path.parent for path in (folder / "out" / name).rglob("manifest.json")]
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert manifest["report_failures"] == [] and manifest["missing"] == []
+    if name == "ratio":
+        points = pd.read_csv(made / "points.csv")
+        assert len(points) == 2 * 20 and (points["ratio"] >= 1).all() and manifest["not_comparable"] == ""
+        assert pd.read_csv(made / "claims.csv")["name"].tolist() == ["tight"]
+        assert (made / "figures" / "ratio.png").exists()
+        return
+    pairs = pd.read_csv(made / "pairs.csv")
+    assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
+    assert "Mean coupling of neighbours" in (made / "report.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \|", (DOCS / "adding-metric.md").read_text(), flags=re.M)
+    where = {"weight_decay", "seed", "checkpoint", "images", "distance", "status"}
+    for table in ("pairs", "distances", "networks"):
+        documented = {name for of, names in rows if of == table for name in re.findall(r"\w+", names)}
+        assert documented - where == set(pd.read_csv(made / f"{table}.csv").columns) - where
