@@ -50,9 +50,10 @@ def test_equivalence_passes_fails_and_straddles(mean, std, outcome):
     assert math.isnan(found.seeds_needed) == (outcome != "inconclusive")
 
 
-def test_equivalence_holds_its_level_at_the_margin():
+def test_equivalence_holds_its_level_at_the_margin(monkeypatch):
+    monkeypatch.setattr("runner.stats.intervals.seeds_to_compare", lambda *_: math.nan)  # it takes nearly all the time
     rng = np.random.default_rng(1)
-    draws = ((Sample.of(rng.normal(mean, 0.1, 5)) for mean in (1.25, 1.0)) for _ in range(2000))
+    draws = ((Sample.of(rng.normal(mean, 0.1, 5)) for mean in (1.25, 1.0)) for _ in range(4000))
     passed = [judge.equal(ours, theirs, 0.25).outcome == "reproduced" for ours, theirs in draws]
     assert np.mean(passed) == pytest.approx(0.05, abs=0.012)
 
