@@ -1,12 +1,14 @@
 """One suite for every experiment that has a YAML file: what the runner and the reader may rely on."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from runner.contract import SettingError
 from runner.report.collect import reference_path
 from runner.report.score import read_reference
 from runner.run.config import build_job, experiment_names, preview
@@ -17,42 +19,16 @@ NAMES = experiment_names()
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_there_are_experiments() -> None:
-    assert "ws_bound" in NAMES
-
-
-@pytest.fixture(scope="module")
-def loaded_by() -> dict[str, list[str]]:
-    """Experiment -> heavy packages that importing, composing and listing it pulls in; one fresh process each is slow,
-    so a process forks for every experiment after the runner's own imports."""
+def test_listing_imports_nothing_heavy() -> None:
+    """Neither the runner nor composing and listing any experiment does, in a process that has imported nothing yet."""
     script = f"""
-import json, os, sys
+import sys
 from runner.run.config import experiment_names, preview
-found = {{"": [m for m in {HEAVY} if m in sys.modules]}}
-for name in experiment_names():
-    read, write = os.pipe()
-    if os.fork() == 0:
-        list(preview(name).cells())
-        os.write(write, json.dumps([m for m in {HEAVY} if m in sys.modules]).encode())
-        os._exit(0)
-    os.close(write)
-    found[name] = json.loads(os.read(read, 4096) or b'["failed"]')
-print(json.dumps(found))
+for name in ("", *experiment_names()):
+    cells = list(preview(name).cells()) if name else []
+    assert not (found := [m for m in {HEAVY} if m in sys.modules]), (name, found)
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
-    return dict(json.loads(result.stdout))
-
-
-@pytest.mark.parametrize("name", ["", *NAMES])
-def test_listing_imports_nothing_heavy(name: str, loaded_by: dict[str, list[str]]) -> None:
-    assert loaded_by[name] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_says_what_it_is(name: str) -> None:
-    experiment = preview(name)
-    assert experiment.title and experiment.paper and experiment.reproduces
-    assert experiment.version >= 1
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,6 +58,40 @@ def test_paper_profile_is_what_listings_show(name: str) -> None:
 def test_quick_profile_is_smaller(name: str) -> None:
     quick = build_job([f"experiment={name}", "profile=quick"]).experiment
     assert sum(c.seconds for c in quick.cells()) <= sum(c.seconds for c in preview(name).cells())
+
+
+REFUSED = """
+ws_bound experiment.protocol=[printed] experiment.activation=[tanh] | expected at least one cell, found none
+hsr_gradient experiment.fixed_sample=50 | fixed_sample: expected 0 to 49, found 50
+hsr_regularization dataset.inputs=3 | decision boundaries
+hsr_flat_training experiment.train=1400 | at most the 1797 examples
+hsr_stochastic experiment.probe_counts=[1] | at least 2
+attention_hessian experiment.search=[ascent] experiment.tokens=[8] experiment.width=[8] | expected at least one cell
+attention_hessian experiment.radius=[1.0] | above 1
+attention_newton experiment.scan=[1.0,0.1] | rising values
+attention_newton experiment.ladder=[0.1,1.0] | falling values
+attention_newton experiment.size=[4by3] | such as '4x3'
+attention_newton experiment.study=[basin] | expected one of contest
+phi_block_diagonal experiment.steps=[5,2] | expected increasing numbers
+scalar_spectrum experiment.part=[edges] | did you mean edge
+exp1_resonance experiment.arch=[plane] | did you mean plain
+exp1_resonance dataset=surrogate dataset.test=20 | at most the 20 test images
+exp2_bottleneck experiment.rank_examples=65 | at most metric.examples=64
+exp2_bottleneck experiment.depth=[2] | at least 3
+exp3_stochastic experiment.probes=[1] | at least 2
+exp3b_layernorm training.perturbation=2.0 | training.perturbation: expected
+exp4_diamond experiment.merge=[add] | merge
+exp5_attention model.width=5 | expected the tokens'
+exp5_attention metric.examples=100000 | expected at most the
+exp6_resnet18 experiment.checkpoint=[start] | expected one of init
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
+def test_settings_that_cannot_be_meant_are_refused(case: str) -> None:
+    words, _, text = case.partition(" | ")
+    with pytest.raises(SettingError, match=re.escape(text)):
+        build_job([f"experiment={words.split()[0]}", *words.split()[1:]])
 
 
 @pytest.mark.parametrize("name", NAMES)

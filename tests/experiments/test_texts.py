@@ -48,20 +48,6 @@ def test_every_statement_of_a_text_is_decided_somewhere(paper):
     assert len(set(said(paper))) == len(said(paper))
 
 
-def test_a_statement_without_its_row_is_noticed():
-    there = said("ws_bound")[0]
-    assert decided("ws_bound", there)
-    for broken in (
-        Said("x", "x", "claim", "ws_bound", "Theorem 11"),
-        Said("x", "x", "number", "ws_bound", "converged", "461"),
-        Said("x", "x", "number", "ws_bound", "diverged"),
-        Said("x", "x", "audit", "paper_audit", "ws.theorem11"),
-        Said("x", "x", "row", "attention_hessian", "lemma_H.11"),
-        Said("x", "x", "not checked", "", ""),
-    ):
-        assert not decided("ws_bound", broken)
-
-
 def test_every_printed_statement_is_one_of_a_text():
     """The other way round: no row of claims speaks of a paper without standing in the list of its text."""
     listed = {(s.experiment, s.row) for paper in PAPERS for s in said(paper)}

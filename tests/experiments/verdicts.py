@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -185,19 +184,9 @@ def counted(outputs: Path) -> Iterator[tuple[str, str]]:
     """(experiment, what) where the manifest does not count what the tables hold."""
     for path in sorted(outputs.glob("*/manifest.json")):
         record = read_manifest(path.parent) or {}
-        for key, name in (("scorecard", "scorecard"), ("claims", "claims")):
-            own = [r["verdict"] for r in rows(path.parent / f"{name}.csv")]
-            counts = {v: n for v, n in record.get(key, {}).items() if n}
-            if counts != {v: own.count(v) for v in set(own)}:
+        scores, claims = (rows(path.parent / f"{name}.csv") for name in ("scorecard", "claims"))
+        extensions = [r for r in claims if is_extension(r["where"])]
+        for key, own in {"scorecard": scores, "claims": claims, "extensions": extensions}.items():
+            counts = Counter({v: n for v, n in record.get(key, {}).items() if n})
+            if counts != Counter(r["verdict"] for r in own):
                 yield path.parent.name, f"{key}: {counts}"
-
-
-def in_words(text: str, experiment: str, *, extensions: bool) -> dict[str, int]:
-    """verdict -> count, as docs/experiments.md says it, of the paper or extensions."""
-    line = next((ln for ln in text.splitlines() if ln.startswith(f"| `{experiment}` |")), "")
-    told = re.search(r"\[(.*?)\]\(\.\./outputs/", line)
-    of_paper, _, ours = (told.group(1) if told else "").partition("extensions:")
-    counts: Counter[str] = Counter()  # numbers and statements share verdicts
-    for n, verdict in re.findall(r"(\d+) ([a-z ]+?)(?=[,;]|$)", ours if extensions else of_paper):
-        counts[verdict] += int(n)
-    return dict(counts)
