@@ -13,7 +13,7 @@ def table():
     words = [
         "experiment.part=[wedge_scale]",
         "experiment.wedge_scales=[0.05,1.0]",
-        "experiment.wedge_starts=3",
+        "experiment.wedge_starts=2",
         "experiment.network=[relu]",
         "experiment.left=[1.0]",
     ]

@@ -66,12 +66,6 @@ def test_a_cap_is_reported_and_an_overflow_ends() -> None:
         levenberg_marquardt(rosenbrock(), torch.zeros(2, dtype=DTYPE))
 
 
-def test_a_problem_without_a_zero_ends_at_its_minimum() -> None:
-    matrix, right = torch.tensor([[1.0], [1.0]], dtype=DTYPE), torch.tensor([0.0, 2.0], dtype=DTYPE)
-    ends = levenberg_marquardt(linear(matrix, right), torch.tensor([[9.0]], dtype=DTYPE))
-    assert float(ends.points) == pytest.approx(1.0, abs=1e-3) and float(ends.square) == pytest.approx(2.0, rel=1e-4)
-
-
 def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution() -> None:
     start = torch.tensor([[-1.2, 1.0], [3.0, 3.0]], dtype=DTYPE)
     ladder = along_ladder(rosenbrock(), start, [1e-1, 1e-3])

@@ -181,14 +181,3 @@ def test_objective_is_the_regularised_loss() -> None:
     assert torch.allclose(objective.gradient(points), torch.stack([torch.func.grad(loss)(p) for p in points]))
     assert torch.allclose(objective.hessian(points), hessians)
     assert torch.allclose(objective.product(points, direction), (hessians @ direction.unsqueeze(-1)).squeeze(-1))
-
-
-@pytest.mark.parametrize("step", newton.STEPS)
-def test_newton_recovers_the_input_from_nearby(step: newton.Step) -> None:
-    x, w, v = instance()
-    objective = recovery_objective(w, v, att.outputs(x, w, v), 0.0)
-    start = att.vec(x) + 1e-3 * torch.ones(1, 6, dtype=torch.float64)
-    trace = newton.minimise(objective, start, step, tolerance=1e-13)
-    errors = (trace.points[:, 0] - att.vec(x)).norm(dim=-1)
-    assert errors[-1] < 1e-9
-    assert (trace.status == newton.OK).all()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pandas as pd
+import torch
 
 from experiments import certificates
 from experiments.dag.exp6 import measure as exp6
@@ -83,6 +85,14 @@ def measured(
     return {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
 
 
+def check(experiment: Experiment, tables: dict[str, pd.DataFrame], /, **expected: str) -> None:
+    """The verdicts of claims: confirmed="a; b" where the claims of these names are confirmed."""
+    of = {c.name: c.verdict for c in claims(experiment, tables)}
+    for verdict, names in expected.items():
+        for name in names.split("; "):
+            assert of[name] == verdict.replace("_", " "), f"{name}: expected {verdict}, found {of[name]}"
+
+
 def complete(experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int) -> None:
     """Each printed statement has one claim, and each of so many published values its measurement."""
     assert sorted(c.name for c in claims(experiment, tables)) == sorted(statements(name))
@@ -94,9 +104,14 @@ def end_to_end(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[
     """The tables of all cells, of which a report can be made, and in which two seeds refute nothing."""
     tables = measured(experiment, seeds)
     analysis = analyse(experiment, tables)
-    assert analysis.figures() and len(analysis.measured()) and analysis.statistics() is not None
+    assert len(tables["certificate"]) and len(analysis.measured())
+    assert analysis.figures() and analysis.statistics() is not None
     assert "refuted" not in {c.verdict for c in claims(experiment, tables)}
     return tables
+
+
+def generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def kept(make):
@@ -115,64 +130,31 @@ def kept(make):
 @kept
 def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02, scale=None, seeds=SEEDS):
     """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart between seeds."""
-    scale = scale or {"init": 0.1, "mid": 0.5, "final": 1.0}
-    distances, networks = [], []
-    for depth in depths:
-        for arch, rate in ((plain, plain_rate), ("residual", residual_rate)):
-            for checkpoint in CHECKPOINTS:
-                for seed in seeds:
-                    jitter = 1 + 0.002 * (seed - 44)
-                    where = {"depth": depth, "arch": arch, "checkpoint": checkpoint, "seed": seed}
-                    for images in (0, 1, 2):
-                        networks.append(
-                            {
-                                **where,
-                                "images": images,
-                                "rho": 2.59 * jitter,
-                                "lyapunov_1": -0.02 * jitter,
-                                "lyapunov_log_norm": 0.2 * jitter,
-                                "test_accuracy": 0.498 * jitter,
-                                "status": "ok",
-                            }
-                        )
-                        for d in range(depth):
-                            shape = math.exp(-rate * jitter * d)
-                            distances.append(
-                                {
-                                    **where,
-                                    "images": images,
-                                    "distance": d,
-                                    "pairs": depth - d,
-                                    "C": shape,
-                                    "D": 2.0,
-                                    "R": scale[checkpoint] * jitter * shape,
-                                    "R_examples": 1.0,
-                                    "gn": 1.0,
-                                    "tensor": 0.5,
-                                }
-                            )
-    return {"distances": pd.DataFrame(distances), "networks": pd.DataFrame(networks)}
+    keys = product(depths, (plain, "residual"), CHECKPOINTS, seeds, (0, 1, 2))
+    networks = pd.DataFrame(keys, columns=["depth", "arch", "checkpoint", "seed", "images"])
+    jitter = 1 + 0.002 * (networks["seed"] - 44)
+    distances = networks.merge(pd.DataFrame({"distance": range(max(depths))}), how="cross")
+    distances = distances[distances["distance"] < distances["depth"]].reset_index(drop=True)
+    apart = 1 + 0.002 * (distances["seed"] - 44)
+    rate = distances["arch"].map({plain: plain_rate, "residual": residual_rate}) * apart
+    shape = np.exp(-rate * distances["distance"])
+    size = distances["checkpoint"].map(scale or {"init": 0.1, "mid": 0.5, "final": 1.0}) * apart
+    values = {"pairs": distances["depth"] - distances["distance"], "C": shape, "R": size * shape}
+    means = {"rho": 2.59, "lyapunov_1": -0.02, "lyapunov_log_norm": 0.2, "test_accuracy": 0.498}
+    return {
+        "distances": distances.assign(**values, D=2.0, R_examples=1.0, gn=1.0, tensor=0.5),
+        "networks": networks.assign(**{name: mean * jitter for name, mean in means.items()}, status="ok"),
+    }
 
 
 def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
     """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart between seeds."""
-    tables: dict[str, list[dict]] = {"distances": [], "networks": [], "pairs": []}
-    for activation, gap in values.items():
-        for seed in seeds:
-            jitter = 1 + 0.001 * (seed - 44)
-            for checkpoint in CHECKPOINTS:
-                where = {"activation": activation, "seed": seed, "checkpoint": checkpoint}
-                tables["pairs"].append({**where, "frob_tensor": largest_tensor})
-                for images in (0, 1, 2):
-                    tables["networks"].append(
-                        {
-                            **where,
-                            "images": images,
-                            "sigma_pp_squared": curvature[activation],
-                            "test_accuracy": accuracy[activation] * jitter,
-                        }
-                    )
-                    for d in range(3):
-                        part = {"distance": d, "pairs": 3 - d, "gn": 1.0, "tensor": gap * jitter, "gap_of_pairs": gap}
-                        tables["distances"].append({**where, "images": images, **part})
-    return {name: pd.DataFrame(rows) for name, rows in tables.items()}
+    columns = ["activation", "seed", "checkpoint"]
+    pairs = pd.DataFrame(product(values, seeds, CHECKPOINTS), columns=columns).assign(frob_tensor=largest_tensor)
+    networks = pairs[columns].merge(pd.DataFrame({"images": range(3)}), how="cross")
+    distances = networks.merge(pd.DataFrame({"distance": range(3)}), how="cross")
+    own, jitter = networks["activation"], 1 + 0.001 * (networks["seed"] - 44)
+    networks = networks.assign(sigma_pp_squared=own.map(curvature), test_accuracy=own.map(accuracy) * jitter)
+    gap, apart = distances["activation"].map(values), 1 + 0.001 * (distances["seed"] - 44)
+    parts = {"pairs": 3 - distances["distance"], "gn": 1.0, "tensor": gap * apart, "gap_of_pairs": gap}
+    return {"distances": distances.assign(**parts), "networks": networks, "pairs": pairs}

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from experiments.paper_audit.three_layer import loss as plain_loss
 from experiments.three_layer.flatness import METHODS, AdaptiveSam, Regularised, training_direction
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, Switch, descend
@@ -19,22 +20,6 @@ def problem(samples=20, inputs=2, units=3, starts=7, seed=0, scale=1.0):
     q = (torch.arange(samples) % 2).double()
     theta = torch.randn(starts, tl.parameter_count(inputs, units), generator=generator, dtype=torch.float64)
     return scale * theta, x, q
-
-
-FUNCTIONS = {
-    "linear": lambda y: y,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "softplus": lambda y: torch.log1p(torch.exp(y)),
-    "gelu": lambda y: 0.5 * y * (1 + torch.erf(y / math.sqrt(2))),
-}
-
-
-def plain_loss(theta, x, q, activation):
-    """The loss written out, for automatic differentiation."""
-    W, V = tl.split(theta, x.shape[1])
-    z = V[0] + FUNCTIONS[activation](x @ W[:, 1:].T + W[:, 0]) @ V[1:]
-    return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
 
 
 def penalty(kind, theta, x, q, activation):
@@ -116,16 +101,6 @@ def test_adaptive_sam_against_one_start_at_a_time(size):
         close(watched[k], gradient)
 
 
-def test_adaptive_sam_follows_the_plain_loop():
-    theta, x, q = problem()
-    ends = descend(theta, AdaptiveSam(x, q), rate=0.01, max_steps=25, stop_ratios=(1e-9,)).final
-    for k, start in enumerate(theta):
-        point = start
-        for _ in range(25):
-            point = point - 0.01 * by_hand(point, x, q, "sigmoid", 0.1)[0]
-        torch.testing.assert_close(ends.theta[k], point, rtol=1e-9, atol=1e-11)
-
-
 def test_a_radius_of_zero_or_a_zero_gradient_leave_plain_descent():
     theta, x, q = problem()
     close(step(AdaptiveSam(x, q, radius=0.0), theta)[0], tl.gradient(theta, x, q))
@@ -159,13 +134,6 @@ def test_a_start_does_not_depend_on_its_company(method):
     order = torch.randperm(150, generator=torch.Generator().manual_seed(1))[:61]
     part = descend(theta[order], direction, **arguments).final
     assert torch.equal(part.theta, whole.theta[order]) and torch.equal(part.steps, whole.steps[order])
-
-
-def test_training_on_the_bound_alone_lowers_it():
-    theta, x, q = problem(samples=50, starts=20, scale=3.0)
-    direction = Regularised(x, q, "bound", loss_weight=0.0)
-    ends = descend(theta, direction, rate=1e-3, max_steps=200, stop_ratios=(1e-12,)).final
-    assert bool((tl.upper_bound(ends.theta, x, q) < tl.upper_bound(theta, x, q)).all())
 
 
 def test_what_cannot_be_used_is_refused():

@@ -12,35 +12,32 @@ from sklearn.metrics import f1_score
 from experiments.contours import contour_length
 from experiments.printed import statements
 from experiments.three_layer.flatness import training_direction
-from experiments.three_layer.hsr_regularization.analysis import Variant, wide
+from experiments.three_layer.hsr_regularization.analysis import wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
 from experiments.three_layer.hsr_regularization.problem import Problem, critical_points, draw, end_under, search, train
 from experiments.three_layer.hsr_regularization.settings import METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
-from runner.contract import Cell, Claim, Context, SettingError, analyse, measure
+from runner.contract import Claim, Context, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
+from runner.store.tables import frame
+from tests.experiments.tables import merged
 
-FITTED = Cell({"protocol": "fitted"})
+WIDE = "fitted with wide radius"
 
 
 @pytest.fixture(scope="module")
 def experiment():
     torch.set_num_threads(1)
     job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=50", "training.steps=1200"])
-    few = {"further_steps": 60, "rounding_steps": 60, "polish_steps": 80}
+    few = {"further_steps": 20, "rounding_steps": 20, "polish_steps": 50}
     return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
 
 
 @pytest.fixture(scope="module")
 def tables(experiment):
     """Both protocols of one data set, and the same as another, as the report sees them."""
-    found: dict[str, list[pd.DataFrame]] = {}
-    for cell in experiment.cells():
-        for name, columns in measure(experiment, cell, Context(1)).items():
-            table = pd.DataFrame(columns).assign(**cell.params)
-            found.setdefault(name, []).extend(table.assign(seed=seed) for seed in (1, 2))
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+    return merged(experiment, (1, 2))
 
 
 def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
@@ -134,7 +131,7 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
     keys = ["seed", "method", "start", "group"]
     stopped = ends[ends["reading"] == "every_step"]
     both = stopped.merge(ends[ends["reading"] == "polished"], on=keys, suffixes=("", "_after"))
-    assert len(both) == len(stopped) == len(tables["nearest"]) > 0
+    assert len(both) == len(stopped) == len(tables["nearest"]) > 0 and len(tables["certificate"])
     assert (both["loss_after"] <= both["loss"] * (1 + 1e-4)).all()
     still = tables["nearest"]["kind"].isin(["minimum", "saddle", "degenerate"])
     assert still.any() == (both["gradient_after"] <= 1e-9).any()
@@ -146,17 +143,11 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
 
 def test_saddles_are_judged_before_and_after(experiment, tables):
     near = tables["nearest"].assign(nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity"))
-    marks = {c.name: c.variants for c in analyse(experiment, {**tables, "nearest": near}).claims()}
-    for name in ("A-SAM ends at more saddles than HSR", "saddle at the whisker of A-SAM"):
-        assert "fitted polished" in marks[name]
     seeds = [near.assign(seed=s) for s in range(3)]
     ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
-    many = {
-        **tables,
-        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
-        "endpoints": pd.concat(ends),
-    }
-    found = {c.name: c.variants for c in analyse(experiment, many).claims()}
+    many = {"nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds), "endpoints": pd.concat(ends)}
+    found = {c.name: c.variants for c in analyse(experiment, tables | many).claims()}
+    assert "fitted polished" in found["A-SAM ends at more saddles than HSR"]
     assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
 
 
@@ -194,14 +185,8 @@ def test_boundary_length_of_a_vertical_line(experiment):
 
 
 def test_methods_are_paired_by_start_and_gaps_stay_gaps():
-    rows = pd.DataFrame(
-        {
-            "start": [1, 1, 2, 2],
-            "method": ["gd", "hsr", "gd", "hsr"],
-            "lambda_max": [2.0, 1.0, 4.0, -1.0],
-            "status": ["ok", "ok", "not converged", "ok"],
-        }
-    )
+    values = {"lambda_max": [2.0, 1.0, 4.0, -1.0], "status": ["ok", "ok", "not converged", "ok"]}
+    rows = pd.DataFrame({"start": [1, 1, 2, 2], "method": ["gd", "hsr", "gd", "hsr"], **values})
     table = wide(rows, "lambda_max")
     assert list(table.columns) == list(METHODS)
     assert table.loc[1, "gd"] == 2 and np.isnan(table.loc[2, "gd"])
@@ -224,37 +209,20 @@ def constructed(effect):
             for method in METHODS:
                 factor = effect if method == "hsr" else 1.0
                 noise = generator.uniform(0.99, 1.01, 30)
-                rows.append(
-                    pd.DataFrame(
-                        {
-                            "seed": seed,
-                            "protocol": "fitted",
-                            "reading": "every_step",
-                            "method": method,
-                            "group": group,
-                            "start": range(30),
-                            "status": "ok",
-                            "lambda_max": base * factor * noise,
-                            "mean": base * factor,
-                            "std": base * factor * noise,
-                            "lambda_min": -1e-4 * noise,
-                            "lambda_sup": base,
-                            "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30),
-                            "boundary_length": base,
-                            "saddle_depth": 0.0,
-                        }
-                    )
-                )
-    return pd.concat(rows, ignore_index=True)
+                row = {"seed": seed, "method": method, "group": group, "start": range(30), "lambda_sup": base}
+                row |= {"lambda_max": base * factor * noise, "std": base * factor * noise, "mean": base * factor}
+                row |= {"lambda_min": -1e-4 * noise, "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30)}
+                rows.append(pd.DataFrame(row | {"boundary_length": base, "saddle_depth": 0.0}))
+    return pd.concat(rows, ignore_index=True).assign(protocol="fitted", reading="every_step", status="ok")
 
 
 @pytest.mark.parametrize(("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")])
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
     del known["draws"]  # one value a data set: see below
-    found = {c.name: c for c in analyse(experiment, known).claims()}
-    assert len(found) == len(analyse(experiment, known).claims())
-    assert sorted(found) == sorted(statements("hsr_regularization"))
+    claims = analyse(experiment, known).claims()
+    found = {c.name: c for c in claims}
+    assert sorted(c.name for c in claims) == sorted(statements("hsr_regularization"))
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
     assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
     assert found["HSR not worse than A-SAM on λ₁"].verdict == ("refuted" if effect == 2 else "confirmed")
@@ -270,38 +238,17 @@ def test_one_data_set_decides_nothing_about_data(experiment, tables):
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
-    drawn = analyse(experiment, tables).figures()
-    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(drawn)
-    for make in (make for name, make in drawn.items() if not name.endswith("second_half")):  # as every_step
-        make()
-    names = [(s.name, s.group) for s in analyse(experiment, tables).statistics()]
+    analysis = analyse(experiment, tables)
+    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(analysis.figures())
+    names = [(s.name, s.group) for s in analysis.statistics()]
     assert len(names) == len(set(names))
-    assert set(analyse(experiment, tables).measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
-    assert any("A" in line for line in analyse(experiment, tables).notes())
+    assert set(analysis.measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
 
 
-def test_variant_rows():
-    table = pd.DataFrame({"protocol": ["fitted", "fitted", "printed"], "reading": ["a", "b", "a"], "v": [1, 2, 3]})
-    assert Variant("fitted", "b").rows(table)["v"].tolist() == [2]
-    assert Variant("fitted", "b").rows(table.drop(columns="reading"))["v"].tolist() == [1, 2]
-
-
-def test_what_cannot_be_used_is_refused(experiment):
-    with pytest.raises(SettingError, match="decision boundaries"):
-        replace(experiment, dataset=replace(experiment.dataset, inputs=3))
-    with pytest.raises(SettingError, match="at least one value"):
-        replace(experiment, reading=[])
-    with pytest.raises(SettingError, match="between 0 and 1"):
-        replace(experiment, group_share=1.5)
-
-
-def test_tables_repeat(experiment):
-    steps = {"polish_steps": 20, "further_steps": 5, "rounding_steps": 5}
-    few = replace(experiment, training=replace(experiment.training, starts=20), **steps)
-    first, second = (measure(few, FITTED, Context(1)) for _ in range(2))
-    assert set(first["endpoints"]["group"]) == {"sharp", "flat"}
-    for name, columns in first.items():
-        pd.testing.assert_frame_equal(pd.DataFrame(columns), pd.DataFrame(second[name]))
+def test_tables_repeat(experiment, tables):
+    cell = next(c for c in experiment.cells() if c.params.get("part") == "draws")
+    again = frame("draws", measure(experiment, cell, Context(1))["draws"], {**cell.params, "seed": 1})
+    pd.testing.assert_frame_equal(again, tables["draws"].query("seed == 1")[list(again)].reset_index(drop=True))
 
 
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
@@ -321,16 +268,12 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
 @pytest.mark.parametrize(
     ("verdict", "variants", "becomes"),
     [
-        ("confirmed", "confirmed: fitted; inconclusive: fitted with wide radius", "not comparable"),
-        ("confirmed", "confirmed: fitted, fitted with wide radius", "confirmed"),
-        ("refuted", "refuted: fitted; confirmed: fitted with wide radius", "not comparable"),
-        ("refuted", "refuted: fitted, fitted with wide radius", "refuted"),
+        ("confirmed", f"confirmed: fitted; inconclusive: {WIDE}", "not comparable"),
+        ("confirmed", f"confirmed: fitted, {WIDE}", "confirmed"),
+        ("refuted", f"refuted: fitted; confirmed: {WIDE}", "not comparable"),
+        ("refuted", f"refuted: fitted, {WIDE}", "refuted"),
         # over draws: the wide radius seed by seed decides nothing beside the wide radius over draws
-        (
-            "confirmed",
-            "refuted: fitted with wide radius; confirmed: fitted, fitted draws with wide radius",
-            "confirmed",
-        ),
+        ("confirmed", f"refuted: {WIDE}; confirmed: fitted, fitted draws with wide radius", "confirmed"),
     ],
 )
 def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):

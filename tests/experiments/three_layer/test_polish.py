@@ -92,20 +92,6 @@ def test_stretched_has_the_derivatives_of_its_value() -> None:
     torch.testing.assert_close(f.hessian(u), want.hessian(u), rtol=1e-12, atol=1e-12)
 
 
-def test_agrees_with_scipy_on_a_regular_minimum() -> None:
-    """Rosenbrock's valley, where SciPy's Newton method ends at the same point."""
-    from scipy.optimize import minimize, rosen, rosen_der
-
-    def valley(t: Tensor) -> Tensor:
-        return (100 * (t[1:] - t[:-1] ** 2) ** 2 + (1 - t[:-1]) ** 2).sum()
-
-    start = rows([-1.2, 1.0, 0.5, 2.0])
-    ours = polish(smooth(valley), start, far=100.0)
-    theirs = minimize(rosen, start[0].numpy(), jac=rosen_der, tol=1e-12).x
-    assert ours.kind == ["minimum"]
-    torch.testing.assert_close(ours.theta[0], torch.as_tensor(theirs), atol=1e-6, rtol=0)
-
-
 def test_ball_minimiser_is_no_worse_than_a_fine_search() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):

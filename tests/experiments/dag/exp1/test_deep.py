@@ -13,16 +13,23 @@ from experiments.dag.protocol.estimates import (
 from experiments.dag.protocol.summary import first
 from runner.contract import analyse
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import SEEDS, complete, decay, end_to_end, kept, quick, verdict, verdicts
+from tests.experiments.dag.inter_layer_tables import (
+    SEEDS,
+    check,
+    complete,
+    decay,
+    end_to_end,
+    generator,
+    kept,
+    quick,
+    verdict,
+    verdicts,
+)
 
 
 @pytest.fixture(scope="module")
 def paper():
     return build_job(["experiment=exp1_deep"]).experiment
-
-
-def generator(seed=1):
-    return torch.Generator().manual_seed(seed)
 
 
 def test_estimates_meet_the_exact_norms():
@@ -66,23 +73,19 @@ def test_every_statement_and_published_value_is_found(paper):
 def test_claims(paper):
     tables = deep(plain_rate=0.4)
     assert verdicts(paper, tables, "norms at L=32") == {"L=32 init": "refuted", "L=32 final": "refuted"}
-    assert verdict(paper, tables, "rise of R") == "refuted"
-    assert verdict(paper, tables, "C monotone") == "confirmed"
-    assert verdict(paper, tables, "R² of C") == verdict(paper, tables, "R² of C at L=32") == "confirmed"
-    assert verdict(paper, tables, "R² of log R") == "confirmed"
+    held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"  # e^(−0.62) at L = 32
+    check(paper, tables, confirmed=held, refuted="rise of R")
     assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
-    assert verdict(paper, tables, "residual R is stable") == "confirmed"  # e^(−0.62) at L = 32
-    assert verdict(paper, deep(residual_rate=0.1), "residual R is stable") == "refuted"
-    assert verdict(paper, tables, "D below 1") == "confirmed"
-    assert verdict(paper, deep(plain_rate=math.log(5.9) / 31), "fall of R") == "confirmed"
-    assert verdict(paper, deep(plain_rate=math.log(0.145) / -31), "coupling of the ends") == "confirmed"
+    other = deep(residual_rate=0.1, plain_rate=math.log(5.9) / 31)
+    check(paper, other, refuted="residual R is stable", confirmed="fall of R")
+    check(paper, deep(plain_rate=math.log(0.145) / -31), confirmed="coupling of the ends")
     rising = deep(plain_rate=-0.1)
+    check(paper, rising, refuted="C monotone")
     assert verdicts(paper, rising, "rise of R") == {"final": "confirmed", "init": "confirmed"}
-    assert verdict(paper, rising, "C monotone") == "refuted"
-    assert verdict(paper, tables | {"distances": u_shaped(tables)}, "rise of R") == "refuted"  # L = 16 still falls
-    assert verdicts(paper, tables | {"distances": u_shaped(tables)}, "rise of R")["L=32 final"] == "confirmed"
-    wavy = tables["distances"].assign(C=lambda t: 0.5 + 0.4 * (t["distance"] % 2))
-    assert verdict(paper, tables | {"distances": wavy}, "R² of C at L=32") == "refuted"
+    wavy = u_shaped(tables).assign(C=lambda t: 0.5 + 0.4 * (t["distance"] % 2))
+    shaped = tables | {"distances": wavy}
+    check(paper, shaped, refuted="rise of R; R² of C at L=32")  # at L = 16 R still falls
+    assert verdicts(paper, shaped, "rise of R")["L=32 final"] == "confirmed"
 
 
 def u_shaped(tables):
@@ -130,12 +133,11 @@ def test_the_u_is_judged_at_its_four_points(paper):
     shape |= {distance: 0.33 + 0.19 * (distance - 14) / 17 for distance in range(15, 32)}
     tables["distances"] = d.assign(R=d["R"].where(~here, d["distance"].map(shape)))
     tables["estimates"] = first(tables["distances"]).assign(D_smallest=0.9)
-    for name in ("bottom of the U", "place of the bottom"):
-        assert verdict(paper, tables, name) == "confirmed"
-        assert verdict(paper, deep(), name) == "refuted"
-    for name in ("start of the U", "end of the U"):  # 1.75 ± 0.53 and 0.52 ± 0.16 are too wide for a quarter
-        assert verdict(paper, tables, name) == "inconclusive"
-    assert verdict(paper, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), "start of the U") == "refuted"
+    # 1.75 ± 0.53 and 0.52 ± 0.16 are too wide for a quarter
+    bottom = "bottom of the U; place of the bottom"
+    check(paper, tables, confirmed=bottom, inconclusive="start of the U; end of the U")
+    check(paper, deep(), refuted=bottom)
+    check(paper, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), refuted="start of the U")
 
 
 def test_end_to_end_without_a_store():

@@ -9,17 +9,22 @@ import torch
 from experiments.dag.exp3.claims import of_means
 from experiments.dag.exp3.measure import estimate, predicted_error
 from experiments.dag.exp3.report import stochastic_values as measured_values
-from runner.contract import SettingError, analyse
+from runner.contract import analyse
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.ratios import gn_gaps
 from runner.curvature.metrics.blocks import gn_gap_of_sums
 from runner.models.architectures import mlp
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import SEEDS, complete, end_to_end, quick, verdict, verdicts
-
-
-def generator(seed=1):
-    return torch.Generator().manual_seed(seed)
+from tests.experiments.dag.inter_layer_tables import (
+    SEEDS,
+    check,
+    complete,
+    end_to_end,
+    generator,
+    quick,
+    verdict,
+    verdicts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,25 +77,19 @@ def test_every_statement_and_published_value_is_found(paper):
 
 
 def test_claims_follow_the_error(paper):
-    def found(draws, name):
-        return verdict(paper, {"draws": draws}, name)
-
-    small, large, biased = table(0.01), table(800.0), table(0.05, shift=0.1)
-    for name in ("discrepancy at init", "discrepancy at the end", "below 1 %"):
-        assert found(small, name) == "confirmed"
-        assert found(large, name) == "refuted"
-    for name in ("discrepancy at init", "discrepancy at the end"):  # a fifth or more of such draws keep the limit
-        assert found(table(2.0), name) == "inconclusive"
-    assert verdicts(paper, {"draws": large}, "discrepancy at init") == {"100 probes": "refuted", "30 probes": "refuted"}
-    assert found(small, "stochastic estimates agree") == "confirmed"
-    assert found(table(20.0), "stochastic estimates agree") == "refuted"
-    assert found(biased, "overestimation") == "confirmed"
-    assert found(table(0.05, shift=-0.1), "overestimation") == "refuted"
-    assert found(small, "rate of the error") == "confirmed"
+    small, large = table(0.01), {"draws": table(800.0)}
+    limits = "discrepancy at init; discrepancy at the end"
+    held = "stochastic estimates agree; rate of the error"
+    check(paper, {"draws": small}, confirmed=f"{limits}; below 1 %; {held}")
+    check(paper, large, refuted=f"{limits}; below 1 %; stochastic estimates agree")
+    check(paper, {"draws": table(2.0)}, inconclusive=limits)  # a fifth or more of such draws keep the limit
+    assert verdicts(paper, large, "discrepancy at init") == {"100 probes": "refuted", "30 probes": "refuted"}
+    check(paper, {"draws": table(0.05, shift=0.1)}, confirmed="overestimation")
+    check(paper, {"draws": table(0.05, shift=-0.1)}, refuted="overestimation")
     flat = small.assign(
         gap_stochastic=small["gap_exact"] * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
     )
-    assert found(flat, "rate of the error") == "refuted"
+    check(paper, {"draws": flat}, refuted="rate of the error")
 
 
 def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
@@ -122,11 +121,6 @@ def test_discrepancies_are_of_means_over_seeds():
     draws = table(0.0)
     draws["gap_stochastic"] *= draws["seed"].map(dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True)))
     assert of_means(draws)["percent"].abs().max() == pytest.approx(0, abs=1e-9)
-
-
-def test_one_probe_is_refused():
-    with pytest.raises(SettingError, match="at least 2"):
-        build_job(["experiment=exp3_stochastic", "experiment.probes=[1]"])
 
 
 def test_end_to_end_without_a_store():

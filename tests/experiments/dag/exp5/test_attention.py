@@ -16,7 +16,7 @@ from runner.contract import Context, SettingError, analyse
 from runner.curvature import split_blocks
 from runner.data.images import load
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import measured
+from tests.experiments.dag.inter_layer_tables import check, measured
 
 
 @pytest.fixture(scope="module")
@@ -77,24 +77,18 @@ def test_tables(experiment, tables):
     assert len(tables["history"]) == 2 * 3 * 3 * (2 + 1)
     analysis = analyse(experiment, tables)
     assert set(analysis.measured()["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
-    assert analysis.figures() and analysis.statistics()
+    assert analysis.figures() and analysis.statistics() and len(tables["certificate"])
     assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp5_attention"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
-    def verdict(name, changed):
-        (claim,) = [c for c in analyse(experiment, {**tables, "blocks": changed}).claims() if c.name == name]
-        return claim.verdict
-
-    blocks = tables["blocks"]
-    assert verdict("H5.2", blocks) == verdict("separation", blocks) == "true by construction"
-    assert verdict("H5.2", blocks.assign(gap=blocks["gap"] + 1e-3, tensor=1e-3)) == "refuted"
+    blocks, small = tables["blocks"], "size of attention; size of relu_mlp"  # networks smaller than the paper's
+    check(experiment, tables, true_by_construction="H5.2; separation", refuted=small)
+    check(experiment, tables | {"blocks": blocks.assign(gap=blocks["gap"] + 1e-3, tensor=1e-3)}, refuted="H5.2")
     wide = blocks.assign(gap=blocks["gap"].where(blocks["network"] != "attention", 50 + blocks["seed"]))
-    assert verdict("H5.1", wide) == "confirmed"
-    assert verdict("H5.1", wide.assign(gap=wide["gap"] / 1e3)) == "refuted"
-    assert verdict("separation", wide.assign(tensor=1e-9)) == "confirmed"
-    sizes = [c for c in analyse(experiment, tables).claims() if c.name.startswith("size of")]
-    assert [c.verdict for c in sizes] == ["refuted", "refuted"]  # the test's networks are smaller than the paper's
+    check(experiment, tables | {"blocks": wide}, confirmed="H5.1")
+    check(experiment, tables | {"blocks": wide.assign(gap=wide["gap"] / 1e3)}, refuted="H5.1")
+    check(experiment, tables | {"blocks": wide.assign(tensor=1e-9)}, confirmed="separation")
 
 
 def test_protocols_change_what_they_name(experiment):

@@ -1,6 +1,7 @@
 """Rounding and further seeds on tables with known answers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -37,8 +38,6 @@ def tables(**change):
 
 
 def test_rounding_is_the_interval_of_paired_rows(layernorm):
-    from dataclasses import replace
-
     analysis = analyse(layernorm, tables())
     perturbed = tables(relu=0.3 * 1.01)
     perturbed = {k: t[t["seed"] < 45] for k, t in perturbed.items()}  # three of five repeated
@@ -59,8 +58,6 @@ def test_rounding_is_the_interval_of_paired_rows(layernorm):
 
 
 def test_statistics_and_figure_of_further_seeds(layernorm):
-    from dataclasses import replace
-
     own = tables()
     analysis = replace(analyse(layernorm, own), beside={FURTHER: further_tables()})
     assert {(s.kind, s.n_a) for s in analysis.further} == {("typical", 10)}
