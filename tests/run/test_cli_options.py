@@ -98,11 +98,11 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "expected"), MISTAKES, ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "")
-def test_a_mistake_is_one_line(argv, expected, command):
-    status, out, err = command(*argv)
-    assert status == 2 and expected in err and err.count("\n") == 1 and out == "" and len(err) < 400
-    assert list(command.folder.iterdir()) == []
+def test_a_mistake_is_one_line(command):
+    for argv, expected in MISTAKES:
+        status, out, err = command(*argv)
+        assert status == 2 and expected in err and err.count("\n") == 1 and out == "" and len(err) < 400, (argv, err)
+        assert list(command.folder.iterdir()) == [], argv
 
 
 def test_help_of_every_verb_and_experiment(command):
@@ -129,13 +129,13 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     merged = compose._merged
     monkeypatch.setattr(compose, "_merged", lambda *parts: composed.append(parts) or merged(*parts))
     compose._composition.cache_clear()
-    words = ["-m", "experiment=ws_bound", "seed=range(0,200)", f"outputs={tmp_path}/a"]
+    words = ["-m", "experiment=ws_bound", "seed=range(0,30)", f"outputs={tmp_path}/a"]
     jobs = config.build_jobs(parse(words).arguments())
-    assert [job.seed for job in jobs] == list(range(200)) and len(composed) == 1
+    assert [job.seed for job in jobs] == list(range(30)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
     lines = plan(jobs)
     cells = len(jobs[0].experiment.cells())
-    assert len(lines) == 200 * (cells + 1) + 1 and lines[-1].startswith(f"{200 * cells} cells: 0 stored")
+    assert len(lines) == 30 * (cells + 1) + 1 and lines[-1].startswith(f"{30 * cells} cells: 0 stored")
 
 
 def test_a_value_that_follows_the_seed_is_composed_for_each():
