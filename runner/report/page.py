@@ -50,7 +50,7 @@ PAPERS = {
 }
 """Short names in anchors."""
 VECTOR = ("pdf", "svg")
-"""Formats of a figure beside PNG."""
+"""Formats of a figure next to PNG."""
 PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
 """What readers look for in a paper."""
 
