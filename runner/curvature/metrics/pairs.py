@@ -189,7 +189,8 @@ def inter_layer_metrics(
     (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
     generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
     than half of the cost of smooth networks.
-    memory_budget: bytes for the factors or the exact blocks.
+    memory_budget: bytes for the factors or the exact blocks, or for products under way; directions on each node with
+    their images, of which sigma_1 is made, come on top.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
     (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
