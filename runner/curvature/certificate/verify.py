@@ -179,8 +179,7 @@ def verify(
     elif part == "total" and not target.no_graph and sum(operator.sizes.values()) <= gradients - FIRST_LOOK:
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
         methods.append(("exact blocks", _Blocks(operator, of_dag)))
-    singles = blocks is None
-    return certify(methods, operator, generator, tolerance, tuple(reasons), singles, gradients, progress)
+    return certify(methods, operator, generator, tolerance, tuple(reasons), blocks is None, gradients, progress)
 
 
 def _require_operator(target: Any) -> None:

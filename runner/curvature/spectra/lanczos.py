@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,42 +38,37 @@ class Basis:
     """
 
     def __init__(self, symmetric: Symmetric, most: int, budget: int) -> None:
-        self.size, self.most, self.vectors = symmetric.size, most, list[Tensor]()
+        self.size, self.vectors = symmetric.size, list[Tensor]()
         wide = 8 * most * symmetric.size <= budget
         self.dtype = torch.float64 if wide else symmetric.dtype
         self.fits = self.dtype.itemsize * most * symmetric.size <= budget
-        self._wide = torch.empty(0, 0)
 
     def append(self, vector: Tensor) -> None:
         """Takes in a vector of length 1."""
         self.vectors.append(vector.to("cpu", self.dtype))
 
-    def _pieces(self) -> list[slice]:
-        return [slice(i, min(i + COLUMNS, self.size)) for i in range(0, self.size, COLUMNS)]
-
-    def _rows(self, part: slice) -> Tensor:
-        """These components of all vectors in float64, until the next call."""
-        if not len(self._wide):
-            self._wide = torch.empty(self.most, min(COLUMNS, self.size), dtype=torch.float64, device="cpu")
-        rows = self._wide[: len(self.vectors), : part.stop - part.start]
-        for row, vector in zip(rows, self.vectors, strict=True):
-            row.copy_(vector[part])
-        return rows
+    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """COLUMNS components of all vectors in float64, which the next piece overwrites."""
+        rows = torch.empty(len(self.vectors), min(COLUMNS, self.size), dtype=torch.float64, device="cpu")
+        for i in range(0, self.size, COLUMNS):
+            part = slice(i, min(i + COLUMNS, self.size))
+            for row, vector in zip(rows, self.vectors, strict=True):
+                row[: part.stop - i] = vector[part]
+            yield part, rows[:, : part.stop - i]
 
     def remove(self, w: Tensor) -> None:
         """Makes w, float64 and on the host, orthogonal to all vectors, in place."""
         found = torch.zeros(len(self.vectors), dtype=torch.float64, device="cpu")
-        for part in self._pieces():
-            found += self._rows(part) @ w[part]
-        for part in self._pieces():
-            w[part] -= found @ self._rows(part)
+        for part, rows in self._pieces():
+            found += rows @ w[part]
+        for part, rows in self._pieces():
+            w[part] -= found @ rows
 
     def combine(self, factors: Tensor) -> None:
         """Replaces the vectors by their combinations, one for each column of `factors`."""
         kept = factors.shape[1]
-        for part in self._pieces():
-            mixed = factors.mT @ self._rows(part)
-            for vector, row in zip(self.vectors, mixed, strict=False):
+        for part, rows in self._pieces():
+            for vector, row in zip(self.vectors, factors.mT @ rows, strict=False):
                 vector[part] = row.to(self.dtype)
         del self.vectors[kept:]
 
