@@ -1,7 +1,5 @@
 """Measured tables of an experiment, as a report sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """phi_block_diagonal: partitions and Phi against plain sums, and claims that can fall either way."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch

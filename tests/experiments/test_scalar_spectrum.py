@@ -1,7 +1,5 @@
 """The scalar_spectrum experiment: its measurements against dense solvers, its claims on tables made to break them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -22,7 +20,6 @@ SHORT += ["experiment.wedge_scales=[1.0]", "experiment.wedge_starts=1"]
 
 @pytest.fixture(scope="module")
 def setup():
-    torch.set_num_threads(1)
     return build_job(["experiment=scalar_spectrum", *SHORT]).experiment
 
 

@@ -1,7 +1,5 @@
 """The verdicts of a folder of reports, by the row that reached them, and where two of them speak of one print."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Bounds of the attention paper, and balls in which Newton's method provably converges."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The attention_hessian experiment: instances obey the assumption, claims can fail, figures draw."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch
@@ -13,8 +11,6 @@ from runner.contract import Context, analyse, measure
 from runner.run.config import build_job
 from runner.store.tables import frame
 from tests.experiments.tables import merged
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """A layer of several attention heads against torch's own and automatic differentiation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Levenberg-Marquardt from many starts: against SciPy's, on rank-deficient and unsolvable problems, stops and caps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from scipy.optimize import least_squares
 
 from experiments.attention.levenberg_marquardt import LeastSquares, along_ladder, levenberg_marquardt, polished
 
-torch.set_num_threads(1)
 DTYPE = torch.float64
 
 

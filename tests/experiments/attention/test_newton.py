@@ -1,7 +1,5 @@
 """The attention_newton experiment: grid, outcomes, symmetries, claims that can fail, targets, figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd
@@ -21,7 +19,6 @@ from runner.store.identity import Identity
 from runner.store.tables import frame
 from tests.experiments.tables import merged
 
-torch.set_num_threads(1)
 DTYPE = torch.float64
 
 

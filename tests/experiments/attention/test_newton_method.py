@@ -1,7 +1,5 @@
 """Newton's method with its three steps, on functions whose answer is known."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Made-up tables of the inter-layer experiments, whose claims have known answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The authors' public, unrounded results against the published ones, and the table of them in docs/archive."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

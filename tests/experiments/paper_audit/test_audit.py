@@ -1,7 +1,5 @@
 """One suite for every audited paper: agreement of every clause, completeness of what is said, coverage, pages."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from experiments.paper_audit import checks, effects, three_layer
 from experiments.paper_audit.checks import Outcome
@@ -29,11 +26,6 @@ PAPERS = papers()
 EVERY = [(of, formula) for of in PAPERS for formula in of.formulas]
 BY_ID = {formula.id: (of, formula) for of, formula in EVERY}
 PREFIX = {"ws_bound": "ws"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:

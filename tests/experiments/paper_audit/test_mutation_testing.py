@@ -1,20 +1,12 @@
 """Injected errors are noticed, and what is published of them is what was counted."""
 
-from __future__ import annotations
-
 import ast
 import csv
 
 import pytest
-import torch
 
 from experiments.paper_audit import mutation_testing
 from experiments.paper_audit.papers import ROOM, paper
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.slow

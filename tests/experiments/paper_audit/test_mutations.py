@@ -1,7 +1,5 @@
 """Which errors can be injected at a node of a formula, and where."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

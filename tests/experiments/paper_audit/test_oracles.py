@@ -1,7 +1,5 @@
 """The references of the audit against second opinions: finite differences, closed forms and the engine."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -19,11 +17,6 @@ from experiments.paper_audit.dag.instances import (
 from experiments.paper_audit.scalar import cases as scalar
 from runner.curvature import exact_blocks, parametric_blocks, split_blocks
 from runner.curvature.closed_form import three_layer as tl
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def test_relative_error_does_not_hide_shapes_or_nan() -> None:

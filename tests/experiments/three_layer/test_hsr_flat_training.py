@@ -29,7 +29,6 @@ WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "exper
 
 @pytest.fixture(scope="module")
 def experiment():
-    torch.set_num_threads(1)
     return build_job(["experiment=hsr_flat_training", *WORDS]).experiment
 
 

@@ -16,7 +16,6 @@ from runner.run.config import build_job
 
 @pytest.fixture(scope="module")
 def experiment():
-    torch.set_num_threads(1)
     job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=1200"])
     small = {"cost_units": [1, 2, 4], "cost_sizes": [20, 40, 80], "pairwise_samples": 40, "numerical_samples": 20}
     return replace(job.experiment, timed_samples=20, timed_hidden=1, cost_repeats=1, **small)

@@ -28,7 +28,6 @@ WIDE = "fitted with wide radius"
 
 @pytest.fixture(scope="module")
 def experiment():
-    torch.set_num_threads(1)
     job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=50", "training.steps=1200"])
     few = {"further_steps": 20, "rounding_steps": 20, "polish_steps": 50}
     return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)

@@ -40,7 +40,6 @@ def experiment():
 
 @pytest.fixture(scope="module")
 def tables(experiment):
-    torch.set_num_threads(1)
     return merged(experiment, (42, 43, 44))
 
 

@@ -1,7 +1,6 @@
 """A tiny training shared by the tests of the protocol."""
 
 import pytest
-import torch
 
 from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.training import Trained, train_images
@@ -14,11 +13,6 @@ from runner.kinds.training import MinibatchTraining
 DATA = SurrogateData(train=120, test=40)
 TRAINING = MinibatchTraining(epochs=2, batch=32)
 METRIC = InterLayerMetric(examples=6, subsamples=2)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def settings(arch: str = "plain", activation: str = "relu", depth: int = 3) -> dict:
