@@ -4,6 +4,7 @@ No test takes a published cell for one that it has measured, unless it asks for 
 """
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,16 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch is fi
     os.environ.setdefault(variable, "1")
 
 os.environ["HESS_PUBLISHED"] = ""
+
+
+def _seed() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+# No draw depends on which tests ran before in the same process.
+seeded_module = pytest.fixture(_seed, scope="module", autouse=True)
+seeded = pytest.fixture(_seed, autouse=True)
 
 
 @pytest.fixture
