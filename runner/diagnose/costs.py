@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from runner.curvature import CurvatureOperator, check_before_measuring, verify
-from runner.curvature.certificate.verify import EXACT_SIZE
+from runner.curvature.certificate.verify import FIRST_LOOK
 from runner.curvature.exact.checks import exact_elements, plan_chunk
 from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
@@ -29,6 +29,8 @@ ROWS, ELEMENTS = 512, 1 << 21
 """Examples at once when the derivatives of a node are timed, and the most numbers in them."""
 CALLS, DIRECTIONS, PAIR_SECONDS = 5, 8, 3e-3
 """Calls for each node and directions in each call, of products with the tensor part; seconds for each pair."""
+CERTIFICATE_GRADIENTS = 1000
+"""The most gradients of all examples that a certificate between layers may cost."""
 PER_EXAMPLE = 0.45
 """Cost of a further example of a certificate relative to the first, which searches the step."""
 SECOND = 3
@@ -189,7 +191,8 @@ def cost_of_certificate(problem: Problem) -> Cost:
     except ValueError as error:
         return impossible(error)
     layers = _layers(problem)
-    _, exact, held = layers.routing if sum(operator.sizes.values()) <= EXACT_SIZE else (0.0, 0.0, 0.0)
+    few = sum(operator.sizes.values()) <= CERTIFICATE_GRADIENTS - FIRST_LOOK
+    _, exact, held = layers.routing if few else (0.0, 0.0, 0.0)
     exact, held = (exact, held) if math.isfinite(exact) else (0.0, 0.0)
     seconds = one * (1 + PER_EXAMPLE * (layers.examples - 1)) + exact
     how = "finite differences of gradients of each example" + (", and of exact blocks" if exact else "")

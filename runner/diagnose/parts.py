@@ -136,7 +136,8 @@ def certificate_between_layers(problem: Problem) -> dict[str, Table]:
 
     def verified() -> Any:
         dag = problem.dag
-        return verify(dag, dag.x, dag.y, generator=problem.generator("certificate"))
+        generator, most = problem.generator("certificate"), costs.CERTIFICATE_GRADIENTS
+        return verify(dag, dag.x, dag.y, generator=generator, gradients=most)
 
     return certificate("between layers", verified)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -136,23 +135,43 @@ def mistakes() -> None:
     if rank == 1:
         module[0].weight.data.mul_(2)
     refused("0.weight has changed since", lambda: found @ torch.ones(SIZE), "^process 1 failed during this product")
-    sharded = fully_shard(network(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    refused(r"get_model_state_dict\(", lambda: operator(sharded, loss, own))
-    whole = network()
-    nn.init.zeros_(whole[0].weight)
-    whole.load_state_dict(get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True)))
-    x, y = data()
-    assert (
-        relative(operator(whole, loss, own).gradient(), rc.ParameterOperator(network(), loss, (x, y)).gradient())
-        < 1e-11
-    )
+
+
+def spread() -> None:
+    """Parameters that FSDP2 spreads over the processes, of layers and of the rest, before and after a forward pass."""
+    mesh, loss, rank = init_device_mesh("cpu", (dist.get_world_size(),)), nn.CrossEntropyLoss(), dist.get_rank()
+    (x, y), module, called = data(), network(), []
+    module[2].register_forward_hook(lambda *_: called.append(rank))
+    module[4].weight = module[2].weight  # tied
+    tied = network()
+    tied[4].weight = tied[2].weight
+    own, vector = shares(x, y)[rank], torch.randn(30, generator=seeded(3), dtype=torch.float64)
+    one = rc.ParameterOperator(tied, loss, (x, y))
+    fully_shard(module[0], mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    found = operator(module, loss, own)
+    assert relative(found @ vector, one @ vector) < 1e-11 and called
+    module(x)  # the parameters of the whole module are in one piece after it
+    again = operator(module, loss, own).with_part("gauss_newton")
+    assert relative(again @ vector, one.with_part("gauss_newton") @ vector) < 1e-11
+    assert rc.verify(rc.ParameterOperator(module, loss, own)).ok
+    module.reshard()
+    with pytest.raises(rc.MeasurementError, match="spread over processes"):
+        rc.trace_module(module, loss, (x, y))
+    for net in (module, tied):
+        loss(net(x), y).backward()
+        torch.optim.SGD(net.parameters(), 0.1).step()
+    with pytest.raises(rc.MeasurementError, match=r"has changed since|process \d failed"):
+        found @ vector
+    after = rc.ParameterOperator(tied, loss, (x, y)).gradient()
+    assert relative(operator(module, loss, own).gradient(), after) < 1e-11
 
 
 def checked(rank: int, store: str, count: int) -> None:
     """All checks in one process."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count)
-    for check in (matrices, estimators, mistakes):
+    for check in (matrices, estimators, mistakes, spread):
         check()
     dist.barrier()
     dist.destroy_process_group()

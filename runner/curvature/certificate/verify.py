@@ -83,10 +83,8 @@ class PlainOperator:
 
 
 FIRST_LOOK = 24
-"""Gradients that the first look may cost."""
-EXACT_SIZE = int(MOST) - FIRST_LOOK
-"""Sum of node sizes up to which a Dag's exact blocks are certified next to its products, where no more gradients are
-allowed: they cost up to one gradient for each component."""
+"""Gradients that the first look may cost. A Dag's exact blocks are certified next to its products where what is left of
+those allowed covers one for each component."""
 
 Blocks = Mapping[tuple[str, str], Tensor]
 

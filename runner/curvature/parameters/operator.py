@@ -24,7 +24,7 @@ from runner.curvature.parameters.differences import ParameterDifferences, widen_
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
-from runner.curvature.parameters.processes import Processes, together
+from runner.curvature.parameters.processes import Processes, gathered, together
 
 
 class ParameterOperator(SymmetricOperator):
@@ -121,7 +121,8 @@ class ParameterOperator(SymmetricOperator):
         _check_part(part, samples, likelihood)
         if not isinstance(module, nn.Module):
             raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
-        self.module = unwrapped(module)
+        self._given = module
+        self.module, shares = gathered(unwrapped(module))
         devices_of(reachable(self.module))
         check_evaluation(self.module, mixing=False)
         self.loss: Any = TORCH.get(loss, loss) if isinstance(loss, str) else loss
@@ -138,7 +139,7 @@ class ParameterOperator(SymmetricOperator):
             self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
-        self._fingerprint = Fingerprint(self.module)
+        self._fingerprint = Fingerprint(self.module, **shares)
         self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
@@ -191,7 +192,7 @@ class ParameterOperator(SymmetricOperator):
         groups = {g: list(names) for g, names in self.layout.members.items()}
         rows = self.batches.rows
         return ParameterOperator(
-            self.module, self.loss, self.data, groups, part, samples=self.samples if part == "fisher" else None,
+            self._given, self.loss, self.data, groups, part, samples=self.samples if part == "fisher" else None,
             seed=self.seed, likelihood=self.likelihood if part == "fisher" else None, output=self.model.pick,
             batch_dim=rows.batch_dim, shared=rows.shared, memory_budget=self._budget, check=False,
             progress=self.progress, process_group=self.processes.group,

@@ -1,4 +1,5 @@
-"""Data parallelism: sums over the processes of a torch.distributed group, and what they must agree on before."""
+"""Data parallelism: sums over the processes of a torch.distributed group, and what they must agree on before; modules
+whose parameters are spread over processes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.reachable import weighted_sum
@@ -113,3 +114,31 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
             raise
 
     return built
+
+
+def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A copy with whole parameters of a module that FSDP2 has spread over processes (fully_shard), and what this process
+    holds of each; any other module itself. Every process must call it."""
+    if not any(type(p).__name__ == "DTensor" for p in module.parameters()):
+        return module, {}
+    from torch.distributed.fsdp import FSDPModule
+
+    for m in module.modules():
+        if isinstance(m, FSDPModule):
+            m.reshard()
+    spread: dict[str, Any] = {k: p for k, p in module.named_parameters() if type(p).__name__ == "DTensor"}
+    with torch.no_grad():
+        shares = {name: p.to_local() for name, p in spread.items()}
+        whole = {id(p): nn.Parameter(p.full_tensor(), p.requires_grad) for p in spread.values()}
+    copies: dict[Any, Any] = {}
+    for m in module.modules():
+        line = type(m).__mro__
+        copies[m] = object.__new__(line[line.index(FSDPModule) + 1] if FSDPModule in line else line[0])
+    for m, copied in copies.items():
+        copied.__dict__ = {k: v.copy() if isinstance(v, dict) else v for k, v in vars(m).items()}
+        copied._parameters = {k: whole.get(id(p), p) for k, p in m._parameters.items()}
+        copied._modules = {k: copies.get(child) for k, child in m._modules.items()}
+        for hooks in (copied._forward_pre_hooks, copied._forward_hooks):
+            for key in [k for k, h in hooks.items() if getattr(h, "__module__", "").startswith("torch.distributed.")]:
+                del hooks[key]
+    return copies[module], shares
