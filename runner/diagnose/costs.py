@@ -23,6 +23,8 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed, TensorPart
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS, exact_price
+from runner.curvature.spectra.lanczos import Basis
+from runner.curvature.spectra.symmetric import Symmetric
 from runner.diagnose.problem import Problem
 
 ROWS, ELEMENTS = 512, 1 << 21
@@ -39,6 +41,8 @@ BIDIAGONAL, DIFFERENCES = 16, 50
 """Products for σ₁ of a pair, and gradients for a certificate, where there is no graph."""
 
 
+PASSES = 8
+"""What Lanczos does with a new vector besides keeping it orthogonal, in vectors that it is kept orthogonal to."""
 RANK_STEPS = 5
 """Golub–Kahan steps assumed for the largest singular value of a diagonal block."""
 DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 10, 30
@@ -240,6 +244,17 @@ def product_gradients(problem: Problem) -> tuple[float, float]:
     return one, two
 
 
+def lanczos_seconds(operator: Any, vectors: float, budget: int, seconds: Callable[[Callable[[], Any]], float]) -> float:
+    """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with two of them. seconds: of a
+    call."""
+    symmetric = Symmetric(operator)
+    basis = Basis(symmetric, math.ceil(vectors), budget)
+    for _ in range(2):
+        basis.append(torch.full((symmetric.size,), symmetric.size**-0.5, device="cpu"))
+    vector = torch.ones(symmetric.size, dtype=torch.float64, device="cpu")
+    return seconds(lambda: basis.remove(vector)) / 2 * (vectors + PASSES)
+
+
 def _smooth(problem: Problem) -> Any:
     try:
         return problem.smooth
@@ -267,6 +282,9 @@ def cost_of(part: str) -> Callable[[Problem], Cost]:
         more = PAIR_PROBES * len(operator.groups) * smooth if part == "groups" else 0.0
         vectors = {"eigenvalues": 3 * problem.options.eigenvalues + 20, "density": 64}.get(part, 8)
         held = vectors * n * itemsize + 3 * problem.gradient.bytes
+        if part in ("eigenvalues", "density"):
+            kept = lanczos_seconds(operator, vectors / 2, problem.options.budget, problem.seconds)
+            product += kept / problem.gradient.seconds
         return Cost(products * product + more + certified, held, f"estimated: about {products:.0f} products")
 
     return cost

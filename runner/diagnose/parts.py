@@ -153,8 +153,9 @@ def eigenvalues(problem: Problem) -> dict[str, Table]:
         rows.add("lambda_1", float(values[-1]), 0.0, "whole matrix")
         rows.add("lambda_n", float(values[0]), 0.0, "whole matrix")
     else:
-        pairs = top_eigenpairs(operator, k, generator=problem.generator("eigenvalues"))
-        end = top_eigenpairs(operator, 1, "smallest", generator=problem.generator("smallest"))
+        budget = problem.options.budget
+        pairs = top_eigenpairs(operator, k, memory_budget=budget, generator=problem.generator("eigenvalues"))
+        end = top_eigenpairs(operator, 1, "smallest", memory_budget=budget, generator=problem.generator("smallest"))
         each = zip(pairs.values.tolist(), pairs.residuals.tolist(), pairs.converged.tolist(), strict=True)
         table = [(i, *row) for i, row in enumerate(each)]
         for name, one in (("lambda_1", pairs), ("lambda_n", end)):

@@ -185,7 +185,18 @@ def gn_gaps(
     >>> round(found.gap.value, 4)  # (f^2)^2 bends by 12 f^2, of which Gauss-Newton has 8 f^2
     0.5
     """
-    operator, asked = _tensor_operator(source, x, y, nodes, pairs, memory_budget)
+    if isinstance(source, Dag):
+        if x is None or y is None:
+            raise MeasurementError("gn_gaps of a Dag needs the batch: gn_gaps(dag, x, y, nodes, pairs)")
+        operator = CurvatureOperator(source, x, y, nodes, part="tensor", memory_budget=memory_budget)
+    else:
+        operator, pairs = source, pairs if pairs is not None else x
+        if getattr(operator, "part", None) != "tensor" or y is not None or nodes is not None:
+            raise MeasurementError(
+                'gn_gaps takes (operator, pairs, probes=..., generator=...) with an operator of part="tensor"'
+            )
+    every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
+    asked = operator.checked(every if pairs is None else pairs)
     if operator.reason:
         none = Estimate.undefined(0, operator.reason)
         return {pair: GapEstimate(none, none, none, none, {}) for pair in asked}
@@ -200,31 +211,6 @@ def gn_gaps(
             norms = {part: root_mean(values) for part, values in parts.items()}
             found[v, w] = GapEstimate(**norms, gap=gap, squares=plain)
     return {pair: found[pair] for pair in asked}
-
-
-def _tensor_operator(
-    source: Dag | CurvatureOperator,
-    x: Any,
-    y: Tensor | None,
-    nodes: Iterable[str] | None,
-    pairs: Iterable[Pair] | None,
-    memory_budget: int,
-) -> tuple[CurvatureOperator, list[Pair]]:
-    """The operator and the pairs of either form of the call."""
-    if isinstance(source, Dag):
-        if x is None or y is None:
-            raise MeasurementError("gn_gaps of a Dag needs the batch: gn_gaps(dag, x, y, nodes, pairs)")
-        operator = CurvatureOperator(source, x, y, nodes, part="tensor", memory_budget=memory_budget)
-    else:
-        pairs = pairs if pairs is not None else x
-        operator = source
-        if getattr(operator, "part", None) != "tensor" or y is not None or nodes is not None:
-            raise MeasurementError(
-                'gn_gaps takes (operator, pairs, probes=..., generator=...) with an operator of part="tensor"'
-            )
-    if pairs is None:
-        pairs = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
-    return operator, operator.checked(pairs)
 
 
 def _gap(parts: dict[str, Squares], eps: float, products: int) -> Estimate:

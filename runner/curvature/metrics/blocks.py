@@ -121,13 +121,19 @@ def block_metrics(
     total = blocks.total if isinstance(blocks, BlockSplit) else blocks
     nodes = _order(blocks, order)
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
-    singular = dict(zip(pairs, _singular_values([total[pair] for pair in pairs]), strict=True))
+    singular = {pair: _svdvals(total[pair].double()) for pair in pairs}
     norms = {pair: _in_range(float(s.norm()), s) for pair, s in singular.items()}
     columns: Columns = {name: [] for name in COLUMNS}
     place = {v: i for i, v in enumerate(nodes)}
+
+    def apart(v: str, w: str) -> int:
+        if distance is None:
+            return abs(place[v] - place[w])
+        return distance(v, w) if callable(distance) else distance[v, w]
+
     for v, w in pairs:
         scale = math.sqrt(norms[v, v]) * math.sqrt(norms[w, w])
-        row: dict[str, Any] = {"v": v, "w": w, "distance": _distance(distance, place, v, w), "R": norms[v, w]}
+        row: dict[str, Any] = {"v": v, "w": w, "distance": apart(v, w), "R": norms[v, w]}
         row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
         if split is not None:
             row["frob_gn"], row["frob_tensor"] = resonance(split.gauss_newton[v, w]), resonance(split.tensor[v, w])
@@ -172,25 +178,10 @@ def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str
     return row | {"D": float(unit.square().sum()), "d_eff": float(unit.sum()), "status": ""}
 
 
-def _singular_values(blocks: list[Tensor]) -> list[Tensor]:
-    """Singular values of each block in float64, blocks of equal shape together."""
-    shapes: dict[torch.Size, list[int]] = {}
-    for i, block in enumerate(blocks):
-        shapes.setdefault(block.shape, []).append(i)
-    found: dict[int, Tensor] = {}
-    for at in shapes.values():
-        stacked = torch.stack([blocks[i] for i in at]).double()
-        found |= dict(zip(at, _svdvals(stacked), strict=True))
-    return [found[i] for i in range(len(blocks))]
-
-
-def _svdvals(blocks: Tensor) -> Tensor:
-    """Singular values, NaN for a block that is not finite (LAPACK would fail on all of them)."""
-    finite = blocks.isfinite().flatten(-2).all(-1)
-    if bool(finite.all()):
-        return torch.linalg.svdvals(blocks)
-    values = torch.linalg.svdvals(torch.where(finite[..., None, None], blocks, 0))
-    return torch.where(finite[..., None], values, math.nan)
+def _svdvals(block: Tensor) -> Tensor:
+    """Singular values, NaN for a block that is not finite (LAPACK would fail)."""
+    finite = bool(block.isfinite().all())
+    return torch.linalg.svdvals(block) if finite else block.new_full((min(block.shape),), math.nan)
 
 
 def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
@@ -199,14 +190,6 @@ def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | No
     if unknown:
         raise ValueError(f"order names {unknown}, which have no blocks: there are {known}")
     return list(order) if order is not None else known
-
-
-def _distance(
-    distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None, place: dict[str, int], v: str, w: str
-) -> int:
-    if distance is None:
-        return abs(place[v] - place[w])
-    return distance(v, w) if callable(distance) else distance[v, w]
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
 
 
 def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A copy with whole parameters of a module that FSDP2 has spread over processes (fully_shard), and what this process
+    """A copy with whole parameters of a module that FSDP2 (fully_shard) has spread over processes, and what this one
     holds of each; any other module itself. Every process must call it."""
     if not any(type(p).__name__ == "DTensor" for p in module.parameters()):
         return module, {}
