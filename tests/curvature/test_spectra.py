@@ -278,16 +278,29 @@ def test_density_against_the_eigenvalues():
     assert float(torch.trapezoid(found.density, found.grid)) == pytest.approx(1, abs=1e-3)
 
 
-BANDS = [("decaying", 4, 12, 0.82), ("indefinite", 10, 6, 0.85), pytest.param("even", 10, 12, 0.92, marks=SLOW)]
+def network_spectrum(*layers: nn.Module) -> Tensor:
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 6, dtype=torch.float64), torch.arange(20) % 3
+    net = nn.Sequential(nn.Linear(6, 10), *layers, nn.Linear(10, 3)).double()
+    return torch.linalg.eigvalsh(rc.ParameterOperator(net, nn.CrossEntropyLoss(), (x, y)).dense())
+
+
+NETWORK_SPECTRA = {
+    "tanh": lambda: network_spectrum(nn.Tanh()),
+    "gelu": lambda: network_spectrum(nn.GELU(), nn.Linear(10, 10), nn.GELU()),
+}
+EVERY = [(name, probes, 40, 0.90) for name in NETWORK_SPECTRA for probes in (2, 4, 10)] + [("even", 10, 12, 0.92)]
+BANDS = [("decaying", 4, 12, 0.82), ("indefinite", 10, 6, 0.85), *(pytest.param(*case, marks=SLOW) for case in EVERY)]
 
 
 @pytest.mark.parametrize(("name", "probes", "repeats", "least"), BANDS)
 def test_the_band_of_the_density_covers(name, probes, repeats, least):
     """Point by point, where there is any density, on average over many estimates."""
-    matrix, covered = symmetric(SPECTRA[name]), []
+    values = SPECTRA[name] if name in SPECTRA else NETWORK_SPECTRA[name]()
+    matrix, covered = symmetric(values), []
     for seed in range(repeats):
         found = rc.spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
-        expected = smoothed(found, SPECTRA[name])
+        expected = smoothed(found, values)
         inside = (found.density - expected).abs() <= 1.96 * found.error + 1e-6 * expected.max()
         covered.append(float(inside[expected > 1e-3 * expected.max()].double().mean()))
     assert least <= sum(covered) / len(covered) <= 0.995
