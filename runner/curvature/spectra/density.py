@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 SKEWED = 1.3
 """Where few eigenvalues make the density, a probe's weight is the square of a normal number and rarely large: few
-probes then spread too little. Widened by this, +-1.96 errors cover 84 to 98 % of the points (3 to 20 probes; Hessian
-and Gauss-Newton matrix of an MLP, even, decaying and indefinite spectra; more than 90 % from 10 probes on); without it
-5 % fewer."""
+probes then spread too little. Widened by this, +-1.96 errors cover 91 to 98 % of the points for the Hessians of five
+networks (perceptrons with tanh and GELU, a convolutional, a residual and an attention network; 2 to 30 probes), 84 to
+98 % for even, decaying and indefinite spectra (3 to 20 probes); without it 5 % fewer."""
 
 
 @dataclass(frozen=True, repr=False)
