@@ -7,6 +7,7 @@ from torch import nn
 
 from runner.curvature import Composition, CurvatureOperator, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.derivatives import evaluate
+from runner.models.network import SumMerge
 from tests.curvature.cases import (
     Case,
     X,
@@ -197,6 +198,7 @@ NOT_THEIR_CLASS = {
     "forward of a subclass": lambda: Doubled(5, 5).double(),
     "hook": lambda: hooked(nn.Linear(5, 5).double()),
     "hook of a composite": lambda: hooked(Residual(nn.Linear(5, 5).double())),
+    "hook of a module that states its structure": lambda: hooked(SumMerge()),
     "in place": lambda: nn.Sequential(nn.Linear(5, 5), nn.ReLU(inplace=True)).double(),
     "forward of a container": lambda: patched(
         nn.Sequential(nn.Linear(5, 5)).double(), lambda own: lambda t: own(t) ** 2
