@@ -155,6 +155,10 @@ def spread() -> None:
     again = operator(module, loss, own).with_part("gauss_newton")
     assert relative(again @ vector, one.with_part("gauss_newton") @ vector) < 1e-11
     assert rc.verify(rc.ParameterOperator(module, loss, own)).ok
+    root = fully_shard(network(), mesh=mesh)
+    root(x)  # no parameter is sharded after it
+    plain = rc.ParameterOperator(network(), loss, (x, y))
+    assert relative(operator(root, loss, own).gradient(), plain.gradient()) < 1e-11
     module.reshard()
     with pytest.raises(rc.MeasurementError, match="spread over processes"):
         rc.trace_module(module, loss, (x, y))

@@ -119,7 +119,7 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
 def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy with whole parameters of a module that FSDP2 (fully_shard) has spread over processes, and what this one
     holds of each; any other module itself. Every process must call it."""
-    if not any(type(p).__name__ == "DTensor" for p in module.parameters()):
+    if not any(base.__name__ == "FSDPModule" for m in module.modules() for base in type(m).__mro__):
         return module, {}
     from torch.distributed.fsdp import FSDPModule
 
