@@ -1,8 +1,8 @@
 """Products over the parameters of ResNet-18 (ImageNet stem, 32 x 32) told in gradients, beside curvlinops in one run.
 
 Operation count, F for one forward pass: a gradient 3 F; a Hessian product from the kept graph of the gradient 6 F, two
-gradients, forward over reverse without it 9 F; a Gauss-Newton product 5 F (a tangent pass with its values 3 F, a
-backward pass from the kept graph 2 F), 1.7 gradients. Goals: Hessian at most 2.5 and 3 times the memory, Gauss-Newton
+gradients, and 9 F without it; a Gauss-Newton product from kept graphs 4 F (a tangent pass and a backward pass), 1.3
+gradients, and 6 F without them. Goals: Hessian at most 2.5 and 3 times the memory, Gauss-Newton
 at most 1.8, and neither more than curvlinops, nor the ten largest eigenpairs of a small convolutional network more than
 curvlinops with scipy's eigsh.
 

@@ -1,12 +1,12 @@
-"""Convolutions with fixed weights: the same numbers as torch's own, without the second derivative of the weights."""
+"""Convolutions in derivatives: the numbers of torch's own, and no operation more than their formulas have."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from runner.curvature import CurvatureOperator, Dag, exact_blocks
-from runner.curvature.graph.modes import FixedConvolutions, Operations
+from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks
+from runner.curvature.graph.modes import Convolutions, Operations
 from tests.curvature.cases import Own
 
 CASES = {
@@ -37,7 +37,7 @@ def test_the_same_bits_as_torch(name, dtype):
         if memory == torch.contiguous_format or len(shape) == 4:
             there = x.to(memory_format=memory)
             expected = second(function, there, weight, bias, options)
-            with FixedConvolutions():
+            with Convolutions("inputs"):
                 found = second(function, there, weight.clone().requires_grad_(), bias, options)
             assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
@@ -46,7 +46,7 @@ def test_nothing_is_computed_for_the_weights():
     """Three convolutions: forward, adjoint, and one of each for the product; torch's own way has one more."""
     x, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
     counts = []
-    for mode in (FixedConvolutions(), torch.overrides.BaseTorchFunctionMode()):
+    for mode in (Convolutions("inputs"), torch.overrides.BaseTorchFunctionMode()):
         with Operations() as counted, mode:
             second(F.conv2d, x, weight, None, {})
         counts.append(counted.total / (2 * 2 * 4 * 36 * 27))
@@ -92,3 +92,46 @@ def test_convolutions_inside_of_a_derivative_that_the_network_takes(way):
     exact = exact_blocks(dag, x, y)["h", "h"]
     assert exact.any()
     assert torch.allclose(CurvatureOperator(dag, x, y).block("h", "h").dense(), exact, rtol=1e-10)
+
+
+DIRECTIONS = {"all": (1, 1, 1), "the weights": (0, 1, 0), "the input": (1, 0, 0), "the bias": (0, 0, 1)}
+
+
+def along(function, tensors, options, moved):
+    """Of sum tanh(conv(x, w, b))^2 in x, w and b: the gradient, its derivative along a direction, and that one's
+    gradient, a third derivative."""
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    value = torch.tanh(function(*leaves, **options)).square().sum()
+    first = torch.autograd.grad(value, leaves, create_graph=True)
+    pairs = [(g, torch.cos(leaf.detach())) for g, leaf, moves in zip(first, leaves, moved, strict=True) if moves]
+    second = torch.autograd.grad([g for g, _ in pairs], leaves, [v for _, v in pairs], create_graph=True)
+    return *first, *second, *torch.autograd.grad(sum(t.square().sum() for t in second), leaves)
+
+
+@pytest.mark.parametrize("moved", DIRECTIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_all_derivatives_over_input_weights_and_bias_are_torchs(name, moved):
+    function, shape, weights, options = CASES[name]
+    torch.manual_seed(0)
+    tensors = [torch.randn(s, dtype=torch.float64) for s in (shape, weights, weights[:1])]
+    expected = along(function, tensors, options, DIRECTIONS[moved])
+    with Convolutions("all"):
+        found = along(function, tensors, options, DIRECTIONS[moved])
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-11, atol=1e-11 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("part, most", [("hessian", 6), ("gauss_newton", 4)])
+def test_products_over_parameters_cost_no_more_than_their_formulas(part, most):
+    """6 F and 4 F, F the operations of a forward pass, less what the first layer saves: its input has no gradient."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.Tanh()) for _ in range(4)), nn.Flatten())
+    x, y = torch.randn(3, 6, 8, 8), torch.randint(6 * 64, (3,))
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
+    v = torch.randn(operator.shape[0])
+    operator @ v  # makes the graph
+    with Operations() as forward:
+        net(x)
+    with Operations() as counted:
+        operator @ v
+    assert most - 1.5 < counted.total / forward.total <= most

@@ -25,7 +25,7 @@ from runner.curvature.exact.derivatives import (
 )
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
-from runner.curvature.graph.modes import FixedConvolutions
+from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import (
     differentiable_copy,
@@ -265,7 +265,7 @@ class CurvatureOperator(SymmetricOperator):
                 if name in self._moving:
                     node = self.dag.nodes[name]
                     parents = [values[p].clone() if name in self._in_place else values[p] for p in node.parents]
-                    with FixedConvolutions():
+                    with Convolutions("inputs"):
                         value = node(*parents)
                 else:
                     fixed = self._values[name].detach()

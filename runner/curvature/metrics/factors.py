@@ -25,7 +25,7 @@ from torch import Tensor
 
 from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.modes import FixedConvolutions, Operations
+from runner.curvature.graph.modes import Convolutions, Operations
 
 Products = dict[str, Tensor]
 
@@ -80,7 +80,7 @@ class Perturbed:
                 value = x if node is None or still is None else still[name]
             else:
                 parents = [values[p].clone() if name in in_place else values[p] for p in node.parents]
-                with Operations() as counted, FixedConvolutions():
+                with Operations() as counted, Convolutions("inputs"):
                     value = node(*parents)
                 if any(p in behind or p in leaves for p in node.parents):
                     behind.add(name)

@@ -8,10 +8,11 @@ in steps of STEP as far as the room allows, and an example never counts for less
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,6 @@ from runner.curvature.parameters.products import (
     BatchFactored,
     BatchHessian,
     LossHessian,
-    Mode,
     OuterProducts,
     Output,
     OutputCurvature,
@@ -58,7 +58,7 @@ class Graphs:
         self.model, self.leaves, self.rows = model, leaves, rows
         self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.keep, self.before = False, 0
-        self.found_mode: Mode | None = None
+        self._forwards: bool | None = None
         self.skew = 0.0
         """How far two products with few examples are from those of one symmetric matrix, relative to their size."""
         self._kept: dict[Place, Graph] = {}
@@ -78,47 +78,31 @@ class Graphs:
         if place in self._kept:
             return self._kept[place]
         graph = self.new(place, batch, self.keep)
-        graph.mode = self._mode(batch, self.keep)
         if self.keep:
             self._kept[place] = graph
+        elif isinstance(graph, BatchFactored):
+            graph.forward = self._forward(batch)
         return graph
 
-    def _mode(self, batch: Batch, keep: bool) -> Mode:
-        """How products are taken, found with few examples of this batch when it is asked for the first time."""
-        if keep and self.part == "hessian":
-            return "kept graph"
-        if self.found_mode is None:
-            self.found_mode = self._agreeing_mode(few_examples(self.rows, batch, self.loss_of))
-        return self.found_mode
+    def _forward(self, batch: Batch) -> bool:
+        """Whether tangents are taken forwards where no graph is kept, found with few examples of this batch when it is
+        asked for the first time: it has to see the same function, and does not stop where torch.no_grad does."""
+        if self._forwards is None:
+            few = few_examples(self.rows, batch, self.loss_of)
+            v, self._forwards = self.split(self._directions()[0]), True
+            with contextlib.suppress(RuntimeError, MeasurementError):  # no second derivative: it is the only way
+                one, two = self.new((0, 0), few, False), self.new((0, 0), few, True)
+                images = [graph.product(v, list(self.leaves)) for graph in (one, two)]
+                self._forwards = cast(BatchFactored, one).forward and not _differ(images[0], images[1], 1e-2)
+        return self._forwards
 
-    def _agreeing_mode(self, batch: Batch) -> Mode:
-        """Forward differentiation where there is one and it sees the same function: it does not stop where
-        torch.no_grad does."""
-        v = self._directions()[0]
-        modes: tuple[Mode, Mode] = ("forward over reverse", "double backward")
-        found = []
-        for mode in modes:
-            try:
-                image, taken = self.image(batch, v, mode)
-            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
-                return modes[0]
-            found.append(image)
-            if taken != mode:  # no forward rule: nothing to choose
-                return taken
-        return modes[_differ(found[0], found[1], 1e-2)]
-
-    def image(self, batch: Batch, v: Tensor, mode: Mode) -> tuple[Named, Mode]:
-        """The product of v with the matrix of one batch, and the mode that it was taken in."""
-        return self._through(self.new((0, 0), batch, mode == "kept graph"), v, mode)
-
-    def _through(self, graph: Graph, v: Tensor, mode: Mode) -> tuple[Named, Mode]:
-        graph.mode = mode
-        return graph.product(self.split(v), list(self.leaves)), graph.mode
+    def image(self, batch: Batch, v: Tensor) -> Named:
+        """The product of v with the matrix of one batch."""
+        return self.new((0, 0), batch, True).product(self.split(v), list(self.leaves))
 
     def random(self) -> bool:
         """Whether two products with the same vector differ."""
-        mode: Mode = "kept graph" if self.part == "hessian" else self.found_mode or "double backward"
-        one, two = (self.image(self.few, self._directions()[0], mode)[0] for _ in range(2))
+        one, two = (self.image(self.few, self._directions()[0]) for _ in range(2))
         return _differ(two, one, 1e-3)
 
     def _directions(self) -> tuple[Tensor, Tensor]:
@@ -163,7 +147,7 @@ class Graphs:
         with explained(lambda error: batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error)):
             self.first_loss = first_look(self.model, self.leaves, few)
         directions = self._directions()
-        images: dict[bool, tuple[Named, Mode]] = {}
+        images: dict[bool, Named] = {}
         kept: list[Need] = []
         graphs: list[Graph] = []
         self.few = few
@@ -171,18 +155,15 @@ class Graphs:
         def needs(keep: bool, room: float) -> Need:
             def measure(piece: Batch) -> Course:
                 graph = self.new((0, 0), piece, keep)
-                graph.mode = "kept graph" if keep and self.part == "hessian" else "forward over reverse"
                 held: list[Named] = []
                 make = graph.graph if keep else lambda: None
                 vectors = self.split(directions[not keep])
                 found = course(make, lambda: held.append(graph.product(vectors, list(self.leaves))))
                 if keep not in images:
-                    images[keep] = held[0], graph.mode
+                    images[keep] = held[0]
                     graphs.append(graph)
                 return found
 
-            if kept and self.part != "hessian":  # the graph of the output is there during a product in any case
-                return kept[0]
             graphs.clear()
             whole = rows.count(few) == counts[0]  # it cannot be cut
             kept.append(Need(lambda size: few if whole else rows.cut(first, size)[0], measure, counts[0], room))
@@ -190,33 +171,22 @@ class Graphs:
 
         vectors = VECTORS * len(directions[0]) * directions[0].dtype.itemsize
         chosen = plan(needs, counts, vectors, budget)
-        if check or self.part != "hessian" or not chosen.keep:
+        if check or not chosen.keep:
             self._compare(images, graphs[0], *directions)
         return chosen
 
-    def _compare(self, images: dict[bool, tuple[Named, Mode]], graph: Graph, one: Tensor, two: Tensor) -> None:
-        """Finds `skew`, from the products that `planned` has made of few examples, and with it how products are taken:
-        forward differentiation if it gives the same matrix as double backward. graph: that of the last one."""
-        image, mode = images[True]
-        if self.part != "hessian" or False not in images:
-            other: Mode = "double backward" if mode == "forward over reverse" else mode
-            try:
-                images[False] = self._through(graph, two, other)
-            except (RuntimeError, MeasurementError):  # no second derivative: forward mode is the only way
-                images[False] = self._through(graph, two, mode)
+    def _compare(self, images: dict[bool, Named], graph: Graph, one: Tensor, two: Tensor) -> None:
+        """Finds `skew` from the products that `planned` has made of few examples. graph: that of the last one."""
+        if False not in images:
+            images[False] = graph.product(self.split(two), list(self.leaves))
+        self.skew = self._skew(one, two, images[True], images[False])
+        if self.skew > skewed(one.dtype):  # one forwards, perhaps
+            self.skew = self.skew_of(self.few)
 
-        self.skew = self._skew(one, two, image, images[False][0])
-        if mode == "kept graph":
-            mode = images[False][1]
-        if self.skew > skewed(one.dtype) and mode != "kept graph":
-            mode = self._agreeing_mode(self.few)
-            self.skew = self.skew_of(self.few, mode)
-        self.found_mode = None if mode == "kept graph" else mode
-
-    def skew_of(self, batch: Batch, mode: Mode | None) -> float:
-        """`skew` of a batch; mode: None for the kept graph."""
+    def skew_of(self, batch: Batch) -> float:
+        """`skew` of a batch."""
         one, two = self._directions()
-        return self._skew(one, two, *(self.image(batch, v, mode or "kept graph")[0] for v in (one, two)))
+        return self._skew(one, two, self.image(batch, one), self.image(batch, two))
 
     def _skew(self, one: Tensor, two: Tensor, first: Named, second: Named) -> float:
         """Of the images of two vectors."""

@@ -361,7 +361,7 @@ class ParameterOperator(SymmetricOperator):
             return False
         try:
             with Widened():
-                return self._wide(None).graphs.skew_of(widen_tree(self.graphs.few), self.graphs.found_mode) <= 1e-6
+                return self._wide(None).graphs.skew_of(widen_tree(self.graphs.few)) <= 1e-6
         except (RuntimeError, ValueError):  # it does not run in float64
             return False
 

@@ -1,8 +1,9 @@
 """Curvature products of one batch with respect to the parameters, by automatic differentiation.
 
 In gradients (one forward and one backward pass, 3 F for F operations of the forward pass): a Hessian product from the
-kept graph of the gradient costs 6 F, two gradients; without it, forward mode over reverse 9 F. A Gauss-Newton product
-is a tangent pass (2 F, and F for the values under it) and a backward pass from the kept graph of the outputs (2 F).
+kept graph of the gradient costs 6 F, two gradients; without it, 9 F. A Gauss-Newton product from the kept graphs of
+the outputs f and of J^T u is a tangent pass, J v = d(J^T u . v)/du (2 F), and a backward pass (2 F); without them, the
+outputs (F) and their tangents by forward differentiation (3 F) come before the backward pass.
 
 A Gauss-Newton or Fisher matrix is J^T A J, J the Jacobian of the tensor that the loss reads of the output:
 
@@ -13,8 +14,8 @@ empirical_fisher    g g^T / B with the given targets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,10 +24,9 @@ from torch.func import jvp
 
 from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.tensors import tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.parameters.model import Model, Named
-
-Mode = Literal["kept graph", "forward over reverse", "double backward"]
 
 
 class BatchHessian:
@@ -35,21 +35,16 @@ class BatchHessian:
     def __init__(self, model: Model, batch: tuple[Any, Any], parameters: Named, keep: bool) -> None:
         self.model, self.batch, self.keep = model, batch, keep
         self.parameters = parameters
-        self.mode: Mode = "kept graph" if keep else "forward over reverse"
         self._gradients: dict[str, GradientEdge] | None = None
-
-    def value(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        return self.model.value(parameters, self.batch)
 
     def graph(self) -> dict[str, GradientEdge]:
         """Where the gradient leaves the graph that makes it, for the parameters it depends on: its numbers, as many as
         there are parameters, are not kept. Raises MeasurementError for a backward that has no second derivative."""
         if self._gradients is not None:
             return self._gradients
-        with self.model.differentiable(), second_derivatives("the module"):
-            grads = torch.autograd.grad(
-                self.value(self.parameters), list(self.parameters.values()), create_graph=True, allow_unused=True
-            )
+        with self.model.differentiable(), Convolutions("all"), second_derivatives("the module"):
+            value = self.model.value(self.parameters, self.batch)
+            grads = torch.autograd.grad(value, list(self.parameters.values()), create_graph=True, allow_unused=True)
         refuse_cut_backwards(grads, "the module")
         pairs = zip(self.parameters, grads, strict=True)
         found = {k: get_gradient_edge(g) for k, g in pairs if g is not None and g.requires_grad}
@@ -59,11 +54,6 @@ class BatchHessian:
 
     def product(self, directions: Named, wanted: Sequence[str]) -> Named:
         """H v at the parameters `wanted`; directions that are absent are zero."""
-        if self.mode == "forward over reverse":
-            try:
-                return self._forward_over_reverse(directions, wanted)
-            except (RuntimeError, NotImplementedError):  # no forward derivative of some operation
-                self.mode = "double backward"
         gradients = self.graph()
         names = [k for k in directions if k in gradients]
         if not names:
@@ -78,22 +68,13 @@ class BatchHessian:
             )
         return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
 
-    def _forward_over_reverse(self, directions: Named, wanted: Sequence[str]) -> Named:
-        names = list(dict.fromkeys([*directions, *wanted]))
-        fixed = {k: p.detach() for k, p in self.parameters.items() if k not in names}
-
-        def gradient(values: Named) -> Named:
-            return torch.func.grad(lambda p: self.value({**fixed, **p}))(values)
-
-        values = {k: self.parameters[k].detach() for k in names}
-        tangents = {k: directions.get(k, torch.zeros_like(values[k])) for k in names}
-        with self.model.differentiable():
-            found = jvp(gradient, (values,), (tangents,))[1]
-        return {k: found[k] for k in wanted}
-
 
 class BatchFactored:
-    """Products J^T A J v of one batch: A of Gauss-Newton or Fisher kind (output.py), J the outputs' Jacobian."""
+    """Products J^T A J v of one batch: A of Gauss-Newton or Fisher kind, J the outputs' Jacobian.
+
+    forward: whether J v is computed by forward differentiation, which is cheaper where no graph is kept, or by
+    differentiating J^T u in u. Where one has no rule for an operation, it is the other.
+    """
 
     def __init__(
         self,
@@ -106,20 +87,26 @@ class BatchFactored:
     ) -> None:
         self.model, self.batch, self.parameters, self.keep = model, batch, parameters, keep
         self.read, self.curvature = read, curvature
-        self.mode: Mode = "kept graph" if keep else "forward over reverse"
+        self.forward = not keep
         self._kept: tuple[Output, Tensor, OutputCurvature] | None = None
+        self._pulled: tuple[Tensor, dict[str, GradientEdge]] | None = None
 
     def graph(self) -> tuple[Output, Tensor, OutputCurvature]:
         """What the loss reads of the output, as a function of the parameters, and A there."""
         if self._kept is not None:
             return self._kept
-        with self.model.differentiable():
+        with self.model.differentiable(), Convolutions("tangents"):
             whole = self.model.call(self.parameters, self.batch[0])
             output = self.read(whole)
             tensor = output.tensor(whole)
             found = (output, tensor, self.curvature(output, tensor.detach()))
         if self.keep:
             self._kept = found
+            if not self.forward:
+                try:
+                    self._pulled = self._pullback(tensor)
+                except (RuntimeError, MeasurementError):  # no second derivative of some operation
+                    self.forward = True
         return found
 
     def product(self, directions: Named, wanted: Sequence[str]) -> Named:
@@ -134,9 +121,21 @@ class BatchFactored:
             )
         return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
 
+    def _pullback(self, tensor: Tensor) -> tuple[Tensor, dict[str, GradientEdge]]:
+        """u, and where J^T u leaves the graph that makes it, for the parameters that the output depends on."""
+        u = torch.zeros_like(tensor, requires_grad=True)
+        if not tensor.requires_grad:
+            return u, {}
+        pulled = torch.autograd.grad(
+            tensor, list(self.parameters.values()), u, create_graph=True, retain_graph=True, allow_unused=True
+        )
+        refuse_cut_backwards(pulled, "the module")
+        pairs = zip(self.parameters, pulled, strict=True)
+        return u, {k: get_gradient_edge(g) for k, g in pairs if g is not None and g.requires_grad}
+
     def _tangent(self, output: Output, tensor: Tensor, directions: Named) -> Tensor:
-        """J v by forward differentiation, or by differentiating J^T u in u where an operation has no forward rule."""
-        if self.mode != "double backward":
+        """J v."""
+        if self.forward:
             fixed = {k: p.detach() for k, p in self.parameters.items() if k not in directions}
             values = {k: self.parameters[k].detach() for k in directions}
 
@@ -148,18 +147,15 @@ class BatchFactored:
                     tangent: Tensor = jvp(outputs, (values,), (dict(directions),))[1]
                 return tangent
             except (RuntimeError, NotImplementedError):
-                self.mode = "double backward"
-        names = list(directions)
+                self.forward = False
         with self.model.differentiable(), second_derivatives("the module"):
-            u = torch.zeros_like(tensor, requires_grad=True)
-            pulled = torch.autograd.grad(
-                tensor, [self.parameters[k] for k in names], u, create_graph=True, retain_graph=True, allow_unused=True
-            )
-            refuse_cut_backwards(pulled, "the module")
-            terms = [(g, directions[k]) for k, g in zip(names, pulled, strict=True) if g is not None]
-            if not terms:
+            u, pulled = self._pulled or self._pullback(tensor)
+            names = [k for k in directions if k in pulled]
+            if not names:
                 return torch.zeros_like(tensor)
-            (tangent,) = torch.autograd.grad([g for g, _ in terms], u, [d for _, d in terms])
+            (tangent,) = torch.autograd.grad(
+                [pulled[k] for k in names], u, [directions[k] for k in names], retain_graph=self.keep
+            )
         return tangent
 
 
