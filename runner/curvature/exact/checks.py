@@ -91,10 +91,10 @@ def _bytes(count: int) -> str:
 def check_modes(dag: Dag) -> None:
     """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
     for label, module in reachable(dag).modules.values():
-        node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
-        path = label[len(node) + 1 :]
-        where = f"node {node!r}" + (f", module {path!r}" if path else "")
         if (why := disturbance(module)) and not isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
+            path = label[len(node) + 1 :]
+            where = f"node {node!r}" + (f", module {path!r}" if path else "")
             raise MeasurementError(f"{where}: {type(module).__name__} {why}")
 
 

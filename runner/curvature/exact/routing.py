@@ -210,11 +210,12 @@ class Router:
 
     def _with_diagonal(self, v: str, row: Row) -> Row | None:
         n = row.matrix.shape[1] - self.evaluation.size(v)
-        total: Tensor | None = None
+        total, empty = row.matrix[:, n:], True
 
         def add(term: Tensor) -> None:
-            nonlocal total
-            total = term if total is None else total + term
+            nonlocal empty
+            (total.copy_ if empty else total.add_)(term)
+            empty = False
 
         for u in self._children(v):
             block = row.block(u)
@@ -227,9 +228,8 @@ class Router:
                         add(c)
                     elif j is not None:
                         add(torch.bmm(c, j))
-        if total is None:
+        if empty:
             return Row(row.spans, row.matrix[:, :n]) if n else None
-        row.matrix[:, n:] = total
         row.spans[v] = slice(n, n + self.evaluation.size(v))
         return row
 

@@ -60,7 +60,7 @@ class LinearStage:
         return g @ self.weight
 
     def push(self, saved: None, g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.weight @ a, None
+        return self.weight @ a if a.dim() == 2 else torch.bmm(self.weight.expand(len(a), -1, -1), a), None
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ class LayerNormStage:
         centred = a - a.mean(-2, keepdim=True)
         r = _times(xhat, a)
         scale = inverse if self.weight is None else inverse * self.weight
-        jacobian = _weigh(scale.expand_as(xhat), centred - _weigh(xhat, (r / d).unsqueeze(1)))
+        tangential = torch.addcmul(centred, xhat.unsqueeze(2), (r / d).unsqueeze(1), value=-1)
+        jacobian = tangential.mul_(scale.unsqueeze(2))
         c = g if self.weight is None else g * self.weight
         s = (c * xhat).sum(1, keepdim=True)
         t = _times(self.pullback(saved, g), a)
@@ -128,7 +129,7 @@ class LayerNormStage:
         left = torch.stack((r, t), 2)
         right = torch.stack((-(kappa / d) * r - (inverse / d) * t, -(inverse / d) * r), 1)
         gram = torch.matmul(centred.mT, centred)
-        return jacobian, torch.baddbmm(kappa.unsqueeze(2) * gram, left, right)
+        return jacobian, (kappa.unsqueeze(2) * gram).baddbmm_(left, right)
 
 
 @dataclass(frozen=True)
