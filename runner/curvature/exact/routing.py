@@ -83,7 +83,10 @@ class Reach:
 
 
 class Router:
-    """Routes one batch. `rows` and `gauss_newton_factors` give the per-example results."""
+    """Routes one batch. `rows` and `factors` give the per-example results.
+
+    factors: J_out,v of each example, (B, K, d_v), of every node derived so far.
+    """
 
     # second=False leaves second derivatives out: Gauss-Newton needs none.
     def __init__(self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True) -> None:
@@ -91,16 +94,23 @@ class Router:
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
         self.delta: dict[str, Tensor] = {dag.output: dag.loss.gradient(output, y)}
+        batch, k = self.delta[dag.output].shape
+        eye = torch.eye(k, dtype=self.loss_hessian.dtype, device=self.loss_hessian.device)
+        self.factors: dict[str, Tensor] = {dag.output: eye.expand(batch, k, k)}
         self.local: dict[str, Derivatives] = {}
         self._jacobians: dict[tuple[str, str], Tensor | None] = {}
+        self._joins = any(len(parents) > 1 for parents in reach.parents.values())
         self._places: dict[str, tuple[int, int]] = {}
         self._memory: dict[int, Tensor] = {}
 
     def derive(self, v: str) -> None:
-        """Gradient of v from its children, then v's local derivatives."""
+        """Gradient and factor of v from its children, then v's local derivatives."""
         if v not in self.delta:
-            pulled = [torch.bmm(self.delta[u].unsqueeze(1), self.local[u].jacobians[v]) for u in self._children(v)]
+            steps = [(u, self.local[u].jacobians[v]) for u in self._children(v)]
+            pulled = [torch.bmm(self.delta[u].unsqueeze(1), step) for u, step in steps]
             self.delta[v] = sum(pulled[1:], pulled[0]).squeeze(1)
+            factors = [torch.bmm(self.factors[u], step) for u, step in steps]
+            self.factors[v] = sum(factors[1:], factors[0])
         parents = self.reach.parents[v]
         if parents:
             self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta[v], parents, self.second)
@@ -123,24 +133,15 @@ class Router:
         for v in self.reach.backwards:
             self.derive(v)
             row = self._row(v, kept)
+            if not self._joins:  # else total Jacobians read them until the end
+                for u in self._children(v):
+                    del self.local[u]  # the derivatives of the next nodes find their memory in the cache
             if row is not None:
                 kept[v] = row
             yield v, row
             for w in [w for w in kept if last_use[w] >= self.reach.index[v]]:
                 del kept[w]
         self._places, self._memory = {}, {}
-
-    def gauss_newton_factors(self) -> dict[str, Tensor]:
-        """J_out,v of each example, shape (B, K, d_v), for every needed node. Call after `derive` ran for all of
-        them."""
-        batch, k = self.delta[self.dag.output].shape
-        eye = torch.eye(k, dtype=self.loss_hessian.dtype, device=self.loss_hessian.device)
-        factors = {self.dag.output: eye.expand(batch, k, k)}
-        for v in self.reach.backwards:
-            if v != self.dag.output:
-                terms = [torch.bmm(factors[u], self.local[u].jacobians[v]) for u in self._children(v)]
-                factors[v] = sum(terms[1:], terms[0])
-        return factors
 
     def _children(self, v: str) -> list[str]:
         return [u for u in self.dag.children[v] if u in self.reach.index]
@@ -212,22 +213,26 @@ class Router:
         n = row.matrix.shape[1] - self.evaluation.size(v)
         total, empty = row.matrix[:, n:], True
 
-        def add(term: Tensor) -> None:
+        def add(left: Tensor | None, right: Tensor) -> None:
+            """Adds left right, or right alone."""
             nonlocal empty
-            (total.copy_ if empty else total.add_)(term)
+            if left is not None:
+                right = torch.bmm(left, right, out=total if empty else None)
+            if right is not total:
+                (total.copy_ if empty else total.add_)(right)
             empty = False
 
         for u in self._children(v):
             block = row.block(u)
             if block is not None:
-                add(torch.bmm(self.local[u].jacobians[v].mT, block))
+                add(self.local[u].jacobians[v].mT, block)
             for (p, q), c in self.local[u].curvature.items():
                 if p == v:
                     j = self.jacobian(q, v)
                     if q == v:
-                        add(c)
+                        add(None, c)
                     elif j is not None:
-                        add(torch.bmm(c, j))
+                        add(c, j)
         if empty:
             return Row(row.spans, row.matrix[:, :n]) if n else None
         row.spans[v] = slice(n, n + self.evaluation.size(v))
@@ -274,7 +279,7 @@ def add_gauss_newton(router: Router, blocks: Blocks, scale: float | None) -> Non
 
     Call after every local derivative is known (after `add_tensor_part`, or `Router.derive_all`).
     """
-    factors = router.gauss_newton_factors()
+    factors = router.factors
     names = [v for v in router.reach.backwards if v in router.reach.measured]
     right = torch.cat([factors[v] for v in names], 2)
     left = torch.bmm(router.loss_hessian, right)

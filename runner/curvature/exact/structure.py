@@ -24,7 +24,7 @@ from runner.curvature.graph.dag import WeightedSum
 
 
 class Stage(Protocol):
-    """One step of a node. A: (d, n) shared by the examples, or (B, d, n)."""
+    """One step of a node. A: (d, n) shared by the examples, or (B, d, n), which the next stage may overwrite."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         """Output, and what the other methods need."""
@@ -34,8 +34,11 @@ class Stage(Protocol):
         """Gradient at the input from the gradient g at the output, both (B, d)."""
         ...
 
-    def push(self, saved: Any, g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is zero."""
+    def push(self, saved: Any, g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+        """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is zero.
+
+        owned: nobody else reads A, whose memory may be used again.
+        """
         ...
 
 
@@ -59,7 +62,7 @@ class LinearStage:
     def pullback(self, saved: None, g: Tensor) -> Tensor:
         return g @ self.weight
 
-    def push(self, saved: None, g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: None, g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         return self.weight @ a if a.dim() == 2 else torch.bmm(self.weight.expand(len(a), -1, -1), a), None
 
 
@@ -83,10 +86,12 @@ class ElementwiseStage:
     def pullback(self, saved: tuple[Tensor, Tensor | None], g: Tensor) -> Tensor:
         return g * saved[0]
 
-    def push(self, saved: tuple[Tensor, Tensor | None], g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
+    def push(
+        self, saved: tuple[Tensor, Tensor | None], g: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
         slope, bend = saved
         curvature = None if bend is None else torch.matmul(a.mT, _weigh(g * bend, a))
-        return _weigh(slope, a), curvature
+        return a.mul_(slope.unsqueeze(-1)) if owned and a.dim() == 3 else _weigh(slope, a), curvature
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class LayerNormStage:
         c = g if self.weight is None else g * self.weight
         return (c - c.mean(1, keepdim=True) - xhat * (c * xhat).mean(1, keepdim=True)) * inverse
 
-    def push(self, saved: tuple[Tensor, Tensor], g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: tuple[Tensor, Tensor], g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         xhat, inverse = saved
         d = xhat.shape[1]
         centred = a - a.mean(-2, keepdim=True)
@@ -158,7 +163,7 @@ class Chain:
     def push(self, saved: list[Any], g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
         total: Tensor | None = None
         for stage, kept, gradient in zip(self.stages, saved, self._gradients(saved, g)[1:], strict=True):
-            a, curvature = stage.push(kept, gradient, a)
+            a, curvature = stage.push(kept, gradient, a, stage is not self.stages[0])
             if curvature is not None:
                 total = curvature if total is None else total + curvature
         return a, total
@@ -176,7 +181,7 @@ class ResidualStage:
     def pullback(self, saved: list[Any], g: Tensor) -> Tensor:
         return g + self.scale * self.branch.pullback(saved, g)
 
-    def push(self, saved: list[Any], g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: list[Any], g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         jacobian, curvature = self.branch.push(saved, self.scale * g, a)
         return a + self.scale * jacobian, curvature
 
