@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 from runner import results
+from runner.report.formatting import mean_of
 from runner.report.manifest import read_manifest
 from runner.report.site import bibtex, known_papers
 
@@ -138,7 +139,17 @@ def shifts(experiment: str, name: str, group: str) -> list[float]:
 
 def mean(experiment: str, table: str, column: str, **where: Any) -> float:
     """The mean of a column of a merged table over the rows that agree with `where`."""
-    return float(_select(_table(experiment, table), where)[column].mean())
+    return mean_of(_table(experiment, table), column, where)
+
+
+def resnet(quantity: str, distance: int = 0, statistics: str = "running", **where: Any) -> float:
+    """The mean over the seeds of networks of Experiment 6: R, C, gap, decay R(0)/R(4), or accuracy in percent."""
+    if quantity == "accuracy":
+        return 100 * mean("exp6_resnet18", "networks", "test_accuracy", statistics=statistics, **where)
+    column = {"decay": "R", "gap": "tensor"}.get(quantity, quantity)
+    keys = {"estimator": "engine", "statistics": statistics, "distance": distance, **where}
+    over = {"decay": {"distance": 4}, "gap": "gn"}.get(quantity)
+    return mean_of(_table("exp6_resnet18", "distances"), column, keys, over)
 
 
 def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
@@ -190,7 +201,7 @@ FUNCTIONS = {
     f.__name__: f
     for f in (
         *(fmt, number, statement, verdict, numbers, statements, extensions, agreeing, mean, detail, note, shifts),
-        *(min, max, abs, math.exp),
+        *(resnet, min, max, abs, math.exp),
     )
 } | {"DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
 

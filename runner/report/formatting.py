@@ -8,6 +8,7 @@ A summary is a Jinja template next to the experiment's settings, <experiment>.md
     {{ numbers("exact match") }}, {{ statements("refuted") }}           how many; without a verdict: how many count
     {{ numbers("reproduced", checkpoint="init") }}                      how many of the rows with these keys
     {{ mean("distances", "R", checkpoint="init", distance=0) }}         mean of a column of a merged table
+    {{ mean("distances", "R", distance=0, over={"distance": 4}) }}      mean over the seeds of a ratio (see `mean_of`)
 
 A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with three significant
 digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
@@ -293,7 +294,7 @@ def summary(
         statement=lambda name, column="statistic": _row(stated, {"name": name})[column],
         verdict=lambda name: _row(stated, {"name": name})["verdict"],
         numbers=lambda verdict="", **keys: _count([row for row in scored if _agrees(row, keys)], verdict),
-        mean=lambda table, column, **keys: _mean((tables or {})[table], column, keys),
+        mean=lambda table, column, over=None, **keys: mean_of((tables or {})[table], column, keys, over),
         statements=lambda verdict="": _count([r for r in stated if not is_extension(str(r["where"]))], verdict),
         extensions=lambda verdict="": _count([r for r in stated if is_extension(str(r["where"]))], verdict),
     )
@@ -321,13 +322,29 @@ def _agrees(row: Mapping[Any, Any], keys: Mapping[str, Any]) -> bool:
     return all(text_of(row.get(key)) == text_of(value) for key, value in keys.items())
 
 
-def _mean(table: pd.DataFrame, column: str, keys: Mapping[str, Any]) -> float:
-    """Mean of a column over the rows with these keys."""
-    for key, value in keys.items():
-        table = table[table[key] == value]
-    if table.empty:
-        raise ValueError(f"summary: expected rows with {dict(keys)}, found none")
-    return float(table[column].mean())
+def mean_of(
+    table: pd.DataFrame, column: str, keys: Mapping[str, Any], over: str | Mapping[str, Any] | None = None
+) -> float:
+    """Mean of a column over the rows with these keys.
+
+    over: of its ratio to another column, or, seed by seed, to its value in the rows with these other keys.
+    """
+
+    def rows(keys: Mapping[str, Any]) -> pd.DataFrame:
+        found = table
+        for key, value in keys.items():
+            found = found[found[key] == value]
+        if found.empty:
+            raise ValueError(f"summary: expected rows with {dict(keys)}, found none")
+        return found
+
+    values = rows(keys)
+    if over is None:
+        return float(values[column].mean())
+    if isinstance(over, str):
+        return float((values[column] / values[over]).mean())
+    below = rows({**keys, **over}).set_index("seed")[column]
+    return float((values.set_index("seed")[column] / below).mean())
 
 
 def _count(rows: list[dict[Any, Any]], verdict: str) -> int:

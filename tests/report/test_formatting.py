@@ -42,6 +42,9 @@ def test_a_summary_has_its_numbers_from_the_results():
     assert summary(text, claims, scores(1.0, 1.0, 0.9), tables) == "1, 0, 1.5"
     with pytest.raises(ValueError, match="expected rows with"):
         summary("{{ mean('distances', 'R', arch='other') }}", claims, scores(1.0), tables)
+    rows = {"seed": [1, 2, 2, 1], "d": [0, 0, 4, 4], "R": [2.0, 9.0, 3.0, 2.0], "gn": [1.0, 3.0, 1.0, 1.0]}
+    text = "{{ mean('t', 'R', d=0, over='gn') }}, {{ mean('t', 'R', d=0, over={'d': 4}) }}"
+    assert summary(text, claims, scores(1.0), {"t": pd.DataFrame(rows)}) == "2.5, 2"
     with pytest.raises(ValueError, match="at most 150 words"):
         summary("word " * 151, claims, scores(1.0))
 
