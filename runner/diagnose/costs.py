@@ -212,12 +212,17 @@ def cost_of_network(problem: Problem) -> Cost:
     return Cost(spent, problem.gradient.bytes, "checks and trial runs of the predictions")
 
 
+def eigenpair_products(k: int) -> int:
+    """Predicted products of the k largest eigenpairs: two or three restarts of Lanczos."""
+    return 4 * max(2 * k + 1, 20) + k
+
+
 def estimated_products(problem: Problem) -> dict[str, float]:
-    """Predicted number of products of the estimators, by part. Lanczos: two or three restarts at each end."""
+    """Predicted number of products of the estimators, by part."""
     k, groups = problem.options.eigenvalues, len(problem.operator.groups)
     return {
         "groups": (PAIR_PROBES + COUPLING_PROBES + 2 * RANK_STEPS) * groups,
-        "eigenvalues": 4 * max(2 * k + 1, 20) + k + 2 * 20,
+        "eigenvalues": eigenpair_products(k) + 2 * 20,
         "density": DENSITY_PROBES * DENSITY_STEPS,
         "trace": TRACE_PRODUCTS + BOUND_PROBES,
     }

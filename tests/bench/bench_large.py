@@ -2,8 +2,8 @@
 
 GPT-2 small (124 million parameters, random weights, one text of 64 tokens), ResNet-50 (random weights, four images of
 64 x 64), or a tiny GPT-2. A price is predicted before each measurement, as its products times the seconds of one that
-was timed before; of eigenpairs, whose number of products is not known, the most that they may take, with what keeping
-vectors orthogonal adds to each. Seconds are processor time; the peak is that of the process during the measurement.
+was timed before; of eigenpairs, as many products as `hess-run diagnose` predicts, with what keeping vectors orthogonal
+adds to each. Seconds are processor time; the peak is that of the process during the measurement.
 
 Run: python -m tests.bench.bench_large [gpt2 | resnet50 | tiny] [PART ...]
 """
@@ -33,7 +33,7 @@ from runner.curvature import (
     upper_bound_estimate,
 )
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS
-from runner.diagnose.costs import lanczos_seconds
+from runner.diagnose.costs import eigenpair_products, lanczos_seconds
 from runner.store.identity import software
 from tests.bench.machine import in_turns, operations
 
@@ -229,7 +229,7 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     k, most = case.eigenpairs, case.products
     held = max(k + 3, min(4 * k, budget // (operator.dtype.itemsize * operator.shape[0]) - 1))
     orthogonal = lanczos_seconds(operator, (k + 3 * held) / 4, budget, seconds_of) if "eigenpairs" in parts else 0.0
-    estimate("eigenpairs", f"{k} eigenpairs", most, lambda: top_eigenpairs(
+    estimate("eigenpairs", f"{k} eigenpairs", eigenpair_products(k), lambda: top_eigenpairs(
         operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
     ), orthogonal)  # fmt: skip
 
