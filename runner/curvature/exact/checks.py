@@ -21,7 +21,7 @@ from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, batch_failure, explained, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
-from runner.curvature.graph.state import measuring, reachable, refuse_draws, require_tensors
+from runner.curvature.graph.state import measuring, parts_of, refuse_draws, require_tensors
 from runner.curvature.graph.tensors import alike, tolerance
 from runner.curvature.graph.tracing.calls import disturbance
 
@@ -90,7 +90,7 @@ def _bytes(count: int) -> str:
 
 def check_modes(dag: Dag) -> None:
     """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
-    for label, module in reachable(dag).modules.values():
+    for label, module in parts_of(dag).modules.values():
         if (why := disturbance(module)) and not isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
             path = label[len(node) + 1 :]

@@ -83,20 +83,16 @@ class Reach:
 
 
 class Router:
-    """Routes one batch. `rows` and `factors` give the per-example results.
-
-    factors: J_out,v of each example, (B, K, d_v), of every node derived so far.
-    """
+    """Routes one batch. `rows`, and `delta` and `factor` of a node derived before, give the per-example results."""
 
     # second=False leaves second derivatives out: Gauss-Newton needs none.
     def __init__(self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True) -> None:
         self.dag, self.reach, self.second, self.evaluation = dag, reach, second, evaluation
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
-        self.delta: dict[str, Tensor] = {dag.output: dag.loss.gradient(output, y)}
-        batch, k = self.delta[dag.output].shape
-        eye = torch.eye(k, dtype=self.loss_hessian.dtype, device=self.loss_hessian.device)
-        self.factors: dict[str, Tensor] = {dag.output: eye.expand(batch, k, k)}
+        gradient = dag.loss.gradient(output, y).unsqueeze(1)
+        eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(len(gradient), -1, -1)
+        self._pulled: dict[str, Tensor] = {dag.output: torch.cat([gradient, eye], 1)}
         self.local: dict[str, Derivatives] = {}
         self._jacobians: dict[tuple[str, str], Tensor | None] = {}
         self._joins = any(len(parents) > 1 for parents in reach.parents.values())
@@ -105,15 +101,20 @@ class Router:
 
     def derive(self, v: str) -> None:
         """Gradient and factor of v from its children, then v's local derivatives."""
-        if v not in self.delta:
-            steps = [(u, self.local[u].jacobians[v]) for u in self._children(v)]
-            pulled = [torch.bmm(self.delta[u].unsqueeze(1), step) for u, step in steps]
-            self.delta[v] = sum(pulled[1:], pulled[0]).squeeze(1)
-            factors = [torch.bmm(self.factors[u], step) for u, step in steps]
-            self.factors[v] = sum(factors[1:], factors[0])
+        if v not in self._pulled:
+            pulled = [torch.bmm(self._pulled[u], self.local[u].jacobians[v]) for u in self._children(v)]
+            self._pulled[v] = sum(pulled[1:], pulled[0])
         parents = self.reach.parents[v]
         if parents:
-            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta[v], parents, self.second)
+            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta(v), parents, self.second)
+
+    def delta(self, v: str) -> Tensor:
+        """Gradient of each example's loss at v, (B, d_v)."""
+        return self._pulled[v][:, 0]
+
+    def factor(self, v: str) -> Tensor:
+        """J_out,v of each example, (B, K, d_v)."""
+        return self._pulled[v][:, 1:]
 
     def derive_all(self) -> None:
         """Local derivatives of every needed node, without routing."""
@@ -279,9 +280,9 @@ def add_gauss_newton(router: Router, blocks: Blocks, scale: float | None) -> Non
 
     Call after every local derivative is known (after `add_tensor_part`, or `Router.derive_all`).
     """
-    factors = router.factors
-    names = [v for v in router.reach.backwards if v in router.reach.measured]
-    right = torch.cat([factors[v] for v in names], 2)
+    factors = {v: router.factor(v) for v in router.reach.backwards if v in router.reach.measured}
+    names = list(factors)
+    right = torch.cat(list(factors.values()), 2)
     left = torch.bmm(router.loss_hessian, right)
     if scale is not None:
         left, right = left.mul_(scale).flatten(0, 1), right.flatten(0, 1)

@@ -34,10 +34,10 @@ class Stage(Protocol):
         """Gradient at the input from the gradient g at the output, both (B, d)."""
         ...
 
-    def push(self, saved: Any, g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is zero.
 
-        owned: nobody else reads A, whose memory may be used again.
+        q: pullback of g. owned: nobody else reads A, whose memory may be used again.
         """
         ...
 
@@ -62,7 +62,7 @@ class LinearStage:
     def pullback(self, saved: None, g: Tensor) -> Tensor:
         return g @ self.weight
 
-    def push(self, saved: None, g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: None, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         return self.weight @ a if a.dim() == 2 else torch.bmm(self.weight.expand(len(a), -1, -1), a), None
 
 
@@ -77,7 +77,7 @@ class ElementwiseStage:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             y = self.fn(leaf)
-            (slope,) = torch.autograd.grad(y.sum(), leaf, create_graph=not self.piecewise_linear)
+            (slope,) = torch.autograd.grad(y, leaf, torch.ones_like(y), create_graph=not self.piecewise_linear)
             bend = None
             if not self.piecewise_linear and slope.requires_grad:
                 (bend,) = torch.autograd.grad(slope.sum(), leaf)
@@ -86,9 +86,7 @@ class ElementwiseStage:
     def pullback(self, saved: tuple[Tensor, Tensor | None], g: Tensor) -> Tensor:
         return g * saved[0]
 
-    def push(
-        self, saved: tuple[Tensor, Tensor | None], g: Tensor, a: Tensor, owned: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         slope, bend = saved
         curvature = None if bend is None else torch.matmul(a.mT, _weigh(g * bend, a))
         return a.mul_(slope.unsqueeze(-1)) if owned and a.dim() == 3 else _weigh(slope, a), curvature
@@ -119,7 +117,7 @@ class LayerNormStage:
         c = g if self.weight is None else g * self.weight
         return (c - c.mean(1, keepdim=True) - xhat * (c * xhat).mean(1, keepdim=True)) * inverse
 
-    def push(self, saved: tuple[Tensor, Tensor], g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         xhat, inverse = saved
         d = xhat.shape[1]
         centred = a - a.mean(-2, keepdim=True)
@@ -129,7 +127,7 @@ class LayerNormStage:
         jacobian = tangential.mul_(scale.unsqueeze(2))
         c = g if self.weight is None else g * self.weight
         s = (c * xhat).sum(1, keepdim=True)
-        t = _times(self.pullback(saved, g), a)
+        t = _times(q, a)
         kappa = -s * inverse.square() / d
         left = torch.stack((r, t), 2)
         right = torch.stack((-(kappa / d) * r - (inverse / d) * t, -(inverse / d) * r), 1)
@@ -162,8 +160,9 @@ class Chain:
 
     def push(self, saved: list[Any], g: Tensor, a: Tensor) -> tuple[Tensor, Tensor | None]:
         total: Tensor | None = None
-        for stage, kept, gradient in zip(self.stages, saved, self._gradients(saved, g)[1:], strict=True):
-            a, curvature = stage.push(kept, gradient, a, stage is not self.stages[0])
+        gradients = self._gradients(saved, g)
+        for i, (stage, kept) in enumerate(zip(self.stages, saved, strict=True)):
+            a, curvature = stage.push(kept, gradients[i + 1], gradients[i], a, i > 0)
             if curvature is not None:
                 total = curvature if total is None else total + curvature
         return a, total
@@ -181,7 +180,7 @@ class ResidualStage:
     def pullback(self, saved: list[Any], g: Tensor) -> Tensor:
         return g + self.scale * self.branch.pullback(saved, g)
 
-    def push(self, saved: list[Any], g: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(self, saved: list[Any], g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
         jacobian, curvature = self.branch.push(saved, self.scale * g, a)
         return a + self.scale * jacobian, curvature
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -194,8 +194,13 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
     return measured
 
 
-_MEASURED: ContextVar[frozenset[tuple[int, ...]]] = ContextVar("measured", default=frozenset())
-"""Owners of the measurements that are under way in this context."""
+_MEASURED: ContextVar[Mapping[tuple[int, ...], Reachable]] = ContextVar("measured", default={})  # noqa: B039
+"""Owners of the measurements that are under way in this context, and what they are made of."""
+
+
+def parts_of(dag: Dag) -> Reachable:
+    """What the graph is made of; inside its measurement, as it was found there."""
+    return _MEASURED.get().get((id(dag),)) or reachable(dag)
 
 
 @contextmanager
@@ -209,7 +214,7 @@ def measuring_module(*owners: Any) -> Iterator[None]:
         return
     found = reachable(*owners)
     refuse_autocast(devices_of(found))
-    token = _MEASURED.set(_MEASURED.get() | {known})
+    token = _MEASURED.set({**_MEASURED.get(), known: found})
     try:
         with torch.inference_mode(False), torch.enable_grad(), untouched(found=found):
             yield

@@ -305,7 +305,7 @@ def gauss_newton_factors(
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
-        jacobians = router.factors
+        jacobians = {v: router.factor(v) for v in names}
         hessian = router.loss_hessian
         wide = torch.promote_types(hessian.dtype, torch.float32)  # linalg has no bfloat16
         eigenvalues, vectors = torch.linalg.eigh(hessian.to(wide))

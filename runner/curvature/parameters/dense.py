@@ -164,7 +164,7 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
     names = list(dict.fromkeys(node.parents))
     with torch.enable_grad():
         values = {p: router.evaluation.values[p].detach().requires_grad_() for p in names}
-        u = router.delta[node.name].detach().requires_grad_()
+        u = router.delta(node.name).detach().requires_grad_()
         arguments = tuple(values[p] for p in node.parents)
         if isinstance(node.fn, nn.Module):
             output = functional_call(node.fn, parameters, arguments)
