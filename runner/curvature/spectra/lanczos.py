@@ -90,7 +90,8 @@ class Run:
 
     def without_ghosts(self, apart: float) -> Run:
         """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have converged come back as
-        copies, among which their weight is divided (Greenbaum). The residual is the smallest of a group."""
+        copies, among which their weight is divided (Greenbaum). The residual is the smallest of a group. A copy on its
+        way to an eigenvalue has no weight, and is left out."""
         group = torch.cat([torch.zeros(1), (self.nodes.diff() > apart).double().cumsum(0)]).long()
         count = int(group[-1]) + 1
         weights = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(0, group, self.weights)
@@ -99,7 +100,8 @@ class Run:
         spans = list(itertools.pairwise(ends))
         best = [i + int(self.weights[i:j].argmax()) for i, j in spans]
         residuals = torch.stack([self.residuals[i:j].min() for i, j in spans])
-        return Run(self.nodes[best], weights, residuals, self.steps)
+        kept = weights > torch.finfo(torch.float64).eps
+        return Run(self.nodes[best][kept], weights[kept], residuals[kept], self.steps)
 
 
 def lanczos(symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> Run:
