@@ -38,11 +38,6 @@ REASONS = {
         "as much: update 2.4, scaling 0.8, norm 0.8, LayerNorm 1.1, ReLU 0.6; scaling and updating in 4 to 24 pieces "
         "without the optimiser's own calls saves 1 to 2 % (fifteen turns)."
     ),
-    "step of ResNet": (
-        "With torch's convolutions alone. Those of one to four output positions have since become matrix products of "
-        "the window inside the image, in channels-last memory: from 1.28 to 0.88 on an AMD EPYC. An Intel Xeon has not "
-        "been measured again."
-    ),
 }
 """What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""
 
