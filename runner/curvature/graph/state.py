@@ -46,9 +46,9 @@ class _Kept:
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
         attributes = {k: v for k, v in vars(module).items() if k not in _ENTRIES}
-        own = [v for k, v in attributes.items() if not k.startswith("_") and type(v) in (list, dict, set)]
+        own = [v for k, v in attributes.items() if type(v) in (list, dict, set) and not k.startswith("_")]
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
-        rescales = getattr(module, "max_norm", None) is not None
+        rescales = attributes.get("max_norm") is not None
         rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
         return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], parameters)
 
@@ -225,8 +225,10 @@ def measuring_module(*owners: Any) -> Iterator[None]:
 def devices_of(found: Reachable) -> list[str]:
     """Types of the devices that parameters lie on, the processor's always. Raises MeasurementError for weights that are
     not there."""
+    held = {"cpu": ""}
     for where, module in found.modules.values():
-        for p in module.parameters(False):
+        for p in (p for p in module._parameters.values() if p is not None):
+            held[p.device.type] = where
             if isinstance(p, nn.parameter.UninitializedParameter):
                 raise MeasurementError(
                     f"module {where!r} has no weights yet (a lazy module): call the network once on data"
@@ -237,7 +239,6 @@ def devices_of(found: Reachable) -> list[str]:
                     "plain tensors; load get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)) "
                     "of torch.distributed.checkpoint.state_dict into a module that is not wrapped"
                 )
-    held = {"cpu": ""} | {p.device.type: where for where, m in found.modules.values() for p in m.parameters(False)}
     if "meta" in held:
         raise MeasurementError(
             f"module {held['meta']!r} has weights on the meta device, which have no values: load them (to_empty and "
