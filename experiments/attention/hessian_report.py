@@ -111,17 +111,6 @@ def statistics(tables: Tables) -> list[Statistic]:
     return found
 
 
-def measured(tables: Tables) -> pd.DataFrame | None:
-    """Largest measured / bound of each lemma and seed, compared with 1."""
-    if "bounds" not in tables:
-        return None
-    usable = tables["bounds"].query("status == 'ok'")
-    largest = usable.groupby(["bound", "seed"], sort=False)["ratio"].max().reset_index(name="value")
-    # equalities such as |h| = R^2 are attained, and rounding must not turn them into violations
-    largest["value"] = largest["value"].where(largest["value"] > 1 + ROUNDING, largest["value"].clip(upper=1.0))
-    return largest.assign(metric="largest_ratio", extreme=True)
-
-
 def notes(tables: Tables) -> list[str]:
     """Looseness, and the accuracy of the closed form."""
     found = []
@@ -240,9 +229,6 @@ class AttentionHessianAnalysis(Analysis):
 
     def claims(self) -> list[Claim]:
         return claims(self.tables)
-
-    def measured(self) -> pd.DataFrame | None:
-        return measured(self.tables)
 
     def notes(self) -> list[str]:
         return [*notes(self.tables), *(unchecked("attention") if self.tables else ())]

@@ -214,18 +214,6 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
 # ------------------------------------------------------------------ values, statistics and notes
 
 
-def measured(tables: Tables) -> pd.DataFrame | None:
-    """The number of Theorem J.1 that a reference row holds, one value per seed (the worst problem).
-
-    Its ε bounds the distance to X*; how far X* is from the data is a statement (`claims`), not a printed number.
-    """
-    if "theorem" not in tables:
-        return None
-    good = tables["theorem"][tables["theorem"]["status"] == "ok"]
-    worst = good.groupby("seed")["excess"].max().reset_index(name="value")
-    return worst.assign(metric="error_over_epsilon", extreme=True)
-
-
 def statistics(tables: Tables) -> list[Statistic]:
     """Rank correlation of sigma_min with each axis that has an order."""
     if "identify" not in tables:

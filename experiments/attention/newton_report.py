@@ -254,8 +254,5 @@ class AttentionNewtonAnalysis(Analysis):
     def claims(self) -> list[Claim]:
         return newton_claims.claims(self.experiment, self.tables)
 
-    def measured(self) -> pd.DataFrame | None:
-        return newton_claims.measured(self.tables)
-
     def notes(self) -> list[str]:
         return newton_claims.notes(self.tables)

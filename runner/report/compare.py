@@ -39,7 +39,6 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
     - `comparable`: why that value cannot be compared with the paper ('' where it can); overrides `comparable_reason`;
     - `calibrated`: why its protocol counts as chosen by looking at these numbers;
     - `constructed`: why it could not have come out otherwise;
-    - `extreme`: true where a value is the largest of its data set, so that a printed bound is on every value;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
     - `rounding_std`, `rounding_df`: of a paired value, by how much (root mean square) rounding alone moves one seed's
       value between two devices, and from how many pairs of trainings that is known;

@@ -256,22 +256,17 @@ def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str,
         constructed = "an exact zero of the code"
     if constructed:
         return replace(score, verdict="true by construction", reason=constructed)
-    score = _bounded(score, ours, matching) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
+    score = _bounded(score, ours) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
     calibrated = _said(matching, "calibrated")
     if calibrated and score.verdict != "exact match":
         score = replace(score, verdict="calibrated", reason="; ".join(t for t in (calibrated, score.reason) if t))
     return replace(score, reason="; ".join(t for t in (score.reason, lost) if t))
 
 
-def _bounded(score: Score, ours: Sample, matching: Sequence[Mapping[str, Any]]) -> Score:
-    """Against a printed upper bound: on the mean, or on each of `extreme` values."""
-    if all(m.get("extreme") in ("true", "1") for m in matching):
-        largest = max(m["value"] for m in matching)
-        outcome, needed = judge.none_above(largest, score.upper_bound), NAN
-        reason = f"a printed bound on every value; the largest is {largest:.6g}"
-    else:
-        outcome, needed = judge.below(ours, score.upper_bound)
-        reason = "a printed bound on the mean, one-sided at 5 %"
+def _bounded(score: Score, ours: Sample) -> Score:
+    """Against a printed upper bound on the mean."""
+    outcome, needed = judge.below(ours, score.upper_bound)
+    reason = "a printed bound on the mean, one-sided at 5 %"
     return replace(score, verdict=outcome, equivalence=outcome, seeds_needed=needed, reason=reason)
 
 

@@ -225,11 +225,6 @@ def below(ours: Sample, bound: float) -> tuple[str, float]:
     return ("not reproduced", NAN) if low > bound else ("inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE))
 
 
-def none_above(largest: float, bound: float) -> str:
-    """Outcome of a printed upper bound that every value has to keep."""
-    return "reproduced" if largest <= bound else "not reproduced"
-
-
 def digits_agree(value: float, printed: float, rounding: float) -> bool:
     """Whether a value rounds to the printed one, give or take one part in a million of the last digit's unit."""
     return abs(value - printed) <= rounding * (1 + 1e-6)

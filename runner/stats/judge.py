@@ -48,7 +48,6 @@ from runner.stats.intervals import (
     digits_agree as digits_agree,
     equal as equal,
     margin_of as margin_of,
-    none_above as none_above,
     paired as paired,
     seeds_for_limit,
 )

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from experiments.attention.bounds import BOUNDS, POINT
-from experiments.attention.hessian_report import claims, measured, notes, statistics
+from experiments.attention.hessian_report import claims, notes, statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import Context, analyse, measure
 from runner.run.config import build_job
@@ -72,12 +72,9 @@ def test_claims_confirm_and_can_refute(tables):
     assert claims({}) == []
 
 
-def test_measured_fits_the_reference_and_notes_speak(tables):
-    values = measured(tables)
-    assert values is not None and set(values["bound"]) == set(BOUNDS)
-    assert (values["value"] <= 1).all()
+def test_notes_speak(tables):
     assert any("Loosest" in line for line in notes(tables)) and any("Closed form" in line for line in notes(tables))
-    assert measured({}) is None and notes({}) == []
+    assert notes({}) == []
     assert all(row.kind == "linear" for row in statistics(tables))
 
 

@@ -10,7 +10,6 @@ from experiments.attention import newton_claims
 from experiments.attention.contest import BLIND, Round, followed, in_rounds, operations, run_method, starts
 from experiments.attention.identify import draw_layer, identify_row, singular_values
 from experiments.attention.layer import Heads
-from experiments.attention.newton_claims import measured
 from experiments.attention.problem import distinct, draw, ended, equations, follow, invariances, symmetric_error
 from runner.contract import Context, analyse, measure
 from runner.curvature.closed_form import attention as att
@@ -206,10 +205,7 @@ def test_prices_time_every_method_both_ways(tables):
     assert set(prices["method"]) == {"line search", "l-bfgs", "levenberg-marquardt"}
 
 
-def test_measured_notes_and_figures(setup, tables):
-    values = measured(tables)
-    assert values is not None and set(values["metric"]) == {"error_over_epsilon"}
-    assert measured({}) is None
+def test_notes_and_figures(setup, tables):
     analysis = analyse(setup, tables)
     assert any("does not determine X" in line for line in analysis.notes())
     names = {"contest", "cost", "outcomes", "certificate", "noise", "recovery", "targets"}
