@@ -43,17 +43,18 @@ REASONS = {
 
 PAGE = """# Benchmarks
 
-Two ways in one run, on one thread. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"` some of its
-rows): do not edit it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs / ours
-where the goal is `>=` (a speed-up), and ours / theirs where it is `<=` (a price). *Published way*: the algorithm of the
+Each row compares two implementations in one process on one thread: ours and another, which the row names. `make bench`
+makes this page (`make bench ONLY="epoch memory:convnet"`: some rows); do not edit it by hand. Seconds are processor
+time, median and range of the repeats. The ratio is theirs / ours where the goal is `>=`, and ours / theirs where it is
+`<=`. *Narrowly*: within 5 % of the goal, and another run may decide otherwise. *Published way*: the algorithm of the
 DAG paper's authors, one graph for each pair and one backward pass for each direction, 30 probes and 20 power steps,
-written anew in `tests/bench/published.py`. Operations are those of matrix products and convolutions; the last column is
-our rate over that of a float32 product of 1024 x 1024 matrices on the same thread, the best of 10: above 100 %, the
-machine was busier while that was measured. *Narrowly*: within 5 % of the goal, where another run may say otherwise.
-Both ways find the memory that calls before them freed still there, as in `hess-run` (`runner/training/allocator.py`).
-Errors of both ways stand in the notes: root mean squares over the pairs, ours zero where the method is "factors" alone.
-Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished sweep run again) and 0.67 (the
-whole report) times the processor time of reading them from folders, on an AMD EPYC: [scaling](scale.md#measured).
+written anew in `tests/bench/published.py`. Operations are those of matrix products and convolutions. The last column is
+our rate over that of a float32 product of 1024 x 1024 matrices on the same thread, the best of 10; a value above 100 %
+means that the machine was busier while that product was timed. Freed memory is kept for the next call, as `hess-run`
+does (`runner/training/allocator.py`). The notes give errors as root mean squares over the pairs; ours are zero where
+the method is "factors" alone. Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished
+sweep run again) and 0.67 (the whole report) times the processor time of reading them from folders, on an AMD EPYC:
+[scaling](scale.md#measured).
 
 """
 
