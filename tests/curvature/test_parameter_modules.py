@@ -209,3 +209,55 @@ def test_a_wrong_second_derivative_is_refused_by_symmetry_and_named_by_the_certi
     unchecked = ParameterOperator(module, nn.CrossEntropyLoss(), [batch], check=False)
     found = verify(unchecked, generator=seeded())
     assert not found.ok and "group 'first'" in found.reasons[0]
+
+
+def test_a_module_that_changes_its_mode_is_refused():
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+    operator = ParameterOperator(module, "cross_entropy", [(torch.randn(6, 3), classes(6, 2))])
+    module.train()
+    with pytest.raises(ValueError, match="training mode"):
+        operator @ torch.ones(operator.shape[0])
+    module.eval()
+    assert (operator @ torch.ones(operator.shape[0])).isfinite().all()
+
+
+PAIR = torch.randn(4, 3, generator=seeded()), torch.tensor([0, 1, 2, 0])
+IGNORED = PAIR[0], torch.tensor([2, -100, -100, -100])
+WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 1.0]))
+LOADER = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*PAIR), batch_size=2, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "data", "keys", "message"),
+    [
+        ("cross_entropy", [PAIR, IGNORED], {"part": "empirical_fisher"}, "ignores labels"),
+        (WEIGHTED, [PAIR], {"part": "empirical_fisher"}, "weighs classes"),
+        (nn.MSELoss(reduction="sum"), [(PAIR[0], torch.zeros(4, 3))], {}, "reduction='mean'"),
+        ("mse", [PAIR[0], PAIR[0]], {}, "found Tensor"),
+        ("mse", [(*PAIR, PAIR[0])], {}, "found 3 entries"),
+        ("mse", [{"x": PAIR[0]}], {}, "found dict"),
+        (WEIGHTED, LOADER, {"memory_budget": 200}, "shuffle=False"),
+    ],
+)
+def test_data_and_losses_that_would_give_another_matrix_are_refused(loss, data, keys, message):
+    torch.manual_seed(0)
+    module = nn.Linear(3, 3)
+    with torch.no_grad():  # a sum and a mean of losses that are zero are the same
+        module.weight.zero_()
+        module.bias.zero_()
+    with pytest.raises(ValueError, match=message):
+        ParameterOperator(module, loss, data, **keys)
+
+
+def test_an_empirical_fisher_of_a_tuple_needs_the_rows_of_the_examples():
+    given = torch.randn(4, 6, 3), torch.randn(4, 6, 2)
+    with pytest.raises(ValueError, match="rows of its 6 examples"):
+        ParameterOperator(nn.GRU(3, 2), lambda o, t: F.mse_loss(o[0], t), [given], part="empirical_fisher", batch_dim=1)
+
+
+def test_weights_that_a_call_rescales_are_refused_and_left_alone():
+    module = nn.Sequential(nn.Embedding(5, 2, max_norm=0.1), nn.Flatten(), nn.Linear(4, 2))
+    before = module[0].weight.detach().clone()
+    with pytest.raises(ValueError, match="max_norm=None"):
+        ParameterOperator(module, "cross_entropy", [(torch.randint(0, 5, (4, 2)), classes(4, 2))])
+    assert torch.equal(module[0].weight, before)

@@ -378,3 +378,12 @@ def test_rounding_never_makes_the_variance_negative():
     assert float(std) == 0.0 and float(mean) == pytest.approx(0.1)
     with pytest.raises(ValueError, match="at least 1"):
         spectrum_moments(0, value, value)
+
+
+def test_matrices_of_whole_numbers_are_taken_as_real_and_complex_ones_refused():
+    counts = torch.diag(torch.arange(1, 101))
+    assert rc.top_eigenpairs(counts, 2, generator=seeded()).values.tolist() == pytest.approx([100, 99])
+    assert rc.trace_estimate(counts, 20, generator=seeded()).value == pytest.approx(5050, rel=0.1)
+    for matrix in (torch.eye(3, dtype=torch.complex64), np.eye(3) * 1j):
+        with pytest.raises(ValueError, match="found complex numbers"):
+            rc.top_eigenpairs(matrix, 1)

@@ -134,6 +134,7 @@ class Fingerprint:
             for key, t in (*module._parameters.items(), *module._buffers.items())
             if t is not None
         ]
+        self.modes = [(label, module, module.training) for label, module in found.modules.values()]
         self.tensors: dict[int, tuple[str, Tensor]] = {k: v for k, v in found.tensors.items() if v[1].is_leaf}
         self.tensors |= {id(t): (label, t) for label, _, _, t in self.owners}
         self.tensors |= {id(t): (key, t) for key, t in others.items()}
@@ -161,6 +162,9 @@ class Fingerprint:
 
     def changed(self) -> str:
         """Label of the first tensor that is not what it was, "" when all are."""
+        for label, module, training in self.modes:
+            if module.training != training:
+                return f"{label} (its training mode)"
         for label, module, key, tensor in self.owners:
             if getattr(module, key, None) is not tensor:
                 return label
@@ -175,7 +179,7 @@ class Fingerprint:
         if label := self.changed():
             raise MeasurementError(
                 f"{label} has changed since this operator was built, and what is kept here belongs to the old network: "
-                "build a new operator after an optimiser step, load_state_dict or an assignment"
+                "build a new operator after an optimiser step, load_state_dict, an assignment, .train() or .eval()"
             )
 
 

@@ -111,6 +111,15 @@ class Share(NamedTuple):
     uneven: bool = False
 
 
+def _pair(batch: Batch) -> Batch:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        found = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
+        raise MeasurementError(
+            f"expected batches (input, target), found {found}: give [(x, y)] or a DataLoader of pairs"
+        )
+    return batch
+
+
 class Batches:
     """The data of an operator: a list, or a loader that gives the same batches whenever it is read.
 
@@ -123,7 +132,7 @@ class Batches:
         single = isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
         whole: Any = [data] if single else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
-        seen = [(rows.count(batch), self._sum(batch)) for batch in self.data]
+        seen = [(rows.count(batch), self._sum(batch)) for batch in map(_pair, self.data)]
         self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
         if not self.counts or min(self.counts) == 0:
             raise MeasurementError("the data are empty: expected at least one batch with at least one example")
@@ -194,8 +203,12 @@ class Batches:
         """Raises MeasurementError for a loader that gives other data when it is read again, in any order."""
         if isinstance(self.data, Sequence):
             return
-        again, before = math.fsum(map(self._sum, self.data)), math.fsum(self._sums)
-        if abs(again - before) > 1e-9 * math.fsum(map(abs, self._sums)):
+        again = list(map(self._sum, self.data))
+        if self.shares and any(abs(a - b) > 1e-9 * abs(b) for a, b in zip(again, self._sums, strict=False)):
+            raise MeasurementError(
+                "the loader changes its order, and labels are ignored or weighted: set shuffle=False"
+            )
+        if abs(math.fsum(again) - math.fsum(self._sums)) > 1e-9 * math.fsum(map(abs, self._sums)):
             raise MeasurementError(
                 "the data differ from one reading to the next: give a list of batches, or a DataLoader without "
                 "augmentation"
@@ -212,7 +225,7 @@ def kept(data: Iterable[Batch], budget: int) -> Iterable[Batch]:
     """The batches as a list where they fit the budget, which reads a loader once; else the loader itself."""
     found, used = [], 0
     for batch in data:
-        found.append((batch[0], batch[1]))
+        found.append(tuple(_pair(batch)))
         used += sum(t.numel() * t.element_size() for t in tree_leaves(batch) if isinstance(t, Tensor))
         if used > budget:
             if iter(data) is data:
@@ -315,8 +328,9 @@ def check_loss(
 
 
 def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:
-    one, all_of_them = (model.call(parameters, b[0]) for b in (half, batch))
-    if not isinstance(one, Tensor) or not isinstance(all_of_them, Tensor):
+    outputs = (tree_leaves(model.call(parameters, b[0])) for b in (half, batch))
+    one, all_of_them = (next((t for t in o if isinstance(t, Tensor) and t.dim()), None) for o in outputs)
+    if one is None or all_of_them is None:
         return
     expected = all_of_them[: len(all_of_them) * size // count]
     if one.shape != expected.shape or not torch.allclose(one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())):

@@ -125,6 +125,9 @@ class ParameterOperator(SymmetricOperator):
         self.module, shares = gathered(unwrapped(module))
         devices_of(reachable(self.module))
         check_evaluation(self.module, mixing=False)
+        for name, m in self.module.named_modules():
+            if getattr(m, "max_norm", None) is not None:
+                raise MeasurementError(f"module {name!r} rescales its weights when it is called: set max_norm=None")
         self.loss: Any = TORCH.get(loss, loss) if isinstance(loss, str) else loss
         if not callable(self.loss) or isinstance(self.loss, type):
             raise MeasurementError(f"expected a loss(output, target) or one of {list(TORCH)}, found {loss!r}")
@@ -144,6 +147,8 @@ class ParameterOperator(SymmetricOperator):
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
+        if check and self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":
+            raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
         refuse_autocast((self.device.type,))
         self.planned = self.graphs.planned(self.batches, memory_budget, check)
@@ -237,8 +242,14 @@ class ParameterOperator(SymmetricOperator):
 
     def _weigh(self) -> None:
         """Labels that are ignored, and weights of classes, make the mean of all batches one over their labels."""
-        if self._several() and self.part != "empirical_fisher":
+        rowwise = self.part == "empirical_fisher"
+        if self._several() or rowwise:
             self.batches.count_labels(lambda piece: self.model.labels(self._leaves, piece))
+        if rowwise and self.batches.own.uneven:
+            raise MeasurementError(
+                "an empirical Fisher matrix is a mean over the examples, and this loss ignores labels or weighs "
+                "classes: use a plain mean, or part='fisher'"
+            )
         self.batches.weigh([self.batches.own])
 
     def _several(self) -> bool:

@@ -69,8 +69,11 @@ def as_linear_operator(operator: Any) -> LinearOperator:
 def _products(
     operator: Any, nodes: Sequence[str] | None
 ) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
+    if "complex" in str(getattr(operator, "dtype", "")):
+        raise ValueError("expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]")
     if isinstance(operator, Tensor):
-        return operator.__matmul__, operator.shape, operator.dtype, operator.device
+        matrix = operator.detach() if operator.is_floating_point() else operator.double()
+        return matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device
     if isinstance(operator, np.ndarray) or issparse(operator):
         operator = aslinearoperator(operator)
     if isinstance(operator, LinearOperator):
@@ -80,6 +83,7 @@ def _products(
     shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
     if nodes is None and product is not None and None not in shape:
         dtype = getattr(operator, "dtype", torch.float64)
+        dtype = dtype if isinstance(dtype, torch.dtype) else torch.float64
         return product, shape, dtype, getattr(operator, "device", torch.device("cpu"))
     if hasattr(operator, "apply") and hasattr(operator, "sizes"):
         sizes = {v: operator.sizes[v] for v in (operator.sizes if nodes is None else nodes)}
