@@ -25,7 +25,7 @@ class ScalarSpectrum(c.Experiment):
 
     title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
     paper: ClassVar[str] = "scalar spectrum"
-    reproduces: ClassVar[str] = "Figs. 1-3; phases of training; Theorem 6; edge of stability (extension, 10^6 neurons)"
+    reproduces: ClassVar[str] = "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
     measure = "experiments.scalar_spectrum.measure:measure"
     analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
 

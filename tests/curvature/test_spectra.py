@@ -387,3 +387,17 @@ def test_matrices_of_whole_numbers_are_taken_as_real_and_complex_ones_refused():
     for matrix in (torch.eye(3, dtype=torch.complex64), np.eye(3) * 1j):
         with pytest.raises(ValueError, match="found complex numbers"):
             rc.top_eigenpairs(matrix, 1)
+
+
+def test_the_interval_of_a_negative_bound_has_its_order():
+    noise = torch.randn(200, 200, dtype=torch.float64, generator=seeded())
+    spectrum = 0.001 * (noise + noise.mT) / 2 - torch.eye(200, dtype=torch.float64)
+    exact = rc.upper_bound_estimate(spectrum, 200)
+    found = rc.upper_bound_estimate(spectrum, 10, generator=seeded())
+    assert exact.low == exact.value == exact.high < 0
+    assert found.low < found.value < found.high and found.low < exact.value < found.high
+
+
+def test_a_bandwidth_is_positive():
+    with pytest.raises(ValueError, match="bandwidth above 0"):
+        rc.spectral_density(torch.eye(5), 4, 3, bandwidth=0.0)

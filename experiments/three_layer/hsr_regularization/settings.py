@@ -46,7 +46,7 @@ class HsrRegularization(ThreeLayerStudy):
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
     paper: ClassVar[str] = "HSR"
-    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; thirty draws"
+    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
     measure = "experiments.three_layer.hsr_regularization.measure:measure"
     analysis = "experiments.three_layer.hsr_regularization.report:HsrRegularizationAnalysis"
 

@@ -23,7 +23,7 @@ class WsBound(ThreeLayerStudy):
 
     title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     paper: ClassVar[str] = "WS bound"
-    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points of the descents"
+    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
     measure = "experiments.three_layer.ws_bound.measure:measure"
     analysis = "experiments.three_layer.ws_bound.report:WsBoundAnalysis"
 

@@ -81,8 +81,9 @@ def spectral_density(
     >>> float(torch.trapezoid(found.density, found.grid)).__round__(2)
     1.0
     """
-    if probes < 2 or steps < 1:
-        raise ValueError(f"expected at least 2 probes and 1 step, got {probes} and {steps}")
+    if probes < 2 or steps < 1 or (bandwidth is not None and not bandwidth > 0):
+        got = f"{probes}, {steps} and {bandwidth}"
+        raise ValueError(f"expected at least 2 probes, at least 1 step and a bandwidth above 0, got {got}")
     symmetric = Symmetric(operator)
     runs = [lanczos(symmetric, symmetric.gaussian(generator), steps, memory_budget) for _ in range(probes)]
     if not all(bool(run.nodes.isfinite().all()) for run in runs):

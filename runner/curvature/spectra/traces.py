@@ -231,7 +231,7 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         dense = symmetric.dense()
         trace, square = dense.trace(), dense.square().sum()
         exact = float(wolkowicz_styan_upper(n, trace, square))
-        return _bound(symmetric, exact, 1.0, (float(trace), 0.0), (float(square), 0.0))
+        return _bound(symmetric, exact, exact, exact, (float(trace), 0.0), (float(square), 0.0))
     rows = []
     for _ in range(probes):
         z = symmetric.signs(generator)
@@ -243,17 +243,19 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
         n, (traces.sum() - traces) / (probes - 1), (squares.sum() - squares) / (probes - 1)
     )
     # On the scale of logarithms, where the interval of a positive quantity is closer to symmetric.
-    logs = left_out.clamp_min(1e-300).log()
-    error = math.sqrt((probes - 1) / probes * float((logs - logs.mean()).square().sum())) * student(probes - 1)
+    positive = bool((left_out > 0).all())
+    scaled = left_out.log() if positive else left_out
+    error = math.sqrt((probes - 1) / probes * float((scaled - scaled.mean()).square().sum())) * student(probes - 1)
     width = math.exp(min(1.96 * error, 700.0))
+    low, high = (value / width, value * width) if positive else (value - 1.96 * error, value + 1.96 * error)
     first, second = ((float(samples.mean()), _error(samples)) for samples in (traces, squares))
-    return _bound(symmetric, value, width, first, second)
+    return _bound(symmetric, value, low, high, first, second)
 
 
 def _bound(
-    symmetric: Symmetric, value: float, width: float, first: tuple[float, float], second: tuple[float, float]
+    symmetric: Symmetric, value: float, low: float, high: float, first: tuple[float, float], second: tuple[float, float]
 ) -> UpperBound:
     if not math.isfinite(value):
         nothing = (math.nan, math.nan)
         return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
-    return UpperBound(value, value / width, value * width, first, second, symmetric.products)
+    return UpperBound(value, low, high, first, second, symmetric.products)
