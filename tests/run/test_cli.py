@@ -176,7 +176,10 @@ def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
     status, out, _ = stored(*words)
     (cell,) = json.loads(out)["cells"]
     assert status == 1 and not cell["agrees"] and "differs: numbers.value row 3: 0.5 stored" in cell["found"]
-    assert "2 of 2 stored cells measured again: 1 agree, 1 differ" in stored(*words[:4])[1]
+    assert stored(*words[:4])[1].endswith("2 of 2 stored cells measured again: 1 agree, 1 differ\n")
+    meta["software"]["cpu"] = "another"
+    (folder / "cell.json").write_text(json.dumps(meta))
+    assert "Another processor or torch rounds differently" in stored(*words[:4])[1]
 
 
 def test_quiet_runs_print_nothing_and_mistakes_stay_visible(stored):
