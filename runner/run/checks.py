@@ -105,15 +105,16 @@ def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERAN
         found = f"found none; run the experiment first; {where_published()}"
         raise SettingError(f"verify: expected stored cells of these settings, {found}")
     chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
-    wrong, records = 0, []
+    wrong, records, moved = 0, [], False
     for job, cell_id, cell in chosen:
-        agrees, line = _verify(job, cell_id, cell, tolerance)
+        agrees, line, elsewhere = _verify(job, cell_id, cell, tolerance)
         wrong += not agrees
+        moved = moved or (elsewhere and not agrees)
         records.append({"experiment": job.name, "seed": job.seed, "cell": cell_id, "agrees": agrees, "found": line})
         if not as_json:
             print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
     counts = f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ"
-    if wrong and any(" -> " in str(record["found"]) for record in records):
+    if moved:
         counts += (
             "\nAnother processor or torch rounds differently: errors of rounding, and what amplifies them, differ there"
         )
@@ -121,8 +122,8 @@ def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERAN
     return 1 if wrong else 0
 
 
-def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool, str]:
-    """Whether a cell that is measured again agrees with the stored one, and how."""
+def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool, str, bool]:
+    """Whether a cell that is measured again agrees with the stored one, how, and whether it was measured elsewhere."""
     kept = job.store.get(cell_id)
     with tempfile.TemporaryDirectory() as folder:
         again = Store(Path(folder), job.name)
@@ -139,7 +140,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
     changed = [key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]]
     other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
     note = f" [{'; '.join(other)}]" if other and not found.identical else ""
-    return found.agrees, f"{found.line()}{note}"
+    return found.agrees, f"{found.line()}{note}", bool(other)
 
 
 ARCHIVES = ("cifar10", "cifar100")

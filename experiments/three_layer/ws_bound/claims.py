@@ -8,7 +8,7 @@ one stop rule confirms and the other refutes is not comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -102,16 +102,19 @@ def _critical(c: Case) -> Made:
     rows = c.variant.rows(where_led(c.tables), c.experiment.portrait_hidden)
     critical = ("minimum", "saddle", "degenerate")
 
-    def share(of: pd.DataFrame) -> float:
-        return float((of["kind"].isin(critical) | of["nearest_kind"].isin(critical)).mean())
+    def share(of: pd.DataFrame, kinds: Sequence[str] = critical) -> float:
+        return float((of["kind"].isin(kinds) | of["nearest_kind"].isin(kinds)).mean())
 
     says = replace(c.says["critical points"], low=c.experiment.share)
-    found = c.evidence.compared(says, by_seed(rows, share), f"share of the ends >= {c.experiment.share:g}")
+    shares, most = by_seed(rows, share), by_seed(rows, partial(share, kinds=(*critical, "unfinished")))
+    found = c.evidence.compared(says, shares, f"share of the ends >= {c.experiment.share:g}")
     left = c.variant.rows(c.tables["gradients"], c.experiment.portrait_hidden)
     left = left.merge(rows[["seed", "start"]], on=["seed", "start"])
     detail = f"downhill: {listed_kinds(rows['kind'])}; nearest point without gradient: "
     detail += f"{listed_kinds(rows['nearest_kind'])}; the stop rule leaves a gradient of "
     detail += f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of the first"
+    detail += f"; least and largest share: {min(shares.values()):.3g}, {max(shares.values()):.3g}; with unfinished "
+    detail += f"searches as critical: {min(most.values()):.3g}, {max(most.values()):.3g}"
     yield replace(c.variant, polished=False).mark, replace(found, detail=f"{found.detail}; {detail}")
 
 

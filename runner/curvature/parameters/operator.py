@@ -147,8 +147,6 @@ class ParameterOperator(SymmetricOperator):
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
         self.data, self.examples = self.batches.data, self.batches.examples
-        if check and self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":
-            raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
         refuse_autocast((self.device.type,))
         self.planned = self.graphs.planned(self.batches, memory_budget, check)
@@ -337,6 +335,8 @@ class ParameterOperator(SymmetricOperator):
         """A loss that is a mean, finite values, the same data and products twice, and symmetry."""
         if self.processes.size > 1 and self.batches.own.uneven and self.batches.own.labels == 0:
             return  # all labels here are ignored: the loss is NaN, and has no share
+        if self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":  # a sum of zeros is their mean
+            raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
         batch, rowwise = next(iter(self.data)), self.part == "empirical_fisher"
         needs = ""
         if self._several():
