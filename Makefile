@@ -34,7 +34,7 @@ $(READY): pyproject.toml
 demo: $(READY) ## one published formula checked now: claim, published and our values, verdict, figure
 	$(BIN)/hess-run demo
 
-run: $(READY) ## measure ws_bound at one seed into $(OUT) and draw its figures (RUN_JOBS=1: half the memory of 1.2 GiB)
+run: $(READY) ## ws_bound at one seed into $(OUT): measure what is not stored, and its figures (RUN_JOBS=1: half the memory of 1.2 GiB)
 	$(BIN)/hess-run experiment=ws_bound outputs=$(OUT) jobs=$(RUN_JOBS)
 
 test: $(READY) lint types ## lint, types and the tests of every day
