@@ -23,7 +23,7 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed, TensorPart
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS, exact_price
-from runner.curvature.spectra.lanczos import Basis
+from runner.curvature.spectra.lanczos import Basis, second_search
 from runner.curvature.spectra.symmetric import Symmetric
 from runner.diagnose.problem import Problem
 
@@ -212,9 +212,9 @@ def cost_of_network(problem: Problem) -> Cost:
     return Cost(spent, problem.gradient.bytes, "checks and trial runs of the predictions")
 
 
-def eigenpair_products(k: int) -> int:
-    """Predicted products of the k largest eigenpairs: two or three restarts of Lanczos."""
-    return 4 * max(2 * k + 1, 20) + k
+def eigenpair_products(k: int, size: int) -> int:
+    """Predicted products of the k largest eigenpairs: two or three restarts of Lanczos, and the second search."""
+    return 4 * max(2 * k + 1, 20) + k + second_search(size)
 
 
 def estimated_products(problem: Problem) -> dict[str, float]:
@@ -222,7 +222,7 @@ def estimated_products(problem: Problem) -> dict[str, float]:
     k, groups = problem.options.eigenvalues, len(problem.operator.groups)
     return {
         "groups": (PAIR_PROBES + COUPLING_PROBES + 2 * RANK_STEPS) * groups,
-        "eigenvalues": eigenpair_products(k) + 2 * 20,
+        "eigenvalues": eigenpair_products(k, problem.operator.shape[0]) + 2 * 20,
         "density": DENSITY_PROBES * DENSITY_STEPS,
         "trace": TRACE_PRODUCTS + BOUND_PROBES,
     }

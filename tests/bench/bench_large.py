@@ -229,7 +229,7 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     k, most = case.eigenpairs, case.products
     held = max(k + 3, min(4 * k, budget // (operator.dtype.itemsize * operator.shape[0]) - 1))
     orthogonal = lanczos_seconds(operator, (k + 3 * held) / 4, budget, seconds_of) if "eigenpairs" in parts else 0.0
-    estimate("eigenpairs", f"{k} eigenpairs", eigenpair_products(k), lambda: top_eigenpairs(
+    estimate("eigenpairs", f"{k} eigenpairs", eigenpair_products(k, operator.shape[0]), lambda: top_eigenpairs(
         operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
     ), orthogonal)  # fmt: skip
 

@@ -90,6 +90,35 @@ def test_eigenpairs_in_little_memory(vectors, which, dtype):
     assert found.products > vectors and found.vectors.dtype == dtype
 
 
+REPEATED = {
+    "copies at the top": [3.0] * 5 + [2.0] * 5 + torch.linspace(0, 1.5, 190).tolist(),
+    "low rank": [1.0] * 12 + [0.0] * 188,
+    "both ends": [2.0] * 3 + [-2.0] * 3 + torch.linspace(-1, 1, 194).tolist(),
+}
+
+
+@pytest.mark.parametrize("spare", [5, 30])
+@pytest.mark.parametrize("name", list(REPEATED))
+def test_all_copies_of_an_eigenvalue_are_found(name, spare):
+    """A Krylov space has one vector of each, so that the other nine of ten come from second searches."""
+    values = torch.tensor(REPEATED[name], dtype=torch.float64)
+    matrix = symmetric(values)
+    for k, which in [(4, "largest"), (10, "largest"), (6, "magnitude")]:
+        found = rc.top_eigenpairs(matrix, k, which, memory_budget=(k + spare) * 8 * 200, generator=seeded(1))
+        assert_eigenpairs(found, matrix, values, which, 1e-8)
+
+
+def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
+    """The Hessian of the head under squared error is the same matrix once for each of its ten outputs."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
+    x = 3 * torch.randn(40, 10, dtype=torch.float64)
+    head = rc.ParameterOperator(net, "mse", (x, torch.randn(40, 10, dtype=torch.float64)), groups=["2"])
+    found = rc.top_eigenpairs(head, 12, generator=seeded(0))
+    assert torch.allclose(found.values, torch.linalg.eigvalsh(head.dense()).flip(0)[:12], atol=1e-10)
+    assert torch.allclose(found.values[:10], found.values[0].expand(10), atol=1e-10)
+
+
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     matrix = symmetric(SPECTRA["indefinite"])
     with pytest.warns(RuntimeWarning, match="5 eigenpairs need 9 vectors"):
