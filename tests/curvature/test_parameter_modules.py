@@ -131,7 +131,8 @@ WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.7], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("part", "weight"), [("hessian", None), ("hessian", WEIGHTS), ("gauss_newton", WEIGHTS), ("fisher", None)]
+    ("part", "weight"),
+    [("hessian", None), ("hessian", WEIGHTS), ("gauss_newton", WEIGHTS), ("fisher", None), ("fisher", WEIGHTS)],
 )
 def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(part, weight):
     torch.manual_seed(0)
@@ -140,12 +141,13 @@ def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(pa
     target[[1, 2, 5, 13, 14, 15, 16, 17]] = -100
     loss = nn.CrossEntropyLoss(weight=weight)
     halves = [(tokens[:4], target[:12]), (tokens[4:], target[12:])]
-    whole = ParameterOperator(module, loss, (tokens, target), part=part)
+    keys = {"part": part, "likelihood": "categorical" if part == "fisher" else None}
+    whole = ParameterOperator(module, loss, (tokens, target), **keys)
     v = torch.randn(whole.shape[0], dtype=torch.float64)
     for found in (
-        ParameterOperator(module, loss, halves, part=part),
-        ParameterOperator(module, loss, halves, memory_budget=1, part=part),
-        ParameterOperator(module, loss, [(tokens, target)], memory_budget=1, part=part),
+        ParameterOperator(module, loss, halves, **keys),
+        ParameterOperator(module, loss, halves, memory_budget=1, **keys),
+        ParameterOperator(module, loss, [(tokens, target)], memory_budget=1, **keys),
     ):
         assert torch.allclose(found @ v, whole @ v, atol=1e-12)
     if part == "hessian" and weight is not None:
@@ -227,9 +229,30 @@ WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 1.0]))
 LOADER = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*PAIR), batch_size=2, shuffle=True)
 
 
+ZEROS = torch.zeros(4, 3)
+
+
+def summed(output, target):
+    return F.mse_loss(output, target, reduction="sum")
+
+
+def two_means(output, target):
+    """Over all labels, and over those that are not 1."""
+    return F.cross_entropy(output, target, ignore_index=2) + F.cross_entropy(output, target, ignore_index=1)
+
+
 @pytest.mark.parametrize(
     ("loss", "data", "keys", "message"),
     [
+        (summed, [(PAIR[0], ZEROS)], {}, "is a sum"),
+        (summed, [(PAIR[0][:1], ZEROS[:1]), (PAIR[0], ZEROS)], {}, "is a sum"),
+        (summed, [(PAIR[0][i : i + 1], ZEROS[:1]) for i in range(4)], {}, "is a sum"),
+        (
+            two_means,
+            [(PAIR[0], torch.tensor([0, 0, 0, 0])), (PAIR[0], torch.tensor([0, 1, 1, 0]))],
+            {},
+            "several means",
+        ),
         ("cross_entropy", [PAIR, IGNORED], {"part": "empirical_fisher"}, "ignores labels"),
         (WEIGHTED, [PAIR], {"part": "empirical_fisher"}, "weighs classes"),
         (nn.MSELoss(reduction="sum"), [(PAIR[0], torch.zeros(4, 3))], {}, "reduction='mean'"),
@@ -261,3 +284,57 @@ def test_weights_that_a_call_rescales_are_refused_and_left_alone():
     with pytest.raises(ValueError, match="max_norm=None"):
         ParameterOperator(module, "cross_entropy", [(torch.randint(0, 5, (4, 2)), classes(4, 2))])
     assert torch.equal(module[0].weight, before)
+
+
+class Counting(nn.Module):
+    """Keeps its activations, counts its calls in a buffer, an attribute and a loose tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.calls, self.loose = nn.Linear(3, 4), nn.Linear(4, 2), 0, torch.zeros(1)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.loose += 1
+        self.calls += 1
+        self.kept = torch.tanh(self.inner(x))
+        return self.outer(self.kept) * self.count
+
+
+@pytest.mark.parametrize("budget", [1 << 30, 1])
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_module_that_changes_itself_is_measured_as_it_was_and_put_back(part, budget):
+    torch.manual_seed(0)
+    module, data = Counting().double(), (torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64))
+    plain = nn.Sequential(module.inner, nn.Tanh(), module.outer)
+    expected = ParameterOperator(plain, "mse", data, part=part).dense()
+    operator = ParameterOperator(module, "mse", data, part=part, memory_budget=budget)
+    for _ in range(2):
+        assert torch.allclose(operator.dense(), expected, atol=1e-12)
+    assert (float(module.count), float(module.loose), module.calls, hasattr(module, "kept")) == (0, 0, 0, False)
+    assert verify(operator).ok
+
+
+def test_data_that_change_in_place_are_refused():
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    data = [(x, y)]
+    operator = ParameterOperator(nn.Linear(3, 2), "mse", data)
+    data.append((x, y))  # the list is the user's own
+    assert (operator @ torch.ones(8)).isfinite().all()
+    x.mul_(2)
+    with pytest.raises(ValueError, match="data have changed"):
+        operator @ torch.ones(8)
+
+
+def test_a_mean_over_labels_next_to_one_over_examples_is_refused_where_a_later_batch_ignores_labels():
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        ParameterOperator(nn.Linear(3, 3), lambda o, t: F.cross_entropy(o, t) + o.square().mean(), [PAIR, IGNORED])
+
+
+def test_a_mean_of_a_network_that_fits_its_data_is_no_sum():
+    module, x = nn.Linear(3, 2), torch.randn(6, 3)
+    data = [(x, module(x).detach()), (x, torch.zeros(6, 2))]
+    found = ParameterOperator(module, lambda output, target: F.mse_loss(output, target), data)
+    assert torch.allclose(found.dense(), ParameterOperator(module, "mse", data[1]).dense(), atol=1e-6)

@@ -136,6 +136,7 @@ class Fingerprint:
         ]
         self.modes = [(label, module, module.training) for label, module in found.modules.values()]
         self.tensors: dict[int, tuple[str, Tensor]] = {k: v for k, v in found.tensors.items() if v[1].is_leaf}
+        self.loose = set(self.tensors)  # measurements put their values back, and not their versions
         self.tensors |= {id(t): (label, t) for label, _, _, t in self.owners}
         self.tensors |= {id(t): (key, t) for key, t in others.items()}
         self.marks = self._marks()
@@ -146,8 +147,8 @@ class Fingerprint:
             home = next((s.device for s in sums if s.device.type != "cpu"), torch.device("cpu"))
             told = torch.stack([s.to(home) for s in sums]).tolist() if sums else []  # the host waits once
             return [
-                (0 if t.is_inference() else t._version, t.data_ptr(), s)
-                for (_, t), s in zip(self.tensors.values(), told, strict=True)
+                (0 if t.is_inference() or key in self.loose else t._version, t.data_ptr(), s)
+                for (key, (_, t)), s in zip(self.tensors.items(), told, strict=True)
             ]
 
     @property

@@ -130,7 +130,7 @@ class Batches:
         self.rows = rows
         # One (input, target), not a pair of batches.
         single = isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
-        whole: Any = [data] if single else data
+        whole: Any = [data] if single else list(data) if isinstance(data, Sequence) else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
         seen = [(rows.count(batch), self._sum(batch)) for batch in map(_pair, self.data)]
         self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
@@ -138,22 +138,28 @@ class Batches:
             raise MeasurementError("the data are empty: expected at least one batch with at least one example")
         self.own = Share(sum(self.counts), len(self.counts))
         self.chunk: int | None = None
+        self.uneven: int | None = None  # the first batch of which labels are ignored or weighted
         self._labels: dict[Place, float] = {}
+        held = tree_leaves(self.data) if isinstance(self.data, Sequence) else []
+        self._tensors = [t for t in held if isinstance(t, Tensor) and not t.is_inference()]
+        self._versions = [t._version for t in self._tensors]
         self.weigh([self.own])
 
-    def count_labels(self, labels: Callable[[Batch], tuple[float, bool]]) -> None:
-        """labels(piece): the number that the loss of a piece divides by (NaN: not known), and whether it is not that of
-        all labels. What fails here is told by the checks."""
-        found, uneven = {}, False
+    def count_labels(self, labels: Callable[[Batch], tuple[float, bool] | None]) -> None:
+        """labels(piece): the number that the loss of a piece divides by (NaN: several), and whether it is not that of
+        all labels; None: it does not tell. What fails here is told by the checks."""
+        found, self.uneven = {}, None
         try:
             for place, piece, _ in self.pieces():
-                found[place], differs = labels(piece)
-                uneven = uneven or differs
-                if math.isnan(found[place]):
+                told = labels(piece)
+                found[place] = math.nan if told is None else told[0]
+                if told is None:
                     break
+                if told[1] and self.uneven is None:
+                    self.uneven = place[0]
         except (ValueError, RuntimeError, IndexError, TypeError):
             found[-1, -1] = math.nan
-        self._labels, self.own = found, Share(*self.own[:2], math.fsum(found.values()), uneven)
+        self._labels, self.own = found, Share(*self.own[:2], math.fsum(found.values()), self.uneven is not None)
 
     def weigh(self, everyone: Sequence[Share], rank: int = 0) -> None:
         """Takes shares of the data of all processes, of which these are those of `rank`: by examples, or by labels
@@ -198,6 +204,11 @@ class Batches:
                     columns @ torch.linspace(1, 2, len(columns), dtype=torch.float64, device="cpu").to(columns)
                 )
         return total
+
+    def refuse_changes_in_place(self) -> None:
+        """Raises MeasurementError where a tensor of the data is not what it was."""
+        if [t._version for t in self._tensors] != self._versions:
+            raise MeasurementError("the data have changed since this operator was built: build a new one")
 
     def refuse_changes(self) -> None:
         """Raises MeasurementError for a loader that gives other data when it is read again, in any order."""
@@ -282,8 +293,10 @@ def check_loss(
     needs_mean: str,
     rowwise: bool,
     known: float | None = None,
-) -> None:
-    """Raises MeasurementError for a loss that is not finite, random, a sum, of every output with every target, or,
+) -> bool:
+    """Whether the batch tells a mean from a sum: one of several examples, whose losses are not all zero.
+
+    Raises MeasurementError for a loss that is not finite, random, a sum, of every output with every target, or,
     where the reason `needs_mean` is given, not the mean of the losses of the batch's halves, and of the pieces of
     `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
     known: the loss of an earlier evaluation."""
@@ -298,23 +311,28 @@ def check_loss(
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
         refuse_broadcast(model.loss, output, batch[1])
-        count = rows.count(batch)
+        count, told = rows.count(batch), False
+        first = next(iter(parameters.values()))
+        if abs(whole) < torch.finfo(first.dtype).eps:  # of a perfect fit: zeros, whose sum is their mean, or rounding
+            parameters = {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
+            whole = float(model.value(parameters, batch))
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:
                 pieces = rows.cut(batch, size)
                 losses = [float(model.value(parameters, piece)) for piece in pieces]
-                labels = [model.labels(parameters, piece) for piece in pieces] if needs_mean and not rowwise else []
-                uneven = any(differs for _, differs in labels)
-                sizes = [number for number, _ in labels] if uneven else [rows.count(piece) for piece in pieces]
+                sizes: list[float] = [rows.count(piece) for piece in pieces]
+                if needs_mean and not rowwise:
+                    labels = [n for piece in pieces if (n := model.labels(parameters, piece))]
+                    if any(uneven for _, uneven in labels) and not any(math.isnan(number) for number, _ in labels):
+                        sizes = [number for number, _ in labels]
             except (ValueError, RuntimeError, IndexError, TypeError) as error:
                 if not needs_mean:
-                    return
+                    return True
                 raise MeasurementError(
                     f"a part of a batch cannot be measured alone ({first_line(error)}); {needs_mean}"
                 ) from error
-            told = [(size, loss) for size, loss in zip(sizes, losses, strict=True) if size > 0]
-            mean = sum(size * loss for size, loss in told) / sum(sizes)
-            first = next(iter(parameters.values()))
+            mean = sum(s * loss for s, loss in zip(sizes, losses, strict=True) if s > 0) / sum(sizes)
+            told = told or any(losses)
             allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
             if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
                 raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
@@ -325,6 +343,7 @@ def check_loss(
                 )
             if rowwise:
                 _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
+        return told
 
 
 def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:

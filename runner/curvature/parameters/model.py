@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.state import reachable, untouched
 from runner.curvature.graph.tensors import copy_of_object, slices_of, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import Pick, measurable, picked
@@ -69,11 +70,13 @@ class Model:
 
     def __init__(self, module: nn.Module, loss: Loss, pick: Pick = None, *, double: bool = False) -> None:
         self.module, self.loss, self.pick = module, loss, pick
-        self._within = _Within(module, loss)
+        self._within, self._parts = _Within(module, loss), reachable(module, loss)
         self._constants: Named = {}
+        self._buffers = dict(self._within.named_buffers())
+        self._moves: bool | None = None  # whether a call changes buffers: the first one tells
         if double:
-            known = (*self._within.named_parameters(), *self._within.named_buffers())
-            self._constants = {name: widen(t.detach()) for name, t in known}
+            self._constants = {name: widen(t.detach()) for name, t in self._within.named_parameters()}
+            self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
         self._inputs, self._targets = Unchanged(), Unchanged()
 
@@ -83,14 +86,19 @@ class Model:
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
-        """Gradients on, and every part of the module in a form that can be differentiated twice."""
-        with torch.inference_mode(False), torch.enable_grad(), measurable(self.module):
+        """Gradients on, every part of the module in a form that can be differentiated twice, and as it was in the
+        end."""
+        with torch.inference_mode(False), torch.enable_grad(), untouched(found=self._parts), measurable(self.module):
             yield
 
     def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:
         """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
         placed = {f"module.{k}": torch.view_as_complex(p) if k in self._complex else p for k, p in parameters.items()}
-        return functional_call(self._within, {**self._constants, **placed}, (run,))
+        buffers = self._buffers if self._moves is False else {k: b.clone() for k, b in self._buffers.items()}
+        found = functional_call(self._within, {**self._constants, **buffers, **placed}, (run,))
+        if self._moves is None:
+            self._moves = any(not b.is_inference() and b._version > 0 for b in buffers.values())
+        return found
 
     def call(self, parameters: Mapping[str, Tensor], given: Any) -> Any:
         """What the loss reads: module(*args, **kwargs), or the picked tensor of it."""
@@ -100,12 +108,16 @@ class Model:
         """The loss of a batch."""
         return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
 
-    def labels(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> tuple[float, bool]:
-        """The number that the loss of a batch divides by, NaN where it does not tell, and whether that is other than
-        the number of all labels: some are ignored, or classes have weights."""
-        with self.differentiable(), torch.no_grad(), FixedMeans() as means:
+    def labels(
+        self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any], classes: bool = True
+    ) -> tuple[float, bool] | None:
+        """The number that the cross-entropies of a batch divide by, NaN where they differ, and whether that is other
+        than the number of all labels: some are ignored, or classes have weights. None: the loss has none."""
+        with self.differentiable(), torch.no_grad(), FixedMeans(classes=classes) as means:
             self.value(parameters, batch)
-        return (means.totals[0], not means.counts) if len(means.totals) == 1 else (math.nan, False)
+        if not means.totals:
+            return None
+        return means.totals[0] if len(set(means.totals)) == 1 else math.nan, not means.counts
 
     def loss_of(self, output: Any, target: Any) -> Tensor:
         """The loss of an output: a scalar, the mean where the loss has one value for each example."""

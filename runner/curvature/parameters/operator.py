@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -242,7 +242,13 @@ class ParameterOperator(SymmetricOperator):
         """Labels that are ignored, and weights of classes, make the mean of all batches one over their labels."""
         rowwise = self.part == "empirical_fisher"
         if self._several() or rowwise:
-            self.batches.count_labels(lambda piece: self.model.labels(self._leaves, piece))
+            classes = self.part != "fisher" or self.likelihood is None  # else rows count equally
+            self.batches.count_labels(lambda piece: self.model.labels(self._leaves, piece, classes))
+        if self.batches.own.uneven and math.isnan(self.batches.own.labels):
+            raise MeasurementError(
+                "the loss is several means over labels, some ignored or with weights of classes, of different numbers "
+                f"in batch {self.batches.uneven}: use one batch that fits memory_budget"
+            )
         if rowwise and self.batches.own.uneven:
             raise MeasurementError(
                 "an empirical Fisher matrix is a mean over the examples, and this loss ignores labels or weighs "
@@ -269,7 +275,7 @@ class ParameterOperator(SymmetricOperator):
         return self.processes.sum(self._gradient, torch.zeros(self.shape[0], dtype=self.dtype, device=self.device))
 
     def _gradient(self) -> Tensor:
-        self._fingerprint.refuse_changes()
+        self._refuse_changes()
         total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
         for _, batch, weight in self.batches.pieces():
             with self.model.differentiable():
@@ -280,11 +286,15 @@ class ParameterOperator(SymmetricOperator):
             _refuse_infinite(total)
         return total
 
+    def _refuse_changes(self) -> None:
+        self._fingerprint.refuse_changes()
+        self.batches.refuse_changes_in_place()
+
     def _products(self, rows: Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> Tensor:
         """H restricted to the rows of `targets` and the columns of `sources`, times each of the vectors, (k, n)."""
 
         def products() -> Tensor:
-            self._fingerprint.refuse_changes()
+            self._refuse_changes()
             refuse_autocast((self.device.type,))
             images = [self._product(row, sources, targets) for row in rows]
             if self._unchecked:
@@ -337,20 +347,24 @@ class ParameterOperator(SymmetricOperator):
             return  # all labels here are ignored: the loss is NaN, and has no share
         if self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":  # a sum of zeros is their mean
             raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
-        batch, rowwise = next(iter(self.data)), self.part == "empirical_fisher"
+        rowwise = self.part == "empirical_fisher"
         needs = ""
         if self._several():
             needs = "use one batch that fits memory_budget and part='hessian', or a plain mean over the examples"
         elif self.part == "empirical_fisher":
             needs = "an empirical Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
-        sample = self._checked(batch)
         few = self.batches.rows.count(self.graphs.few) == self.batches.counts[0]
-        known = self.graphs.first_loss if few else None
-        check_loss(self.model, self._leaves, self.batches.rows, sample, self.batches.chunk, needs, rowwise, known)
-        if self.batches.chunk is not None:  # later batches are cut as well, and may hold tokens that the loss ignores
-            for later in itertools.islice(iter(self.data), 1, None):
-                cut = self._checked((later[0], later[1]))
-                check_loss(self.model, self._leaves, self.batches.rows, cut, self.batches.chunk, needs, rowwise)
+        rows, chunk, told = self.batches.rows, self.batches.chunk, False
+        # Later batches: all that are cut, the first of which labels are ignored, and until one tells a mean from a sum.
+        last = self.batches.uneven or 0 if chunk is None else len(self.batches.counts)
+        for i, batch in enumerate(self.data):
+            if told and i > last:
+                break
+            sample = self._checked((batch[0], batch[1]))
+            known = self.graphs.first_loss if few and i == 0 else None
+            told |= check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
+            if not told and self.examples > rows.count(sample) == 1:
+                told = self._twice(sample)
         skew = self.graphs.skew
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
@@ -375,6 +389,15 @@ class ParameterOperator(SymmetricOperator):
                 return self._wide(None).graphs.skew_of(widen_tree(self.graphs.few)) <= 1e-6
         except (RuntimeError, ValueError):  # it does not run in float64
             return False
+
+    def _twice(self, batch: Batch) -> bool:
+        """Whether the loss of one example given twice could be computed. Raises MeasurementError if it is a sum."""
+        twice = self.batches.rows.spread(batch, 2)
+        try:
+            self.graphs.loss_of(twice)
+        except (ValueError, RuntimeError, IndexError, TypeError):
+            return False
+        return check_loss(self.model, self._leaves, self.batches.rows, twice, None, "", False)
 
     def _checked(self, batch: Batch) -> Batch:
         """What the loss is checked on: the batch where one evaluation of it fits the budget, else as many examples as

@@ -100,12 +100,13 @@ def _read_by(loss: Any, given: Any, leaves: list[Any], target: Any, watch: Torch
 class FixedMeans(TorchFunctionMode):
     """Sees torch's means over labels that have weights or are ignored, which divide by a number of the whole batch.
 
-    divisors: those of each example, where a part of a batch is measured as its share of the whole.
+    divisors: those of each example, where a part of a batch is measured as its share of the whole. classes: whether
+    weights of classes count.
     """
 
-    def __init__(self, divisors: Sequence[Tensor] = (), examples: int = 1) -> None:
+    def __init__(self, divisors: Sequence[Tensor] = (), examples: int = 1, classes: bool = True) -> None:
         super().__init__()
-        self.given, self.examples = list(divisors), examples
+        self.given, self.examples, self.classes = list(divisors), examples, classes
         self.totals: list[float] = []
         self.counts = True
 
@@ -115,7 +116,8 @@ class FixedMeans(TorchFunctionMode):
         bound = inspect.signature(func).bind(*args, **(kwargs or {}))
         bound.apply_defaults()
         known = bound.arguments
-        target, weight, plain = known["target"], known["weight"], known["size_average"] is None is known["reduce"]
+        target, plain = known["target"], known["size_average"] is None is known["reduce"]
+        weight = known["weight"] if self.classes else None
         if known["reduction"] != "mean" or not plain or target.is_floating_point():
             return func(*args, **(kwargs or {}))
         valid = target[target != known["ignore_index"]]
