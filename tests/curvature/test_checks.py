@@ -49,6 +49,18 @@ BEFORE_MEASURING = {
         lambda: rc.Dag.from_sequential(mlp(), loss=nn.MSELoss),
         r"found the class MSELoss: pass an instance, MSELoss\(\)",
     ),
+    "transposed": (
+        lambda: rc.exact_blocks(graph("mse", out=("input", nn.Tanh())), torch.ones(2, 3, 4), torch.ones(2, 4, 3)),
+        r"\(2, 4, 3\) does not match the output's \(2, 3, 4\)",
+    ),
+    "blocks of examples": (
+        lambda: rc.block_metrics(rc.exact_blocks(network(nn.Tanh()), SMALL, Y, per_example=True)),
+        "found those of each example",
+    ),
+    "groups of verify": (
+        lambda: rc.verify(torch.eye(3), at=torch.ones(3), gradient=lambda t: t, groups={"a": slice(2)}),
+        "cover the 3 numbers",
+    ),
     "unknown node": (lambda: rc.exact_blocks(rc.Dag.from_sequential(mlp()), X, Y, "fc"), r"unknown nodes \['fc'\]"),
 }
 
@@ -307,9 +319,9 @@ def test_unknown_pairs(pairs):
 @pytest.mark.parametrize(
     ("estimate", "message"),
     [
-        (lambda op: rc.lanczos_extremes(op, steps=0), "at least 1 Lanczos step"),
+        (lambda op: rc.lanczos_extremes(op, steps=0), "steps as a whole number of at least 1"),
         (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
-        (lambda op: rc.spectral_norms(op, PAIR, 0), "at least 1 iteration"),
+        (lambda op: rc.spectral_norms(op, PAIR, 0), "iterations as a whole number of at least 1"),
         (lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1), "at least 2 probes"),
         (lambda op: rc.gn_gaps(op, PAIR), r'operator of part="tensor"'),
         (lambda op: rc.gn_gaps(op.dag, pairs=PAIR), "needs the batch"),

@@ -212,7 +212,7 @@ def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
 
 
 def test_students_factor():
-    for freedom, point in ((5, 2.5706), (7, 2.3646), (15, 2.1314), (60, 2.0003)):
+    for freedom, point in ((1, 12.7062), (2, 4.3027), (5, 2.5706), (7, 2.3646), (15, 2.1314), (60, 2.0003)):
         assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)
 
 

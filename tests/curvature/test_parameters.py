@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -253,7 +254,11 @@ MISTAKES = {
     "NaN": (lambda m, x, y: built()(m, x / 0, y), "not finite"),
     "NaN later": (lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).dense(), "not finite"),
     "gradient": (lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).gradient(), "not finite"),
-    "vector": (lambda m, x, y: built()(m, x, y) @ torch.zeros(3), "expected a vector"),
+    "vector": (lambda m, x, y: built()(m, x, y) @ torch.zeros(3), "expected a tensor"),
+    "array": (lambda m, x, y: built()(m, x, y) @ np.zeros(53), "expected a tensor.*found ndarray"),
+    "no column": (lambda m, x, y: built()(m, x, y) @ torch.zeros(53, 0), "at least one"),
+    "None": (lambda m, x, y: ParameterOperator(m, CROSS, None), "found NoneType"),
+    "empty": (lambda m, x, y: built()(Own(lambda m, t: t + m.w.sum(), w=nn.Parameter(x[:0])), x, y), "are empty"),
     "block": (lambda m, x, y: built()(m, x, y).block("0", "9"), "'9' is not one of"),
 }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import Dag, Node, parameter_hessian, parametric_blocks, parametric_terms
+from runner.curvature import Dag, Node, ParameterOperator, parameter_hessian, parametric_blocks, parametric_terms
 from tests.curvature.cases import make
 from tests.curvature.oracles import flat_function
 
@@ -122,3 +122,30 @@ def test_nodes_without_parameters_are_refused():
         parametric_blocks(case.dag, case.x, case.y, ["a", "d", "out"])
     with pytest.raises(ValueError, match="no node has parameters"):
         parametric_blocks(Dag([Node("a", ("input",), torch.tanh)], loss="mse"), case.x, case.x)
+
+
+class Scaling(nn.Module):
+    """Scales its input in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(1, 2, 3))
+
+    def forward(self, x):
+        return x.mul_(self.scale)
+
+
+@pytest.mark.parametrize("first", [nn.Embedding(5, 3), Scaling()])
+def test_a_first_node_of_indices_or_one_that_works_in_place(first):
+    torch.manual_seed(0)
+    net = nn.Sequential(first, nn.Tanh(), nn.Linear(3, 2)).double()
+    x = torch.tensor([1, 2, 1, 4]) if isinstance(first, nn.Embedding) else torch.randn(4, 3, dtype=torch.float64)
+    y = torch.randn(4, 2, dtype=torch.float64)
+    found = parameter_hessian(Dag.from_sequential(net, loss="mse"), x, y)
+    assert torch.allclose(found.matrix, ParameterOperator(net, "mse", (x, y)).dense(), atol=1e-12)
+
+
+def test_a_module_may_stand_twice_in_a_chain():
+    act = nn.Tanh()
+    dag = Dag.from_sequential(nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 2), act), loss="mse")
+    assert dag.order == ("0", "1", "2", "3")

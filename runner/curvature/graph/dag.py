@@ -192,7 +192,7 @@ class Dag:
                 "use trace_module(module, loss, batch) for another module, or put it in a list"
             )
         parts: list[Callable[..., Tensor]] = list(modules)
-        own = [name for name, _ in modules.named_children()] if isinstance(modules, nn.Module) else []
+        own = list(modules._modules) if isinstance(modules, nn.Module) else []  # a module may be there twice
         sizes = list(group) if group is not None else [1] * len(parts)
         if sum(sizes) != len(parts) or any(size < 1 for size in sizes):
             raise ValueError(f"group must be positive sizes adding up to {len(parts)} modules, got {sizes}")

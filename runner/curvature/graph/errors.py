@@ -81,6 +81,13 @@ def first_not_finite(values: dict[str, Tensor]) -> str:
     return ""
 
 
+def require_counts(least: int, **given: object) -> None:
+    """Raises ValueError unless each is a whole number of at least `least`."""
+    for name, value in given.items():
+        if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:  # type: ignore[operator]
+            raise ValueError(f"expected {name} as a whole number of at least {least}, got {value!r}")
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's message; its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -215,7 +215,8 @@ class MeanSquaredError(Loss):
         super().__init__(_mean_squared_error)
 
     def targets(self, output: Tensor, target: Tensor) -> Tensor:
-        if target.shape[:1] != output.shape[:1] or target.numel() != output.numel():
+        flat = min(target.dim(), output.dim()) <= 2 or target.squeeze().shape == output.squeeze().shape
+        if target.shape[:1] != output.shape[:1] or target.numel() != output.numel() or not flat:
             raise MeasurementError(
                 f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}; "
                 "reshape it to one row per example"

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, describe
 from runner.curvature.result import NORMAL, Estimated
 
 Pair = tuple[str, str]
@@ -65,7 +66,7 @@ class SymmetricOperator(ABC):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z over all nodes, stacked in their order: z of shape (n,) or k columns (n, k)."""
-        columns = z if z.dim() == 2 else z.unsqueeze(1)
+        columns = columns_of(z, self.shape[0])
         sizes = [self.sizes[v] for v in self.nodes]
         pieces = dict(zip(self.nodes, columns.mT.split(sizes, 1), strict=True))
         found = self.apply(pieces)
@@ -111,6 +112,15 @@ class SymmetricOperator(ABC):
         return counts.pop()
 
 
+def columns_of(z: Tensor, size: int) -> Tensor:
+    """z (n,) or (n, k) as columns. Raises MeasurementError for another shape and for what is no tensor."""
+    if not isinstance(z, Tensor) or z.dim() not in (1, 2) or len(z) != size or not z.numel():
+        raise MeasurementError(
+            f"expected a tensor ({size},) or ({size}, k) with k columns, at least one, found {describe(z)}"
+        )
+    return z if z.dim() == 2 else z.unsqueeze(1)
+
+
 @dataclass(frozen=True)
 class BlockOperator:
     """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is dense().T.
@@ -141,7 +151,7 @@ class BlockOperator:
 
     def matvec(self, z: Tensor) -> Tensor:
         """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
-        columns = z if z.dim() == 2 else z.unsqueeze(1)
+        columns = columns_of(z, self.shape[1])
         product = self.operator.rows({self.w: columns.mT}, (self.v,))[self.v].mT
         return product if z.dim() == 2 else product.squeeze(1)
 
@@ -292,8 +302,10 @@ def probe_batches(
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion."""
+    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion, which is 2 % off for n = 2."""
     z, n = 1.959964, freedom
+    if n < 3:
+        return float(stdtrit(n, 0.975)) / z
     first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
     third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
     return 1 + first / n + second / n**2 + third / n**3

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.matrix_free.base import (
     Estimate,
     Pair,
@@ -36,8 +37,9 @@ def frobenius_norms(
     z: signs; on nodes with 12 components or fewer, where signs are often the same, points of a sphere. All v of one w
     come from the same products, `probes` per w; the probes of w depend on the generator's state and on w alone. error:
     standard error of the norm (delta method), widened by Student's factor and for the skewness of squares of few
-    probes: +-1.96 errors cover 90 to 99 % from 4 probes on. Raises ValueError for fewer than two probes and for unknown
-    nodes.
+    probes: +-1.96 errors cover 90 to 99 % from 4 probes on in five networks, and less where one eigenvalue dominates
+    (8 u u^T + I of size 200: 83, 89 and 94 % with 4, 10 and 30 probes). Raises ValueError for fewer than two probes and
+    for unknown nodes.
 
     >>> from runner.curvature import CurvatureOperator, Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.square], loss="mse", names=["h", "out"])
@@ -121,8 +123,7 @@ def spectral_norms(
     0.6667
     """
     pairs = operator.checked(pairs)
-    if iterations < 1:
-        raise ValueError(f"expected at least 1 iteration, got {iterations}")
+    require_counts(1, iterations=iterations)
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     streams = Streams(generator)

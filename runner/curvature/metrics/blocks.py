@@ -120,6 +120,8 @@ def block_metrics(
     split = blocks if isinstance(blocks, BlockSplit) else None
     total = blocks.total if isinstance(blocks, BlockSplit) else blocks
     nodes = _order(blocks, order)
+    if any(block.dim() != 2 for block in total.values()):
+        raise ValueError("expected blocks of shape (d_v, d_w), found those of each example: exact_blocks(dag, x, y)")
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     singular = {pair: _svdvals(total[pair].double()) for pair in pairs}
     norms = {pair: _in_range(float(s.norm()), s) for pair, s in singular.items()}

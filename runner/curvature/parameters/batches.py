@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, first_line
+from runner.curvature.graph.errors import MeasurementError, describe, first_line
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
@@ -130,6 +130,8 @@ class Batches:
         self.rows = rows
         # One (input, target), not a pair of batches.
         single = isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
+        if not isinstance(data, Iterable):
+            raise MeasurementError(f"expected data as (x, y), [(x, y), ...] or a DataLoader, found {describe(data)}")
         whole: Any = [data] if single else list(data) if isinstance(data, Sequence) else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
         seen = [(rows.count(batch), self._sum(batch)) for batch in map(_pair, self.data)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.matrix_free.base import rademacher, student
 from runner.curvature.metrics.ratios import InterLayerMetrics, Measured, Pair, Square, pair_metrics
 from runner.curvature.metrics.singular_values import Requests, leading_singular_values
@@ -46,9 +47,10 @@ def discarded_coupling(
     matrices of an MLP and a convnet, untrained and trained. NaN with a reason for a zero matrix and one that is not
     finite. Raises ValueError for fewer than two probes or groups.
     """
+    if not hasattr(operator, "groups"):
+        raise ValueError(f"expected a ParameterOperator, found {type(operator).__name__}")
     groups = list(operator.groups)
-    if probes < 2 or len(groups) < 2:
-        raise ValueError(f"expected at least 2 probes and 2 groups, got {probes} probes and the groups {groups}")
+    require_counts(2, probes=probes, groups=len(groups))
     sizes = operator.sizes
     exact = sum(sizes.values()) <= probes * len(groups)
     before = operator.products

@@ -161,11 +161,12 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
     on purpose: mapping over examples with torch.func.vmap gives a wrong second derivative of layer_norm (torch 2.13).
     """
     parameters = {key: p.detach().requires_grad_() for key, p in node.parameters().items()}
-    names = list(dict.fromkeys(node.parents))
+    names = dict.fromkeys(node.parents)
     with torch.enable_grad():
-        values = {p: router.evaluation.values[p].detach().requires_grad_() for p in names}
+        values = {p: router.evaluation.values[p].detach() for p in names}
+        values = {p: t.requires_grad_() for p, t in values.items() if t.is_floating_point()}
         u = router.delta(node.name).detach().requires_grad_()
-        arguments = tuple(values[p] for p in node.parents)
+        arguments = tuple(values[p].clone() if p in values else router.evaluation.values[p] for p in node.parents)
         if isinstance(node.fn, nn.Module):
             output = functional_call(node.fn, parameters, arguments)
         else:
@@ -181,8 +182,8 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
             columns.append(torch.autograd.grad(component, wrt, retain_graph=True, materialize_grads=True))
     stacked = [torch.stack(pieces) for pieces in zip(*columns, strict=True)]
     d = stacked[0].permute(1, 2, 0)
-    mixed = {p: m.flatten(2).permute(1, 2, 0) for p, m in zip(names, stacked[1:], strict=False)}
-    own = torch.cat([m.flatten(1) for m in stacked[1 + len(names) :]], 1) / len(u)
+    mixed = {p: m.flatten(2).permute(1, 2, 0) for p, m in zip(values, stacked[1:], strict=False)}
+    own = torch.cat([m.flatten(1) for m in stacked[1 + len(values) :]], 1) / len(u)
     return NodeParameters(d, mixed, own)
 
 

@@ -195,6 +195,8 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
             if name in owner:
                 raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
             owner[name] = group
+    if not any(known[name].numel() for names in found.values() for name in names):
+        raise ValueError("the parameters of the groups are empty: name others")
     slices = slices_of({group: sum(known[name].numel() for name in names) for group, names in found.items()})
     parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
     return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})

@@ -16,7 +16,7 @@ from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.criterion import TORCH
-from runner.curvature.matrix_free.base import SymmetricOperator
+from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import Widened, widen
 from runner.curvature.parameters.batches import Batch, Batches, Rows, check_loss
@@ -174,11 +174,7 @@ class ParameterOperator(SymmetricOperator):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k), one column after the other. Raises ValueError for another shape."""
-        if z.dim() not in (1, 2) or len(z) != self.shape[0]:
-            raise MeasurementError(
-                f"expected a vector ({self.shape[0]},) or columns ({self.shape[0]}, k), got {tuple(z.shape)}"
-            )
-        rows = z.mT if z.dim() == 2 else z.unsqueeze(0)
+        rows = columns_of(z, self.shape[0]).mT
         images = self._products(rows.detach().to(self.device, self.dtype), self.nodes, self.nodes)
         return images.mT if z.dim() == 2 else images[0]
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.matrix_free.base import student
 from runner.curvature.plots import plot_band
 from runner.curvature.result import Estimated
@@ -81,9 +82,10 @@ def spectral_density(
     >>> float(torch.trapezoid(found.density, found.grid)).__round__(2)
     1.0
     """
-    if probes < 2 or steps < 1 or (bandwidth is not None and not bandwidth > 0):
-        got = f"{probes}, {steps} and {bandwidth}"
-        raise ValueError(f"expected at least 2 probes, at least 1 step and a bandwidth above 0, got {got}")
+    require_counts(2, probes=probes)
+    require_counts(1, steps=steps)
+    if bandwidth is not None and not bandwidth > 0:
+        raise ValueError(f"expected a bandwidth above 0, got {bandwidth}")
     symmetric = Symmetric(operator)
     runs = [lanczos(symmetric, symmetric.gaussian(generator), steps, memory_budget) for _ in range(probes)]
     if not all(bool(run.nodes.isfinite().all()) for run in runs):

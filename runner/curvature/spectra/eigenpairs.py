@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.plots import plot_values
 from runner.curvature.result import Estimated, short
 from runner.curvature.spectra.lanczos import restarted
@@ -90,8 +91,9 @@ def top_eigenpairs(
     symmetric = Symmetric(operator)
     if which not in get_args(Which):
         raise ValueError(f"which must be one of {', '.join(get_args(Which))}, got {which!r}")
-    if not 1 <= k <= symmetric.size:
-        raise ValueError(f"k must lie between 1 and {symmetric.size}, the size of the operator; got {k}")
+    require_counts(1, k=k)
+    if k > symmetric.size:
+        raise ValueError(f"expected k of at most {symmetric.size}, the size of the operator, got {k}")
     if tolerance is None:
         tolerance = 1e-9 if symmetric.dtype == torch.float64 else 1e-4
     dense = symmetric.size <= DENSE or k > symmetric.size // 2

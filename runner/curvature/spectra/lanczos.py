@@ -16,7 +16,7 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, require_counts
 from runner.curvature.matrix_free.base import (
     NOT_FINITE,
     Estimate,
@@ -110,7 +110,7 @@ def lanczos(symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> Run
     With full reorthogonalisation where the vectors fit `budget` bytes. Otherwise three vectors are held, and copies of
     converged eigenvalues are taken together.
     """
-    steps = min(steps, symmetric.size)
+    steps, symmetric.scales = min(steps, symmetric.size), True
     basis = Basis(symmetric, steps, budget)
     current, before = (start / start.norm()).cpu(), torch.zeros(0)
     alphas: list[float] = []
@@ -253,8 +253,7 @@ def lanczos_extremes(
     names = [nodes] if isinstance(nodes, str) else list(nodes) if nodes is not None else list(operator.nodes)
     if not names or any(v not in operator.sizes for v in names):
         raise MeasurementError(f"expected nodes of the operator, {list(operator.nodes)}, found {names}")
-    if steps < 1:
-        raise ValueError(f"expected at least 1 Lanczos step, got {steps}")
+    require_counts(1, steps=steps)
     if operator.reason:
         return Extremes(*[Estimate.undefined(0, operator.reason)] * 2)
     whole = Symmetric(operator, names)

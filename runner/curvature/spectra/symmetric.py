@@ -16,7 +16,8 @@ NOT_FINITE = "a product is not finite"
 
 
 class Symmetric:
-    """n, dtype, device and products of `operator`, counted in `products`.
+    """n, dtype, device and products of `operator`, counted in `products`. scales: whether who takes them scales them
+    before their squares.
 
     operator: a ParameterOperator; a CurvatureOperator (its nodes one after the other); a symmetric tensor or array;
     an operator of scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `matvec` (or
@@ -26,17 +27,20 @@ class Symmetric:
     """
 
     def __init__(self, operator: Any, nodes: Sequence[str] | None = None) -> None:
-        self.products = 0
+        self.products, self.scales = 0, False
         self._apply, shape, self.dtype, self.device = _products(operator, nodes)
         self._drawn: Callable[[Tensor], Tensor] = getattr(operator, "drawn", lambda vector: vector)
-        if len(shape) != 2 or shape[0] != shape[1]:
+        if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
         self.size = int(shape[0])
 
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,)."""
         self.products += 1
-        return self._apply(v.to(self.device, self.dtype)).double()
+        image = self._apply(v.to(self.device, self.dtype)).double()
+        if self.products == 1 and not self.scales and 0 < float(image.abs().max()) < 1e-152:
+            raise ValueError("products are below 1e-152, where their squares vanish: multiply the operator by 1e100")
+        return image
 
     def gaussian(self, generator: torch.Generator | None) -> Tensor:
         """A standard normal vector, drawn on the CPU, so that it does not depend on the device."""

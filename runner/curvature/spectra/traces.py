@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.matrix_free.base import student
 from runner.curvature.result import Estimated, Interval
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
@@ -63,6 +64,8 @@ def trace_estimate(
 
     Notes
     -----
+    +-1.96 errors cover 90 to 99 % in five networks; of 8 u u^T + I, size 200, 83 % with 18 products and 90 % with 60.
+
     Memory: "hutchinson" holds two vectors of length n, the others at most 1.5 times `products` vectors.
 
     Root mean square error relative to |tr H| over 40 seeds, Hessians of three small networks in float64 (n = 732, 599
@@ -81,6 +84,7 @@ def trace_estimate(
     ==================  ========  ======  ==========  =======  ======
     """
     symmetric = Symmetric(operator)
+    require_counts(1, products=products)
     if method not in ("auto", "hutchinson", "hutch++", "xtrace"):
         raise ValueError(f'method must be "auto", "hutchinson", "hutch++" or "xtrace", got {method!r}')
     if products >= symmetric.size:
@@ -223,8 +227,7 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     Student's factor. n <= probes: exact. The bound holds for the exact traces: an estimate below lambda_1 is one
     whose interval is to be believed. Raises ValueError for fewer than 4 probes.
     """
-    if probes < 4:
-        raise ValueError(f"expected at least 4 probes, got {probes}")
+    require_counts(4, probes=probes)
     symmetric = Symmetric(operator)
     n = symmetric.size
     if n <= probes:
