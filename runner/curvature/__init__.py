@@ -26,8 +26,8 @@ Is it right?        verify, Certificate, Certifiable; check_before_measuring, Me
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
 Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_dimension, gn_gap, gap_by_distance,
                     negative_curvature_mass, assemble
-Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm, interaction_radius
-Low rank            gauss_newton_factors, truncate, pull_back, truncation_bound, rank_for_accuracy
+Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm
+Low rank            gauss_newton_factors, truncate, truncation_bound
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
                     as_curvlinops
@@ -68,13 +68,10 @@ from runner.curvature.metrics.blocks import (
     gauss_newton_factors,
     gn_gap,
     gn_gap_of_sums,
-    interaction_radius,
     lyapunov_exponents,
     lyapunov_log_norm,
     mean_spectral_norms,
     negative_curvature_mass,
-    pull_back,
-    rank_for_accuracy,
     resonance,
     spectral_radius,
     stable_rank,
@@ -102,9 +99,9 @@ __all__ = [
     "as_curvlinops", "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring",
     "coupling", "couplings", "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms",
     "gap_by_distance", "gauss_newton_blocks", "gauss_newton_factors", "gn_gap", "gn_gap_of_sums", "gn_gaps",
-    "group_metrics", "inter_layer_metrics", "interaction_radius", "lanczos_extremes", "load", "lyapunov_exponents",
+    "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load", "lyapunov_exponents",
     "lyapunov_log_norm", "mean_spectral_norms", "negative_curvature_mass", "parameter_hessian", "parametric_blocks",
-    "parametric_terms", "path_decomposition", "paths", "pull_back", "rank_for_accuracy", "resonance", "save",
+    "parametric_terms", "path_decomposition", "paths", "resonance", "save",
     "spectral_density", "spectral_norms", "spectral_radius", "split_blocks", "stable_rank", "stable_ranks",
     "top_eigenpairs", "trace_estimate", "trace_module", "truncate", "truncation_bound", "upper_bound_estimate",
     "verify",

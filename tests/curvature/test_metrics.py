@@ -131,17 +131,6 @@ def test_lyapunov_exponents():
         rc.lyapunov_log_norm([])
 
 
-def test_interaction_radius():
-    assert rc.interaction_radius(1.0, 0.5, [1.0, 2.0], 0.1) == 4
-    assert rc.interaction_radius(1.0, 0.5, [1.0], 0.125) == 4, "strictly below: 0.5^3 = 0.125 is not"
-    assert rc.interaction_radius(1.0, 0.5, [1.0], 2.0) == 0
-    assert rc.interaction_radius(1.0, 1.5, [1.0], 0.1) == math.inf
-    assert rc.interaction_radius(1.0, 0.0, [1.0], 0.1) == 1
-    assert rc.interaction_radius(1.0, 0.5, [0.0], 0.1) == math.inf
-    with pytest.raises(ValueError, match="non-negative"):
-        rc.interaction_radius(-1.0, 0.5, [1.0], 0.1)
-
-
 @pytest.mark.parametrize("graph", ["chain", "residual"])
 def test_truncation_error_and_its_bound(graph):
     """Theorem 93: the error is that of the best approximation and at most sqrt(d_min - r) sigma_{r+1}."""
@@ -156,29 +145,6 @@ def test_truncation_error_and_its_bound(graph):
     assert rc.truncation_bound(values, len(values)) == 0
     with pytest.raises(ValueError, match="at least 0"):
         rc.truncate(found, -1)
-
-
-def test_rank_for_accuracy_is_the_smallest_that_the_bound_allows():
-    values = torch.tensor([1.0, 0.1, 0.01, 0.0], dtype=torch.float64)
-    for epsilon, rank in ((0.2, 1), (0.1, 2), (1e-9, 3), (10.0, 0)):
-        assert rc.rank_for_accuracy(values, epsilon) == rank
-        assert rc.truncate(torch.diag(values), rank)[1] <= epsilon
-
-
-def test_recursive_update_is_exact_at_full_rank():
-    """Proposition 92 for a node with two children: sum over pairs of children of D^T H D."""
-    case = make("diamond_cat")
-    blocks = rc.gauss_newton_blocks(case.dag, case.x, case.y, per_example=True)
-    jacobians = rc.block_jacobians(case.dag, case.x)
-    children = ("a0", "b0")
-    factors = {(u, w): rc.truncate(blocks[u, w][0], 3)[0] for u in children for w in children}
-    down = {u: jacobians[u, "stem"][0] for u in children}
-    found = rc.pull_back(factors, down, down, rank=4)
-    assert torch.allclose(found.dense(), blocks["stem", "stem"][0], atol=1e-12)
-    cut = rc.pull_back(factors, down, down, rank=1)
-    assert cut.rank == 1
-    _, error = rc.truncate(blocks["stem", "stem"][0], 1)
-    assert float(torch.linalg.matrix_norm(cut.dense() - blocks["stem", "stem"][0])) == pytest.approx(error)
 
 
 @pytest.mark.parametrize("rank", [None, 0, 1, 3, 5])

@@ -302,7 +302,8 @@ def probe_batches(
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion, which is 2 % off for n = 2."""
+    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion, 2 % off
+    for n = 2."""
     z, n = 1.959964, freedom
     if n < 3:
         return float(stdtrit(n, 0.975)) / z

@@ -239,37 +239,6 @@ def truncation_bound(values: Tensor, rank: int) -> float:
     return math.sqrt(len(values) - rank) * float(values[rank]) if rank < len(values) else 0.0
 
 
-def rank_for_accuracy(values: Tensor, epsilon: float) -> int:
-    """The smallest rank k with sqrt(d_min - k) sigma_{k+1} <= epsilon sigma_1 (DAG paper, Corollary 94): then the error
-    of `truncate` is at most epsilon sigma_1.
-
-    values: all singular values (d_min,), descending; epsilon relative. Raises ValueError for epsilon < 0 and when there
-    are no values.
-    """
-    if epsilon < 0 or not len(values):
-        raise ValueError(f"expected singular values and epsilon >= 0, got {len(values)} values and {epsilon=}")
-    first = float(values[0])
-    return next(k for k in range(len(values) + 1) if truncation_bound(values, k) <= epsilon * first)
-
-
-def pull_back(
-    factors: Mapping[tuple[str, str], LowRank], left: Mapping[str, Tensor], right: Mapping[str, Tensor], rank: int
-) -> LowRank:
-    """Factors of sum_{u1,u2} D_{u1,v}^T H[u1,u2] D_{u2,w} from those of H[u1,u2], cut to `rank` (Proposition 92).
-
-    left[u1] = D_{u1,v}, right[u2] = D_{u2,w} of one example. The SVD is of the small core of stacked factors: cost
-    O((d_v + d_w) (k r)^2) for k stacked factors, never O(d_v d_w min(d_v, d_w)). Raises ValueError for a negative rank
-    and KeyError for a factor without its Jacobians.
-    """
-    lefts = torch.cat([left[a].mT @ f.left for (a, _), f in factors.items()], 1)
-    rights = torch.cat([right[b].mT @ f.right for (_, b), f in factors.items()], 1)
-    values = torch.cat([f.values for f in factors.values()])
-    q_left, r_left = torch.linalg.qr(lefts)
-    q_right, r_right = torch.linalg.qr(rights)
-    core, _ = truncate((r_left * values) @ r_right.mT, rank)
-    return LowRank(q_left @ core.left, core.values, q_right @ core.right)
-
-
 @dataclass(frozen=True)
 class GaussNewtonFactors:
     """F_v, (r, d_v), with GN[v,w] = F_v^T F_w; error: Frobenius norm of what truncation dropped from the matrix
@@ -399,26 +368,6 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
         size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
         logs, product = logs + size.log(), product / size[:, None, None]
     return float(((logs + torch.linalg.svdvals(product)[:, 0].log()) / len(steps)).mean())
-
-
-def interaction_radius(constant: float, rate: float, diagonal_norms: Iterable[float], epsilon: float) -> float:
-    """Definition 79: the smallest integer k >= 0 with constant * rate^k < epsilon * min_v ||H[v,v]||_F; inf if there
-    is none.
-
-    rate: s rho (largest out-degree times largest Jacobian norm). Raises ValueError for negative arguments.
-    """
-    smallest = min(diagonal_norms)
-    if constant < 0 or rate < 0 or smallest < 0 or epsilon <= 0:
-        raise ValueError(f"expected non-negative sizes, got {constant=}, {rate=}, smallest norm {smallest}, {epsilon=}")
-    target = epsilon * smallest
-    if constant < target:
-        return 0
-    if rate >= 1 or target == 0:
-        return math.inf
-    k = 1 if rate == 0 else max(1, math.floor(math.log(target / constant) / math.log(rate)))
-    while constant * rate**k >= target:
-        k += 1
-    return k
 
 
 def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:

@@ -73,12 +73,11 @@ class Model:
         self._within, self._parts = _Within(module, loss), reachable(module, loss)
         self._constants: Named = {}
         self._buffers = dict(self._within.named_buffers())
-        self._moves: bool | None = None  # whether a call changes buffers: the first one tells
         if double:
             self._constants = {name: widen(t.detach()) for name, t in self._within.named_parameters()}
             self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
-        self._inputs, self._targets = Unchanged(), Unchanged()
+        self._inputs, self._targets, self._held = Unchanged(), Unchanged(), Unchanged()
 
     def double(self) -> Model:
         """The same module in float64, without a copy of it."""
@@ -94,11 +93,8 @@ class Model:
     def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:
         """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
         placed = {f"module.{k}": torch.view_as_complex(p) if k in self._complex else p for k, p in parameters.items()}
-        buffers = self._buffers if self._moves is False else {k: b.clone() for k, b in self._buffers.items()}
-        found = functional_call(self._within, {**self._constants, **buffers, **placed}, (run,))
-        if self._moves is None:
-            self._moves = any(not b.is_inference() and b._version > 0 for b in buffers.values())
-        return found
+        fixed = {**self._constants, **placed}
+        return self._held.call(lambda held: functional_call(self._within, {**fixed, **held}, (run,)), self._buffers)
 
     def call(self, parameters: Mapping[str, Tensor], given: Any) -> Any:
         """What the loss reads: module(*args, **kwargs), or the picked tensor of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 import torch
@@ -359,8 +360,11 @@ class ParameterOperator(SymmetricOperator):
             sample = self._checked((batch[0], batch[1]))
             known = self.graphs.first_loss if few and i == 0 else None
             told |= check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
-            if not told and self.examples > rows.count(sample) == 1:
-                told = self._twice(sample)
+            if not told and self.examples > rows.count(sample) == 1:  # of a single example, a sum is its mean
+                twice = rows.spread(sample, 2)
+                with suppress(ValueError, RuntimeError, IndexError, TypeError):
+                    told = math.isfinite(self.graphs.loss_of(twice))
+                told = told and check_loss(self.model, self._leaves, rows, twice, None, "", False)
         skew = self.graphs.skew
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
@@ -385,15 +389,6 @@ class ParameterOperator(SymmetricOperator):
                 return self._wide(None).graphs.skew_of(widen_tree(self.graphs.few)) <= 1e-6
         except (RuntimeError, ValueError):  # it does not run in float64
             return False
-
-    def _twice(self, batch: Batch) -> bool:
-        """Whether the loss of one example given twice could be computed. Raises MeasurementError if it is a sum."""
-        twice = self.batches.rows.spread(batch, 2)
-        try:
-            self.graphs.loss_of(twice)
-        except (ValueError, RuntimeError, IndexError, TypeError):
-            return False
-        return check_loss(self.model, self._leaves, self.batches.rows, twice, None, "", False)
 
     def _checked(self, batch: Batch) -> Batch:
         """What the loss is checked on: the batch where one evaluation of it fits the budget, else as many examples as
