@@ -136,7 +136,7 @@ class Case:
     groups: dict[str, list[str]]
     probes: int = 9
     steps: int = 15
-    products: int = 150
+    products: int = 200
     eigenpairs: int = 10
     budget: int = 6 << 30
     between: int = 1 << 30
@@ -165,7 +165,7 @@ def image_case() -> Case:
 
 TINY = {"probes": 60, "steps": 40, "products": 400, "eigenpairs": 5, "between": 1 << 22}
 CASES: dict[str, Callable[[], Case]] = {
-    "gpt2": lambda: language_case(GPT2(), 64, probes=6, repeats=2, budget=9 << 30, between=4 << 30, products=150),
+    "gpt2": lambda: language_case(GPT2(), 64, probes=6, repeats=2, budget=9 << 30, between=4 << 30, products=200),
     "resnet50": image_case,
     "tiny": lambda: language_case(GPT2(100, 16, 2, 8, 2), 16, **TINY),
 }
