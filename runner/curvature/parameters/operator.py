@@ -35,7 +35,7 @@ class ParameterOperator(SymmetricOperator):
     ----------
     module
         Unmodified. It is called as module(*input) for a tuple, module(**input) for a dict, and with both for
-        (tuple, dict).
+        (tuple, dict). What a call changes of it (buffers, counters, kept activations) is put back.
     loss
         loss(output, target), a scalar: the mean over the examples of the batch, as torch's losses; or the name
         "cross_entropy" or "mse".
@@ -80,8 +80,8 @@ class ParameterOperator(SymmetricOperator):
     ------
     ValueError
         For BatchNorm or dropout in training mode, a loss that is not a mean, data that differ from one reading to the
-        next, a pattern that matches nothing, a Fisher matrix of an unknown distribution, and weights that have changed
-        since.
+        next, a pattern that matches nothing, a Fisher matrix of an unknown distribution, and weights or data that have
+        changed since.
 
     Notes
     -----
