@@ -338,3 +338,16 @@ def test_a_mean_of_a_network_that_fits_its_data_is_no_sum():
     data = [(x, module(x).detach()), (x, torch.zeros(6, 2))]
     found = ParameterOperator(module, lambda output, target: F.mse_loss(output, target), data)
     assert torch.allclose(found.dense(), ParameterOperator(module, "mse", data[1]).dense(), atol=1e-6)
+
+
+def test_single_examples_whose_target_has_fewer_dimensions_are_measured():
+    """(1, 1) against (1,): of two examples, every output would be compared with every target."""
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    module = nn.Linear(3, 1).double()
+    found = ParameterOperator(module, squares, [(x[i : i + 1], y[i : i + 1]) for i in range(3)])
+    assert torch.allclose(found.dense(), ParameterOperator(module, "mse", (x, y[:, None])).dense(), atol=1e-12)
+
+
+def squares(output, target):
+    return (output - target).square().mean()

@@ -22,6 +22,7 @@ from runner.curvature.graph.tracing.batches import arguments_of, count_examples,
 from runner.curvature.graph.tracing.criterion import refuse_broadcast
 from runner.curvature.parameters.model import Model, Named
 
+SUM = "the loss is a sum over the examples: use reduction='mean'"
 Batch = tuple[Any, Any]
 Place = tuple[int, int]
 """(batch, piece of it)."""
@@ -286,6 +287,11 @@ def first_look(model: Model, parameters: Named, batch: Batch) -> float:
     return float(value.detach())
 
 
+def moved(parameters: Named) -> Named:
+    """Other parameters, at which a loss that is zero is not."""
+    return {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
+
+
 def check_loss(
     model: Model,
     parameters: Named,
@@ -316,7 +322,7 @@ def check_loss(
         count, told = rows.count(batch), False
         first = next(iter(parameters.values()))
         if abs(whole) < torch.finfo(first.dtype).eps:  # of a perfect fit: zeros, whose sum is their mean, or rounding
-            parameters = {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
+            parameters = moved(parameters)
             whole = float(model.value(parameters, batch))
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:
@@ -337,7 +343,7 @@ def check_loss(
             told = told or any(losses)
             allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
             if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
-                raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
+                raise MeasurementError(SUM)
             if abs(mean - whole) > allowed and needs_mean:
                 raise MeasurementError(
                     "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "

@@ -20,7 +20,7 @@ from runner.curvature.graph.tracing.criterion import TORCH
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import Widened, widen
-from runner.curvature.parameters.batches import Batch, Batches, Rows, check_loss
+from runner.curvature.parameters.batches import SUM, Batch, Batches, Rows, check_loss, moved
 from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
@@ -343,7 +343,7 @@ class ParameterOperator(SymmetricOperator):
         if self.processes.size > 1 and self.batches.own.uneven and self.batches.own.labels == 0:
             return  # all labels here are ignored: the loss is NaN, and has no share
         if self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":  # a sum of zeros is their mean
-            raise MeasurementError("the loss is a sum over the examples: use reduction='mean'")
+            raise MeasurementError(SUM)
         rowwise = self.part == "empirical_fisher"
         needs = ""
         if self._several():
@@ -360,11 +360,13 @@ class ParameterOperator(SymmetricOperator):
             sample = self._checked((batch[0], batch[1]))
             known = self.graphs.first_loss if few and i == 0 else None
             told |= check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
-            if not told and self.examples > rows.count(sample) == 1:  # of a single example, a sum is its mean
-                twice = rows.spread(sample, 2)
-                with suppress(ValueError, RuntimeError, IndexError, TypeError):
-                    told = math.isfinite(self.graphs.loss_of(twice))
-                told = told and check_loss(self.model, self._leaves, rows, twice, None, "", False)
+            if not told and self.examples > rows.count(sample) == 1:  # of one example, a sum is its mean: give it twice
+                at, both = moved(self._leaves), (sample, rows.spread(sample, 2))
+                with suppress(ValueError, RuntimeError, IndexError, TypeError), self.model.differentiable():
+                    once, twice = (float(self.model.value(at, b).detach()) for b in both)
+                    told = once != 0
+                if told and abs(twice - 2 * once) <= 1e-4 * abs(once):
+                    raise MeasurementError(SUM)
         skew = self.graphs.skew
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
