@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -77,6 +77,7 @@ class Model:
             self._constants = {name: widen(t.detach()) for name, t in self._within.named_parameters()}
             self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
+        self._looks: float = 4  # calls of which it is seen whether they change the module; all, once one does
         self._inputs, self._targets, self._held = Unchanged(), Unchanged(), Unchanged()
 
     def double(self) -> Model:
@@ -87,8 +88,20 @@ class Model:
     def differentiable(self) -> Iterator[None]:
         """Gradients on, every part of the module in a form that can be differentiated twice, and as it was in the
         end."""
-        with torch.inference_mode(False), torch.enable_grad(), untouched(found=self._parts), measurable(self.module):
+        whole = untouched(found=self._parts) if self._looks else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), whole, measurable(self.module):
+            before = self._state() if self._looks else None
             yield
+            if self._looks:
+                self._looks = self._looks - 1 if self._state() == before else math.inf
+
+    def _state(self) -> Any:
+        """Identities of what modules hold, and versions of loose tensors: what a call may change besides buffers."""
+        held: list[Any] = []
+        for key, value in (item for _, m in self._parts.modules.values() for item in vars(m).items()):
+            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | set) else ()
+            held.append((key, id(value), *map(id, inside)))
+        return held, [t._version for _, t in self._parts.tensors.values() if not t.is_inference()]
 
     def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:
         """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
