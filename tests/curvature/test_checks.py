@@ -322,7 +322,7 @@ def test_unknown_pairs(pairs):
         (lambda op: rc.lanczos_extremes(op, steps=0), "steps as a whole number of at least 1"),
         (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
         (lambda op: rc.spectral_norms(op, PAIR, 0), "iterations as a whole number of at least 1"),
-        (lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1), "at least 2 probes"),
+        (lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1), "probes as a whole number of at least 2"),
         (lambda op: rc.gn_gaps(op, PAIR), r'operator of part="tensor"'),
         (lambda op: rc.gn_gaps(op.dag, pairs=PAIR), "needs the batch"),
     ],

@@ -100,7 +100,7 @@ REPEATED = {
 @pytest.mark.parametrize("spare", [5, 30])
 @pytest.mark.parametrize("name", list(REPEATED))
 def test_all_copies_of_an_eigenvalue_are_found(name, spare):
-    """A Krylov space has one vector of each, so that the other nine of ten come from second searches."""
+    """A Krylov space has one vector of each eigenvalue, so that the others come from second searches."""
     values = torch.tensor(REPEATED[name], dtype=torch.float64)
     matrix = symmetric(values)
     for k, which in [(4, "largest"), (10, "largest"), (6, "magnitude")]:
@@ -355,6 +355,7 @@ def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
         (lambda m: rc.trace_estimate(m[:0, :0]), "expected a symmetric operator"),
         (lambda m: rc.trace_estimate(1e-200 * m, 20), "their squares vanish"),
         (lambda m: rc.discarded_coupling(m), "expected a ParameterOperator"),
+        (lambda m: rc.discarded_coupling(parameters(), probes=1), "probes as a whole number of at least 2"),
         (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
         (lambda m: rc.spectral_density(m, 1), "probes as a whole number of at least 2"),
         (lambda m: rc.trace_estimate(m, 5), "at least 6 products"),
@@ -436,3 +437,10 @@ def test_the_interval_of_a_negative_bound_has_its_order():
 def test_a_bandwidth_is_positive():
     with pytest.raises(ValueError, match="bandwidth above 0"):
         rc.spectral_density(torch.eye(5), 4, 3, bandwidth=0.0)
+
+
+def test_products_that_are_right_are_given_at_any_scale():
+    """A tiny first column is no tiny matrix, and products for scipy are not squared."""
+    assert rc.trace_estimate(torch.diag(torch.tensor([1e-160, 1.0, 2.0]).double())).value == 3
+    tiny = rc.as_linear_operator(1e-200 * torch.eye(100, dtype=torch.float64))
+    assert float(tiny.matvec(np.ones(100)).max()) == 1e-200

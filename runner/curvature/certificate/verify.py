@@ -53,7 +53,7 @@ class PlainOperator:
         shape = getattr(product, "shape", (n, n))
         if tuple(shape) != (n, n):
             raise MeasurementError(f"the operator has shape {tuple(shape)}, and the point {n} numbers")
-        if sorted(i for s in (groups or {}).values() for i in range(n)[s]) != list(range(n)) and groups:
+        if groups and sorted(i for s in groups.values() for i in range(n)[s]) != list(range(n)):
             raise MeasurementError(f"expected groups as slices that cover the {n} numbers of the point once: {groups}")
         self.at, self.field, self.spans = at.detach(), gradient, dict(groups or {"all": slice(0, n)})
         self.product: Callable[[Tensor], Tensor] = (

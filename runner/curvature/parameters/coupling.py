@@ -50,7 +50,9 @@ def discarded_coupling(
     if not hasattr(operator, "groups"):
         raise ValueError(f"expected a ParameterOperator, found {type(operator).__name__}")
     groups = list(operator.groups)
-    require_counts(2, probes=probes, groups=len(groups))
+    require_counts(2, probes=probes)
+    if len(groups) < 2:
+        raise ValueError(f"expected at least 2 groups, found {groups}")
     sizes = operator.sizes
     exact = sum(sizes.values()) <= probes * len(groups)
     before = operator.products

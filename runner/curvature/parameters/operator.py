@@ -353,7 +353,7 @@ class ParameterOperator(SymmetricOperator):
         few = self.batches.rows.count(self.graphs.few) == self.batches.counts[0]
         rows, chunk, told = self.batches.rows, self.batches.chunk, False
         # Later batches: all that are cut, the first of which labels are ignored, and until one tells a mean from a sum.
-        last = self.batches.uneven or 0 if chunk is None else len(self.batches.counts)
+        last = len(self.batches.counts) if chunk is not None else self.batches.uneven or 0
         for i, batch in enumerate(self.data):
             if told and i > last:
                 break

@@ -88,7 +88,7 @@ def top_eigenpairs(
     >>> round(float(found.values[0]), 6), bool(found.converged.all())
     (-5.0, True)
     """
-    symmetric = Symmetric(operator)
+    symmetric = Symmetric(operator, squared=True)
     if which not in get_args(Which):
         raise ValueError(f"which must be one of {', '.join(get_args(Which))}, got {which!r}")
     require_counts(1, k=k)

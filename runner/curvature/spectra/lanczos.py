@@ -110,7 +110,7 @@ def lanczos(symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> Run
     With full reorthogonalisation where the vectors fit `budget` bytes. Otherwise three vectors are held, and copies of
     converged eigenvalues are taken together.
     """
-    steps, symmetric.scales = min(steps, symmetric.size), True
+    steps = min(steps, symmetric.size)
     basis = Basis(symmetric, steps, budget)
     current, before = (start / start.norm()).cpu(), torch.zeros(0)
     alphas: list[float] = []
@@ -164,6 +164,13 @@ def restarted(
     basis.append(start / start.norm())
     arrow = torch.zeros(0, dtype=torch.float64, device="cpu")  # couplings of the newest vector to all restarted ones
     found, since, again = None, 0, second_search(symmetric.size) if k > 1 else 0
+
+    def fresh() -> Tensor:
+        w = random().cpu()
+        basis.remove(w)
+        basis.remove(w)  # once is not enough in floating point
+        return w
+
     while True:
         j = len(basis.vectors) - 1
         v = basis.vectors[j].double()
@@ -178,11 +185,9 @@ def restarted(
         basis.remove(w)
         beta = float(w.norm())
         if not beta > 10 * torch.finfo(basis.dtype).eps * (float(matrix.abs().max()) + beta):
-            beta, w = 0.0, random().cpu()  # an invariant subspace: go on in another direction
-            basis.remove(w)
-            basis.remove(w)
+            beta, w = 0.0, fresh()  # an invariant subspace: go on in another direction
         full, last = j + 1 == most, symmetric.products >= limit and j + 1 >= k
-        converged = False
+        anew = False
         if full or last or (j % 4 == 0 and j >= k and beta > 0):
             values, vectors = torch.linalg.eigh(matrix[: j + 1, : j + 1])
             best = order(values)
@@ -193,21 +198,15 @@ def restarted(
             if last or (converged and (again == 0 or (same and symmetric.products - since >= again))):
                 basis.combine(vectors[:, :k])
                 return values[:k], basis
-            converged = converged and not same
-        if converged:
-            basis.combine(vectors[:, :k])
-            found, since, arrow = values[:k], symmetric.products, torch.zeros(k, dtype=torch.float64, device="cpu")
-            matrix = torch.zeros_like(matrix)
-            matrix[:k, :k] = found.diag()
-            w = random().cpu()
-            basis.remove(w)
-            basis.remove(w)
-        elif full:
-            kept = min(k + max(1, (most - k) // 2), most - 1)
+            anew = converged and not same
+        if anew or full:
+            kept = k if anew else min(k + max(1, (most - k) // 2), most - 1)
             basis.combine(vectors[:, :kept])
             arrow = beta * vectors[-1, :kept]
             matrix = torch.zeros_like(matrix)
             matrix[:kept, :kept] = values[:kept].diag()
+            if anew:
+                found, since, arrow, w = values[:k], symmetric.products, 0 * arrow, fresh()
         else:
             matrix[j + 1, j] = matrix[j, j + 1] = beta
         basis.append(w / w.norm())

@@ -16,8 +16,8 @@ NOT_FINITE = "a product is not finite"
 
 
 class Symmetric:
-    """n, dtype, device and products of `operator`, counted in `products`. scales: whether who takes them scales them
-    before their squares.
+    """n, dtype, device and products of `operator`, counted in `products`. squared: whether their squares are taken as
+    they are, so that a first product whose squares vanish is refused.
 
     operator: a ParameterOperator; a CurvatureOperator (its nodes one after the other); a symmetric tensor or array;
     an operator of scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `matvec` (or
@@ -26,8 +26,8 @@ class Symmetric:
     square.
     """
 
-    def __init__(self, operator: Any, nodes: Sequence[str] | None = None) -> None:
-        self.products, self.scales = 0, False
+    def __init__(self, operator: Any, nodes: Sequence[str] | None = None, *, squared: bool = False) -> None:
+        self.products, self.squared = 0, squared
         self._apply, shape, self.dtype, self.device = _products(operator, nodes)
         self._drawn: Callable[[Tensor], Tensor] = getattr(operator, "drawn", lambda vector: vector)
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
@@ -38,7 +38,7 @@ class Symmetric:
         """H v in float64, v (n,)."""
         self.products += 1
         image = self._apply(v.to(self.device, self.dtype)).double()
-        if self.products == 1 and not self.scales and 0 < float(image.abs().max()) < 1e-152:
+        if self.products == 1 and self.squared and 0 < float(image.abs().max()) < 1e-152:
             raise ValueError("products are below 1e-152, where their squares vanish: multiply the operator by 1e100")
         return image
 
@@ -55,7 +55,8 @@ class Symmetric:
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
-        rows = torch.stack([self.matvec(e) for e in eye])
+        rows = torch.stack([self._apply(e.to(self.dtype)).double() for e in eye])
+        self.products += self.size
         return (rows + rows.mT) / 2
 
 

@@ -83,7 +83,7 @@ def trace_estimate(
     MLP, squared error  60        0.0011  0.11        0.0030   0.0011
     ==================  ========  ======  ==========  =======  ======
     """
-    symmetric = Symmetric(operator)
+    symmetric = Symmetric(operator, squared=True)
     require_counts(1, products=products)
     if method not in ("auto", "hutchinson", "hutch++", "xtrace"):
         raise ValueError(f'method must be "auto", "hutchinson", "hutch++" or "xtrace", got {method!r}')
@@ -228,7 +228,7 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     whose interval is to be believed. Raises ValueError for fewer than 4 probes.
     """
     require_counts(4, probes=probes)
-    symmetric = Symmetric(operator)
+    symmetric = Symmetric(operator, squared=True)
     n = symmetric.size
     if n <= probes:
         dense = symmetric.dense()
