@@ -63,10 +63,14 @@ class Graphs:
         """How far two products with few examples are from those of one symmetric matrix, relative to their size."""
         self._kept: dict[Place, Graph] = {}
 
-    def split(self, v: Tensor) -> Named:
-        """A flat vector (n,) as one tensor for each parameter."""
+    def views(self, v: Tensor) -> Named:
+        """The part of a flat vector (n,) that belongs to each parameter, in its shape."""
         pieces = v.split([p.numel() for p in self.leaves.values()])
-        return {k: piece.view_as(p).to(p.dtype) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)}
+        return {k: piece.view_as(p) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)}
+
+    def split(self, v: Tensor) -> Named:
+        """A flat vector (n,) as one tensor for each parameter, in its dtype."""
+        return {k: piece.to(self.leaves[k].dtype) for k, piece in self.views(v).items()}
 
     def loss_of(self, batch: Batch) -> Tensor:
         """The loss of a batch, without a graph."""
@@ -89,16 +93,22 @@ class Graphs:
         asked for the first time: it has to see the same function, and does not stop where torch.no_grad does."""
         if self._forwards is None:
             few = few_examples(self.rows, batch, self.loss_of)
-            v, self._forwards = self.split(self._directions()[0]), True
+            v, self._forwards = self._directions()[0], True
             with contextlib.suppress(RuntimeError, MeasurementError):  # no second derivative: it is the only way
                 one, two = self.new((0, 0), few, False), self.new((0, 0), few, True)
-                images = [graph.product(v, list(self.leaves)) for graph in (one, two)]
+                images = [self.product(graph, v) for graph in (one, two)]
                 self._forwards = cast(BatchFactored, one).forward and not _differ(images[0], images[1], 1e-2)
         return self._forwards
 
+    def product(self, graph: Graph, v: Tensor) -> Named:
+        """The product of v with the matrix of a graph."""
+        found: Named = {}
+        graph.product(self.split(v), list(self.leaves), found.__setitem__)
+        return found
+
     def image(self, batch: Batch, v: Tensor) -> Named:
         """The product of v with the matrix of one batch."""
-        return self.new((0, 0), batch, True).product(self.split(v), list(self.leaves))
+        return self.product(self.new((0, 0), batch, True), v)
 
     def random(self) -> bool:
         """Whether two products with the same vector differ."""
@@ -157,8 +167,7 @@ class Graphs:
                 graph = self.new((0, 0), piece, keep)
                 held: list[Named] = []
                 make = graph.graph if keep else lambda: None
-                vectors = self.split(directions[not keep])
-                found = course(make, lambda: held.append(graph.product(vectors, list(self.leaves))))
+                found = course(make, lambda: held.append(self.product(graph, directions[not keep])))
                 if keep not in images:
                     images[keep] = held[0]
                     graphs.append(graph)
@@ -178,7 +187,7 @@ class Graphs:
     def _compare(self, images: dict[bool, Named], graph: Graph, one: Tensor, two: Tensor) -> None:
         """Finds `skew` from the products that `planned` has made of few examples. graph: that of the last one."""
         if False not in images:
-            images[False] = graph.product(self.split(two), list(self.leaves))
+            images[False] = self.product(graph, two)
         self.skew = self._skew(one, two, images[True], images[False])
         if self.skew > skewed(one.dtype):  # one forwards, perhaps
             self.skew = self.skew_of(self.few)

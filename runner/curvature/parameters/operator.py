@@ -305,22 +305,26 @@ class ParameterOperator(SymmetricOperator):
         """What the batches of this process add to one product."""
         with torch.inference_mode(False):
             pieces = self.graphs.split(differentiable_copy(v))
+            total = torch.empty(self.shape[0], dtype=self.dtype, device=self.device)
         directions = {name: pieces[name] for g in sources for name in self.layout.members[g]}
         wanted = [name for g in targets for name in self.layout.members[g]]
-        total: Named = {}
+        parts, new = self.graphs.views(total), set(self._leaves)
         for done, (place, batch, weight) in enumerate(self.batches.pieces()):
-            for k, image in self.graphs.of(place, batch).product(directions, wanted).items():
-                if k in total:
-                    total[k].add_(image, alpha=weight)
+
+            def take(name: str, image: Tensor, weight: float = weight) -> None:
+                if name in new:
+                    new.remove(name)
+                    torch.mul(image, weight, out=parts[name])
                 else:
-                    total[k] = image if weight == 1 else weight * image
+                    parts[name].add_(image, alpha=weight)
+
+            self.graphs.of(place, batch).product(directions, wanted, take)
             if self.progress is not None:
                 self.progress(done + 1, len(self.batches))
+        for name in new:
+            parts[name].zero_()
         self.products += 1
-        return torch.cat([
-            total[k].flatten() if k in total else torch.zeros(p.numel(), dtype=p.dtype, device=p.device)
-            for k, p in self._leaves.items()
-        ])  # fmt: skip
+        return total
 
     # ------------------------------------------------------------------ checks
 

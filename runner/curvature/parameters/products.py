@@ -15,6 +15,8 @@ empirical_fisher    g g^T / B with the given targets
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +29,28 @@ from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.tensors import tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.parameters.model import Model, Named
+
+Take = Callable[[str, Tensor], object]
+"""Takes the part of a product that belongs to the parameter of that name."""
+
+
+def _pull(outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Named, keep: bool, take: Take) -> None:
+    """Gives sum_i J_i^T cotangent_i at each parameter to `take` as soon as it is known, J_i the Jacobian of output i:
+    the parts of a product, together as many numbers as there are parameters, are not all held at once."""
+    absent = dict(parameters)
+
+    def arrived(name: str, image: Tensor) -> Tensor:
+        take(name, image.detach())
+        del absent[name]
+        return image.new_empty(()).expand_as(image)
+
+    with torch.inference_mode(False), ExitStack() as hooks:
+        for name, p in parameters.items():
+            hooks.callback(p.register_hook(partial(arrived, name)).remove)
+        if outputs:
+            torch.autograd.grad(outputs, list(parameters.values()), cotangents, retain_graph=keep, allow_unused=True)
+        for name, p in absent.items():
+            take(name, torch.zeros_like(p))
 
 
 class BatchHessian:
@@ -52,21 +76,13 @@ class BatchHessian:
             self._gradients = found
         return found
 
-    def product(self, directions: Named, wanted: Sequence[str]) -> Named:
-        """H v at the parameters `wanted`; directions that are absent are zero."""
+    def product(self, directions: Named, wanted: Sequence[str], take: Take) -> None:
+        """Gives H v at the parameters `wanted` to `take`; directions that are absent are zero."""
         gradients = self.graph()
         names = [k for k in directions if k in gradients]
-        if not names:
-            return {k: torch.zeros_like(self.parameters[k]) for k in wanted}
-        with torch.inference_mode(False), second_derivatives("the module"):
-            found = torch.autograd.grad(
-                [gradients[k] for k in names],
-                [self.parameters[k] for k in wanted],
-                [directions[k] for k in names],
-                retain_graph=self.keep,
-                materialize_grads=True,
-            )
-        return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
+        parameters = {k: self.parameters[k] for k in wanted}
+        with second_derivatives("the module"):
+            _pull([gradients[k] for k in names], [directions[k] for k in names], parameters, self.keep, take)
 
 
 class BatchFactored:
@@ -109,17 +125,12 @@ class BatchFactored:
                     self.forward = True
         return found
 
-    def product(self, directions: Named, wanted: Sequence[str]) -> Named:
-        """J^T A J v at the parameters `wanted`; directions that are absent are zero."""
+    def product(self, directions: Named, wanted: Sequence[str], take: Take) -> None:
+        """Gives J^T A J v at the parameters `wanted` to `take`; directions that are absent are zero."""
         output, tensor, curvature = self.graph()
         curved = curvature.apply(self._tangent(output, tensor, directions))
-        if not tensor.requires_grad:
-            return {k: torch.zeros_like(self.parameters[k]) for k in wanted}
-        with torch.inference_mode(False):
-            found = torch.autograd.grad(
-                tensor, [self.parameters[k] for k in wanted], curved, retain_graph=self.keep, materialize_grads=True
-            )
-        return {k: image.detach() for k, image in zip(wanted, found, strict=True)}
+        parameters = {k: self.parameters[k] for k in wanted}
+        _pull([tensor] if tensor.requires_grad else [], [curved], parameters, self.keep, take)
 
     def _pullback(self, tensor: Tensor) -> tuple[Tensor, dict[str, GradientEdge]]:
         """u, and where J^T u leaves the graph that makes it, for the parameters that the output depends on."""
