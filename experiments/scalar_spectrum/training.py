@@ -45,6 +45,26 @@ class State:
         return max((float(pair.outliers()[0]) for pair in self.pairs.values()), default=0.0)
 
 
+def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, scalar.PairProblem]:
+    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness need of the weights.
+
+    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would still give ±|d|.
+    """
+    sums = torch.stack([_block_sums(w[part], v[part]) for part in scalar.blocks(len(w))]).sum(0)
+    pairs = {}
+    for (name, moments), (count, plus, minus, slope) in zip((("+", cells.plus), ("-", cells.minus)), sums, strict=True):
+        if count > 0:
+            pairs[name] = scalar.PairProblem(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
+    return pairs
+
+
+def _block_sums(w: Tensor, v: Tensor) -> Tensor:
+    """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
+    keep = torch.stack([(v > 0).to(v.dtype), (v < 0).to(v.dtype)])
+    values = torch.stack([torch.ones_like(v), (w + v).square_() / 2, (w - v).square_() / 2, w * v])
+    return keep @ values.T
+
+
 class Network:
     """One of the two networks with its data reduced to moments: everything below costs O(m)."""
 
@@ -57,7 +77,7 @@ class Network:
 
     def read(self, step: int, w: Tensor, v: Tensor) -> State:
         """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow from them."""
-        pairs = scalar.relu_pairs(w, v, self.split) if self.relu else {"": scalar.linear_pair(w, v, self.all)}
+        pairs = relu_pairs(w, v, self.split) if self.relu else {"": scalar.PairProblem.of(w, v, self.all)}
         slopes = {name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx) for name in self.moments}
         loss = sum(float(moments.loss(slopes[name])) for name, moments in self.moments.items())
         return State(step, w, v, pairs, loss)
@@ -77,9 +97,14 @@ class Network:
         return d
 
     def gradient(self, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36). O(m)."""
         if self.relu:
-            return scalar.relu_gradient(w, v, self.split)
-        return scalar.linear_gradient(w, v, self.all)
+            plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
+            above, below = self.split.plus, self.split.minus
+            d = above.residual_covariance(plus) * (v > 0) + below.residual_covariance(minus) * (v < 0)
+        else:
+            d = self.all.residual_covariance(torch.dot(w, v))
+        return d * v, d * w
 
     def spectrum(self, w: Tensor, v: Tensor) -> scalar.Spectrum:
         measure = scalar.relu_spectrum if self.relu else scalar.linear_spectrum

@@ -24,10 +24,9 @@ Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_
                     lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
 Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
-Metrics of blocks   block_metrics, resonance, coupling, stable_rank, effective_dimension, gn_gap, gap_by_distance,
-                    negative_curvature_mass, assemble
-Jacobians           block_jacobians, spectral_radius, lyapunov_exponents, lyapunov_log_norm
-Low rank            gauss_newton_factors, truncate, truncation_bound
+Metrics of blocks   block_metrics, resonance, coupling, stable_rank, gn_gap, gn_gap_of_sums, assemble
+Jacobians           block_jacobians
+Low rank            gauss_newton_factors, truncate
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
                     as_curvlinops
@@ -63,20 +62,12 @@ from runner.curvature.metrics.blocks import (
     block_jacobians,
     block_metrics,
     coupling,
-    effective_dimension,
-    gap_by_distance,
     gauss_newton_factors,
     gn_gap,
     gn_gap_of_sums,
-    lyapunov_exponents,
-    lyapunov_log_norm,
-    mean_spectral_norms,
-    negative_curvature_mass,
     resonance,
-    spectral_radius,
     stable_rank,
     truncate,
-    truncation_bound,
 )
 from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
@@ -95,14 +86,11 @@ __all__ = [
     "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated", "Contribution",
     "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
     "InterLayerMetrics", "LowRank", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
-    "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum",
-    "as_curvlinops", "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring",
-    "coupling", "couplings", "discarded_coupling", "effective_dimension", "exact_blocks", "frobenius_norms",
-    "gap_by_distance", "gauss_newton_blocks", "gauss_newton_factors", "gn_gap", "gn_gap_of_sums", "gn_gaps",
-    "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load", "lyapunov_exponents",
-    "lyapunov_log_norm", "mean_spectral_norms", "negative_curvature_mass", "parameter_hessian", "parametric_blocks",
-    "parametric_terms", "path_decomposition", "paths", "resonance", "save",
-    "spectral_density", "spectral_norms", "spectral_radius", "split_blocks", "stable_rank", "stable_ranks",
-    "top_eigenpairs", "trace_estimate", "trace_module", "truncate", "truncation_bound", "upper_bound_estimate",
-    "verify",
+    "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_curvlinops",
+    "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
+    "couplings", "discarded_coupling", "exact_blocks", "frobenius_norms", "gauss_newton_blocks", "gauss_newton_factors",
+    "gn_gap", "gn_gap_of_sums", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
+    "parameter_hessian", "parametric_blocks", "parametric_terms", "path_decomposition", "paths", "resonance", "save",
+    "spectral_density", "spectral_norms", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
+    "trace_estimate", "trace_module", "truncate", "upper_bound_estimate", "verify",
 ]  # fmt: skip

@@ -18,19 +18,10 @@ def test_definitions_on_a_known_matrix():
     matrix = diagonal(4.0, 2.0, -2.0, 0.0)
     assert rc.resonance(matrix) == pytest.approx(24**0.5)
     assert rc.stable_rank(matrix) == pytest.approx(1.5)
-    assert rc.effective_dimension(matrix) == pytest.approx(2.0)
-    assert rc.negative_curvature_mass(matrix) == pytest.approx(2.0)
     assert rc.coupling(2.0, 4.0, 1.0) == pytest.approx(1.0)
     assert rc.gn_gap(diagonal(1.0), diagonal(2.0), epsilon=0) == pytest.approx(0.5)
-    columns = {"distance": [0, 1, 0], "frob_tensor": [1.0, 5.0, 2.0], "frob_gn": [2.0, 1.0, 4.0]}
-    assert rc.gap_by_distance(columns) == {0: pytest.approx(0.5), 1: pytest.approx(5.0)}
     zero = torch.zeros(3, 2)
-    undefined = (
-        rc.stable_rank(zero),
-        rc.effective_dimension(zero),
-        rc.coupling(0.0, 0.0, 1.0),
-        rc.gn_gap_of_sums([1.0], [0.0]),
-    )
+    undefined = (rc.stable_rank(zero), rc.coupling(0.0, 0.0, 1.0), rc.gn_gap_of_sums([1.0], [0.0]))
     assert all(map(math.isnan, undefined))
 
 
@@ -39,14 +30,16 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
     """1 <= D <= d_eff <= sqrt(rank D) (Propositions 58 and 62); of a convex loss H^GN >= 0, so its C is at most 1."""
     case = make(graph)
     split = rc.split_blocks(case.dag, case.x, case.y)
-    for matrix in split.total.values():
+    columns = rc.block_metrics(split)
+    for v, w, d, d_eff in zip(*(columns[name] for name in ("v", "w", "D", "d_eff")), strict=True):
+        matrix = split.total[v, w]
         if rc.resonance(matrix) > 1e-10:
-            d, d_eff = rc.stable_rank(matrix), rc.effective_dimension(matrix)
+            assert d == pytest.approx(rc.stable_rank(matrix))
             assert 1 - 1e-12 <= d <= d_eff + 1e-12
             assert d_eff <= math.sqrt(max(int(torch.linalg.matrix_rank(matrix)), 1) * d) * (1 + 1e-6)
     if graph != "nested_branches":
         matrix = rc.assemble(split.gauss_newton, case.nodes)
-        assert rc.negative_curvature_mass(matrix) < 1e-12 * float(matrix.abs().max())
+        assert float(torch.linalg.eigvalsh(matrix)[0]) > -1e-12 * float(matrix.abs().max())
         assert max(c for c in rc.block_metrics(split.gauss_newton)["C"] if not math.isnan(c)) <= 1 + 1e-12
 
 
@@ -95,7 +88,7 @@ def test_dead_blocks_are_nan_with_a_reason():
     assert columns["status"][rows["b", "b"]] == ""
 
 
-def test_spectral_norms_of_the_jacobians():
+def test_jacobians_of_the_edges():
     case = make("chain")
     jacobians = rc.block_jacobians(case.dag, case.x, ["b", "c"])
     assert set(jacobians) == {("b", "a"), ("c", "b")}
@@ -103,32 +96,6 @@ def test_spectral_norms_of_the_jacobians():
     for b in range(len(case.x)):
         exact = torch.autograd.functional.jacobian(case.dag.nodes["b"].fn, values["a"][b])
         assert torch.allclose(jacobians["b", "a"][b], exact, atol=1e-14)
-    norms = rc.mean_spectral_norms(jacobians)
-    assert norms["b", "a"] == pytest.approx(float(torch.linalg.matrix_norm(jacobians["b", "a"], 2).mean()))
-    assert rc.spectral_radius(jacobians) == max(norms.values())
-    with pytest.raises(ValueError, match="at least one"):
-        rc.spectral_radius({})
-
-
-def test_lyapunov_exponents():
-    """Of one triangular matrix the logs of its diagonal; of any matrices they add up to the log-determinant."""
-    j = torch.tensor([[2.0, 0.3], [0.0, 0.5]], dtype=torch.float64).expand(3, 2, 2)
-    assert rc.lyapunov_exponents([j] * 40).tolist() == pytest.approx([math.log(2), math.log(0.5)], abs=1e-12)
-    assert rc.lyapunov_log_norm([j] * 400) == pytest.approx(math.log(2), abs=1e-3)
-    torch.manual_seed(0)
-    steps = [torch.randn(5, 3, 3, dtype=torch.float64) for _ in range(7)]
-    product = torch.linalg.multi_dot([s[0] for s in reversed(steps)])
-    first = [s[:1] for s in steps]
-    assert float(rc.lyapunov_exponents(first).sum()) == pytest.approx(float(torch.linalg.slogdet(product)[1]) / 7)
-    assert rc.lyapunov_log_norm(first) == pytest.approx(math.log(torch.linalg.matrix_norm(product, 2)) / 7)
-    each = [rc.lyapunov_log_norm([s[b : b + 1] for s in steps]) for b in range(5)]
-    assert rc.lyapunov_log_norm(steps) == pytest.approx(sum(each) / 5)
-    overflows = 1e30 * torch.eye(2, dtype=torch.float64).expand(1, 2, 2)
-    assert rc.lyapunov_log_norm([overflows] * 50) == pytest.approx(math.log(1e30))
-    with pytest.raises(ValueError, match="do not fit"):
-        rc.lyapunov_exponents([torch.ones(1, 3, 2), torch.ones(1, 2, 2)])
-    with pytest.raises(ValueError, match="at least one"):
-        rc.lyapunov_log_norm([])
 
 
 @pytest.mark.parametrize("graph", ["chain", "residual"])
@@ -141,8 +108,8 @@ def test_truncation_error_and_its_bound(graph):
             low, error = rc.truncate(found, rank)
             assert low.rank == min(rank, len(values)) and low.numbers == low.rank * (sum(found.shape) + 1)
             assert float(torch.linalg.matrix_norm(low.dense() - found)) == pytest.approx(error, abs=1e-13)
-            assert error <= rc.truncation_bound(values, rank) * (1 + 1e-12) + 1e-15
-    assert rc.truncation_bound(values, len(values)) == 0
+            bound = math.sqrt(len(values) - rank) * float(values[rank]) if rank < len(values) else 0.0
+            assert error <= bound * (1 + 1e-12) + 1e-15
     with pytest.raises(ValueError, match="at least 0"):
         rc.truncate(found, -1)
 

@@ -26,6 +26,12 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
+from experiments.dag.protocol.dynamics import (
+    lyapunov_exponents,
+    lyapunov_log_norm,
+    mean_spectral_norms,
+    spectral_radius,
+)
 from experiments.dag.protocol.inter_layer import InterLayer
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
@@ -36,10 +42,6 @@ from runner.curvature.metrics.blocks import (
     Columns,
     block_jacobians,
     block_metrics,
-    lyapunov_exponents,
-    lyapunov_log_norm,
-    mean_spectral_norms,
-    spectral_radius,
 )
 from runner.data.images import Split
 from runner.kinds.metric import InterLayerMetric

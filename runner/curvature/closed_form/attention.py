@@ -233,28 +233,3 @@ def hessian_vector_product(x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction
     dr = df * (m - mean) + f * (dm - dmean)
     moved = w.mT @ (direction @ r.mT + x @ dr.mT) + w @ (direction @ r + x @ dr)
     return moved + 2 * v @ (dc.mT @ f + c.mT @ df) + 2 * gamma * direction
-
-
-def index_case(i0: int, i1: int, i2: int) -> int:
-    """Which H_k^{(i1,i2)} of Definition E.2 the block (i1, i2) of grad^2 c_{i0,j0} is: 1, 2, 3 or 4."""
-    return {(True, True): 1, (True, False): 2, (False, True): 3, (False, False): 4}[i1 == i0, i2 == i0]
-
-
-def hessian_block(x: Tensor, w: Tensor, v: Tensor, output: tuple[int, int], i1: int, i2: int) -> Tensor:
-    """H_k^{(i1,i2)} (..., d, d), k = index_case(i0, i1, i2): block (i1, i2) of grad^2 c_{i0,j0}.
-
-    output = (i0, j0). What Lemmas C.14 and D.9 leave empty, in one formula for all four cases.
-    """
-    _check(x, w, v)
-    i0, j0 = output
-    d, n = x.shape[-2:]
-    pieces = _pieces(x, w, v[..., :, j0].unsqueeze(-2).expand(*v.shape[:-2], n, d))
-    score, slope = (part[..., i0, :].unflatten(-1, (n, d)) for part in (pieces.score, pieces.slope))
-
-    def half(p: int, q: int) -> Tensor:
-        block = -score[..., p, :].unsqueeze(-1) * slope[..., q, :].unsqueeze(-2)
-        if p == q:
-            block = block + pieces.diagonal[..., i0, p, :, :]
-        return block + pieces.own[..., i0, q, :, :] if p == i0 else block
-
-    return half(i1, i2) + half(i2, i1).mT

@@ -1,9 +1,8 @@
 """Metrics of inter-layer blocks and of the Jacobians of the nodes.
 
-Resonance R, coupling C, stable rank D, effective dimension, GN-gap and negative curvature mass (DAG paper, Section 4
-and Appendices G and H): a ratio of numerically zero norms is NaN, and `block_metrics` says why in its status column.
-Low-rank factors of blocks and their error (Appendix K). Spectral norms of Jacobians (rho) and the Lyapunov exponents of
-their products.
+Resonance R, coupling C, stable rank D, effective dimension and GN-gap (DAG paper, Section 4 and Appendix G): a ratio of
+numerically zero norms is NaN, and `block_metrics` says why in its status column. Low-rank factors of blocks and their
+error (Appendix K).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -61,15 +59,6 @@ def stable_rank(block: Tensor) -> float:
     return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
 
 
-def effective_dimension(block: Tensor) -> float:
-    """d_eff = ||H||_* / ||H||_2 of a block (d_v, d_w) (DAG paper, Definition 57), D <= d_eff <= sqrt(rank D).
-
-    Without units; NaN as for `stable_rank`.
-    """
-    s = _svdvals(block.double())
-    return float((s / s[0]).sum()) if s[0] > 0 else math.nan
-
-
 def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
     """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4); NaN when the
     denominator is 0.
@@ -94,14 +83,6 @@ def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
     Raises KeyError for a pair that has no block.
     """
     return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes], 0)
-
-
-def negative_curvature_mass(matrix: Tensor) -> float:
-    """m^-(H) = sum of |eigenvalues| below zero of a symmetric matrix (n, n) (DAG paper, Definition 82), in its units.
-
-    Raises torch.linalg.LinAlgError for a matrix that is not finite.
-    """
-    return float(-torch.linalg.eigvalsh(matrix.double()).clamp_max(0).sum())
 
 
 def block_metrics(
@@ -148,20 +129,6 @@ def block_metrics(
 
 
 COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "sigma1", "frob_gn", "frob_tensor", "gap", "status")
-
-
-def gap_by_distance(columns: Columns) -> dict[int, float]:
-    """The tables' GN-gap at each distance: ratio of the sums of frob_tensor and frob_gn over the pairs.
-
-    columns: as `block_metrics` gives them. NaN where the sum of frob_gn is 0. Raises KeyError for other columns.
-    """
-    rows: dict[int, list[int]] = {}
-    for i, d in enumerate(columns["distance"]):
-        rows.setdefault(d, []).append(i)
-    return {
-        d: gn_gap_of_sums([columns["frob_tensor"][i] for i in at], [columns["frob_gn"][i] for i in at])
-        for d, at in sorted(rows.items())
-    }
 
 
 def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
@@ -226,17 +193,6 @@ def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
     left, values, right = torch.linalg.svd(block, full_matrices=False)
     error = float(values[rank:].double().norm())
     return LowRank(left[:, :rank], values[:rank], right[:rank].mT), error
-
-
-def truncation_bound(values: Tensor, rank: int) -> float:
-    """sqrt(d_min - r) sigma_{r+1}, the bound of the DAG paper's Theorem 93 on the error of `truncate`.
-
-    values: all singular values (d_min,), descending; 0 for a rank that drops none. Raises ValueError for a negative
-    rank.
-    """
-    if rank < 0:
-        raise ValueError(f"rank must be at least 0, got {rank}")
-    return math.sqrt(len(values) - rank) * float(values[rank]) if rank < len(values) else 0.0
 
 
 @dataclass(frozen=True)
@@ -315,68 +271,3 @@ def block_jacobians(
             local = node_derivatives(node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False)
             found |= {(u, p): jacobian for p, jacobian in local.jacobians.items()}
     return found
-
-
-def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
-    """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
-
-    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
-    Raises torch.linalg.LinAlgError for an entry that is not finite.
-    """
-    return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
-
-
-def spectral_radius(jacobians: dict[tuple[str, str], Tensor]) -> float:
-    """rho of the DAG paper's Table 2: the batch mean of sigma_max(D_up), maximised over the edges given.
-
-    jacobians: (B, d_u, d_p) of each edge. As published, the edges are those into the blocks (projection and head left
-    out). Raises ValueError when there are none.
-    """
-    if not jacobians:
-        raise ValueError("rho needs at least one Jacobian")
-    return max(mean_spectral_norms(jacobians).values())
-
-
-def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
-    """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from the largest,
-    float64.
-
-    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l Q_{l-1}. A direction
-    that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
-    no Jacobians and for consecutive ones that do not fit.
-    """
-    steps, q = _chain(jacobians)
-    q = q[..., : min(min(j.shape[1:]) for j in steps)]
-    logs = q.new_zeros(len(q), q.shape[2])
-    for j in steps:
-        q, r = torch.linalg.qr(j @ q)
-        logs += r.diagonal(dim1=1, dim2=2).abs().log()
-    return (logs / len(steps)).mean(0).sort(descending=True).values
-
-
-def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
-    """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
-
-    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
-    does.
-    """
-    steps, product = _chain(jacobians)
-    logs = product.new_zeros(len(product))
-    for j in steps:
-        # Rescaled at every step, or deep products leave the range of floating-point numbers.
-        product = j @ product
-        size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
-        logs, product = logs + size.log(), product / size[:, None, None]
-    return float(((logs + torch.linalg.svdvals(product)[:, 0].log()) / len(steps)).mean())
-
-
-def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """The Jacobians in float64, and the identity (B, d_0, d_0) that their product begins from."""
-    steps = [j.double() for j in jacobians]
-    if not steps:
-        raise ValueError("Lyapunov exponents need at least one Jacobian")
-    for before, after in pairwise(steps):
-        if before.shape[1] != after.shape[2]:
-            raise ValueError(f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}")
-    batch, _, width = steps[0].shape
-    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(batch, -1, -1)

@@ -26,9 +26,11 @@ def test_attention_jacobian_matches_autodiff() -> None:
 def test_case_norms_are_those_of_the_blocks() -> None:
     x, _, w, v, _ = (m[0] for m in draw(3, 2, 1.5, 1))
     expected = [0.0] * 4
+    blocks = att.output_hessians(x, w, v).unflatten(-2, (3, 2)).unflatten(-1, (3, 2))
+    cases = {(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}  # of Definition E.2
     for i0, j0, i1, i2 in torch.cartesian_prod(torch.arange(3), torch.arange(2), *[torch.arange(3)] * 2).tolist():
-        norm = float(torch.linalg.matrix_norm(att.hessian_block(x, w, v, (i0, j0), i1, i2), 2))
-        case = att.index_case(i0, i1, i2) - 1
+        norm = float(torch.linalg.matrix_norm(blocks[i0, j0, i1, :, i2], 2))
+        case = cases[i1 == i0, i2 == i0]
         expected[case] = max(expected[case], norm)
     assert bounds.case_norms(x, w, v).tolist() == pytest.approx(expected)
     alone = (m[0] for m in draw(1, 2, 1.5, 1))

@@ -19,13 +19,8 @@ from runner.curvature.closed_form.scalar.linear import (
     PairProblem,
     Spectrum,
     blocks,
-    linear_gradient,
-    linear_pair,
     linear_spectrum,
     phase_of_slope,
-    relu_gradient,
-    relu_pairs,
     relu_spectrum,
     smallest_eigenvalue_bound,
-    theta_star,
 )

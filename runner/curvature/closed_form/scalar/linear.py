@@ -196,14 +196,6 @@ def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:
     return -torch.sqrt(2 * loss * xx)
 
 
-def theta_star(x: Tensor, y: Tensor) -> Tensor:
-    """θ* = mean xy / mean x², least-squares slope of y on x. ValueError when every x is zero."""
-    moments = Moments.of(x, y)
-    if moments.xx == 0:
-        raise ValueError("theta_star needs an input that is not zero, found mean x² = 0; no slope fits such data")
-    return moments.xy / moments.xx
-
-
 def phase_of_slope(slope: float, target: float) -> str:
     """Training phase of a linear network with slope ⟨w, v⟩ and θ* = target: "early", "late" or "divergent".
 
@@ -318,19 +310,6 @@ def linear_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     return Spectrum.of(pair_groups(w, v, Moments.of(x, y)))
 
 
-def linear_pair(w: Tensor, v: Tensor, moments: Moments) -> PairProblem:
-    """The 2×2 problem of the network: all that loss, gradient and sharpness need of the weights. O(m), five passes."""
-    w, v = as_weights(w=w, v=v)
-    return PairProblem.of(w, v, moments)
-
-
-def linear_gradient(w: Tensor, v: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
-    """(∂ℓ/∂w, ∂ℓ/∂v) = (mean xδ · v, mean xδ · w), each (m,) (Eqs. 7, 8). O(m)."""
-    w, v = as_weights(w=w, v=v)
-    d = moments.residual_covariance(torch.dot(w, v))
-    return d * v, d * w
-
-
 @dataclass(frozen=True)
 class CellMoments:
     """Moments of the samples x > 0 and x <= 0, each divided by the number of all samples."""
@@ -369,32 +348,3 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
         EigenGroup(zero, int(axes.sum()), "dead", "", lambda: torch.eye(axes.numel(), dtype=v.dtype)[:, axes])
     )
     return Spectrum.of(groups)
-
-
-def relu_pairs(w: Tensor, v: Tensor, cells: CellMoments) -> dict[str, PairProblem]:
-    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness need of the weights.
-
-    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would still give ±|d|.
-    """
-    w, v = as_weights(w=w, v=v)
-    sums = torch.stack([_block_sums(w[part], v[part]) for part in blocks(len(w))]).sum(0)
-    pairs = {}
-    for (name, moments), (count, plus, minus, slope) in zip((("+", cells.plus), ("-", cells.minus)), sums, strict=True):
-        if count > 0:
-            pairs[name] = PairProblem(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
-    return pairs
-
-
-def _block_sums(w: Tensor, v: Tensor) -> Tensor:
-    """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
-    keep = torch.stack([(v > 0).to(v.dtype), (v < 0).to(v.dtype)])
-    values = torch.stack([torch.ones_like(v), (w + v).square_() / 2, (w - v).square_() / 2, w * v])
-    return keep @ values.T
-
-
-def relu_gradient(w: Tensor, v: Tensor, cells: CellMoments) -> tuple[Tensor, Tensor]:
-    """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): the linear gradient of every neuron's own cell (Eqs. 35, 36). O(m)."""
-    w, v = as_weights(w=w, v=v)
-    plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
-    d = cells.plus.residual_covariance(plus) * (v > 0) + cells.minus.residual_covariance(minus) * (v < 0)
-    return d * v, d * w

@@ -1,0 +1,74 @@
+"""Spectral norms of the Jacobians of a chain of nodes (rho), and the Lyapunov exponents of their product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+
+def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
+    """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
+
+    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
+    Raises torch.linalg.LinAlgError for an entry that is not finite.
+    """
+    return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
+
+
+def spectral_radius(jacobians: dict[tuple[str, str], Tensor]) -> float:
+    """rho of the DAG paper's Table 2: the batch mean of sigma_max(D_up), maximised over the edges given.
+
+    jacobians: (B, d_u, d_p) of each edge. As published, the edges are those into the blocks (projection and head left
+    out). Raises ValueError when there are none.
+    """
+    if not jacobians:
+        raise ValueError("rho needs at least one Jacobian")
+    return max(mean_spectral_norms(jacobians).values())
+
+
+def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
+    """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from the largest,
+    float64.
+
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l Q_{l-1}. A direction
+    that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
+    no Jacobians and for consecutive ones that do not fit.
+    """
+    steps, q = _chain(jacobians)
+    q = q[..., : min(min(j.shape[1:]) for j in steps)]
+    logs = q.new_zeros(len(q), q.shape[2])
+    for j in steps:
+        q, r = torch.linalg.qr(j @ q)
+        logs += r.diagonal(dim1=1, dim2=2).abs().log()
+    return (logs / len(steps)).mean(0).sort(descending=True).values
+
+
+def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
+    """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
+
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
+    does.
+    """
+    steps, product = _chain(jacobians)
+    logs = product.new_zeros(len(product))
+    for j in steps:
+        # Rescaled at every step, or deep products leave the range of floating-point numbers.
+        product = j @ product
+        size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
+        logs, product = logs + size.log(), product / size[:, None, None]
+    return float(((logs + torch.linalg.svdvals(product)[:, 0].log()) / len(steps)).mean())
+
+
+def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The Jacobians in float64, and the identity (B, d_0, d_0) that their product begins from."""
+    steps = [j.double() for j in jacobians]
+    if not steps:
+        raise ValueError("Lyapunov exponents need at least one Jacobian")
+    for before, after in pairwise(steps):
+        if before.shape[1] != after.shape[2]:
+            raise ValueError(f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}")
+    batch, _, width = steps[0].shape
+    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(batch, -1, -1)
