@@ -270,6 +270,31 @@ def test_data_and_losses_that_would_give_another_matrix_are_refused(loss, data, 
         ParameterOperator(module, loss, data, **keys)
 
 
+def mean_and_penalty(output, target):
+    """Over the labels that are not ignored, next to one over the examples."""
+    return mean_over_labels(output, target) + output.square().mean()
+
+
+def mean_over_labels(output, target):
+    return F.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def texts(*labels):
+    """Two labels each."""
+    return [(torch.randn(1, 2, 3, generator=seeded(i)), torch.tensor([label])) for i, label in enumerate(labels)]
+
+
+@pytest.mark.parametrize("labels", [([0, 1], [2, 0], [1, -100]), ([0, -100], [2, 0])])
+def test_a_mean_over_examples_next_to_one_over_labels_is_noticed_from_single_examples(labels):
+    module = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        ParameterOperator(module, mean_and_penalty, texts(*labels))
+    whole = [torch.cat(t) for t in zip(*texts(*labels), strict=True)]
+    direction = torch.ones(12)
+    plain = [ParameterOperator(module, mean_over_labels, data) @ direction for data in (texts(*labels), tuple(whole))]
+    assert torch.allclose(*plain, rtol=1e-4, atol=1e-6)
+
+
 def test_an_empirical_fisher_of_a_tuple_needs_the_rows_of_the_examples():
     given = torch.randn(4, 6, 3), torch.randn(4, 6, 2)
     with pytest.raises(ValueError, match="rows of its 6 examples"):

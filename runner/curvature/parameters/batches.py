@@ -80,6 +80,24 @@ class Rows:
         index = torch.linspace(0, count - 1, size).round().long()
         return self._input(batch[0], index, count), self._target(batch[1], index, count)
 
+    def joined(self, one: Batch, other: Batch) -> Batch:
+        """Two batches of one example each as one."""
+
+        def both(a: Any, b: Any, several: bool) -> Any:
+            place = example_dim(a, 1, self.batch_dim, several)
+            return a if place is None else torch.cat((a, b), place[0])
+
+        halves = [
+            (*tree_flatten_with_path(arguments_of(given)), *tree_flatten(target)) for given, target in (one, other)
+        ]
+        (named, given_spec, leaves, spec), (others, _, other_leaves, _) = halves
+        given = [
+            a if path_name(k) in self.shared else both(a, b, False)
+            for (k, a), (_, b) in zip(named, others, strict=True)
+        ]
+        target = [both(a, b, True) for a, b in zip(leaves, other_leaves, strict=True)]
+        return tree_unflatten(given, given_spec), tree_unflatten(target, spec)
+
     def _input(self, given: Any, part: slice | Tensor, count: int) -> Any:
         args, kwargs = arguments_of(given)
         found, spec = tree_flatten_with_path((args, kwargs))

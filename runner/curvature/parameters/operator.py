@@ -20,7 +20,7 @@ from runner.curvature.graph.tracing.criterion import TORCH
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import Widened, widen
-from runner.curvature.parameters.batches import SUM, Batch, Batches, Rows, check_loss, moved
+from runner.curvature.parameters.batches import SUM, Batch, Batches, Rows, check_loss
 from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
@@ -364,13 +364,10 @@ class ParameterOperator(SymmetricOperator):
             sample = self._checked((batch[0], batch[1]))
             known = self.graphs.first_loss if few and i == 0 else None
             told |= check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
-            if not told and self.examples > rows.count(sample) == 1:  # of one example, a sum is its mean: give it twice
-                at, both = moved(self._leaves), (sample, rows.spread(sample, 2))
-                with suppress(ValueError, RuntimeError, IndexError, TypeError), self.model.differentiable():
-                    once, twice = (float(self.model.value(at, b).detach()) for b in both)
-                    told = once != 0
-                if told and abs(twice - 2 * once) <= 1e-4 * abs(once):
-                    raise MeasurementError(SUM)
+            if not told and self.examples > rows.count(sample) == 1:  # of one example, a sum is its mean: look at two
+                pair = self._two(i, sample)
+                if pair is not None:
+                    told = check_loss(self.model, self._leaves, rows, pair, None, needs, rowwise)
         skew = self.graphs.skew
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
@@ -384,6 +381,18 @@ class ParameterOperator(SymmetricOperator):
                 "derivative. verify(ParameterOperator(..., check=False)) names the group of parameters"
             )
         self.batches.refuse_changes()
+
+    def _two(self, i: int, sample: Batch) -> Batch | None:
+        """The only example of batch i and another one, of which labels are ignored if any are; it twice where they do
+        not go together. None where the module does not take two."""
+        uneven, rows = self.batches.uneven, self.batches.rows
+        other = i if uneven is None else uneven if uneven != i else int(i == 0)
+        for batch in (self.batches.batch(other), sample):
+            with suppress(ValueError, RuntimeError, IndexError, TypeError):
+                pair = rows.joined(sample, (batch[0], batch[1]))
+                self.graphs.loss_of(pair)
+                return pair
+        return None
 
     def _rounding(self) -> bool:
         """Whether the products of few examples are symmetric in float64: those of examples that a network fits up to
