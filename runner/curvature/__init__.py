@@ -19,7 +19,7 @@ True
 
 State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
                     Concatenated
-Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit; path_decomposition, paths
+Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
 Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
                     lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
 Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
@@ -40,11 +40,8 @@ Whatever would make a number wrong is refused with a ValueError of one line: whe
 from runner.curvature.certificate.verify import Certifiable, Certificate, verify
 from runner.curvature.exact.blocks import (
     BlockSplit,
-    Contribution,
     exact_blocks,
     gauss_newton_blocks,
-    path_decomposition,
-    paths,
     split_blocks,
 )
 from runner.curvature.exact.checks import check_before_measuring
@@ -83,14 +80,14 @@ from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_est
 from runner.curvature.storage import load, save
 
 __all__ = [
-    "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated", "Contribution",
+    "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated",
     "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
     "InterLayerMetrics", "LowRank", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
     "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_curvlinops",
     "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
     "couplings", "discarded_coupling", "exact_blocks", "frobenius_norms", "gauss_newton_blocks", "gauss_newton_factors",
     "gn_gap", "gn_gap_of_sums", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
-    "parameter_hessian", "parametric_blocks", "parametric_terms", "path_decomposition", "paths", "resonance", "save",
+    "parameter_hessian", "parametric_blocks", "parametric_terms", "resonance", "save",
     "spectral_density", "spectral_norms", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
     "trace_estimate", "trace_module", "truncate", "upper_bound_estimate", "verify",
 ]  # fmt: skip

@@ -103,42 +103,6 @@ def test_tensor_part_of_piecewise_linear_networks_is_exactly_zero(graph):
     assert all(not block.any() for block in rc.split_blocks(case.dag, case.x, case.y).tensor.values())
 
 
-@pytest.mark.parametrize("graph", ["skip", "nested_branches", "attention"])
-def test_terms_add_up_to_the_block_and_those_of_the_loss_to_gauss_newton(graph):
-    case = make(graph)
-    split = rc.split_blocks(case.dag, case.x, case.y)
-    scale = max(float(block.abs().max()) for block in split.total.values())
-    for v, w in ((v, w) for i, v in enumerate(case.nodes) for w in case.nodes[i:]):
-        terms = rc.path_decomposition(case.dag, case.x, case.y, v, w)
-        loss = [t for t in terms if t.from_loss]
-        assert float((sum(t.block for t in terms) - split.total[v, w]).abs().max()) < 1e-10 * scale
-        assert float((sum(t.block for t in loss) - split.gauss_newton[v, w]).abs().max()) < 1e-10 * scale
-        assert len(loss) == len(rc.paths(case.dag, v, "out")) * len(rc.paths(case.dag, w, "out"))
-        total = float(torch.linalg.matrix_norm(sum(t.block for t in terms)))
-        assert total <= sum(t.resonance for t in terms) * (1 + 1e-12), "Corollary 67"
-        assert all(t.path_v[0] == v and t.path_w[0] == w for t in terms)
-
-
-def test_paths_of_a_graph():
-    dag = make("nested_branches").dag
-    assert rc.paths(dag, "a", "m") == [("a", "a1", "am", "m"), ("a", "a2", "am", "m"), ("a", "m")]
-    assert rc.paths(dag, "a", "a") == [("a",)]
-    assert rc.paths(dag, "m", "a") == []
-    assert len(rc.paths(dag, "input", "out")) == 5
-    with pytest.raises(ValueError, match="unknown"):
-        rc.paths(dag, "a", "nowhere")
-
-
-def test_too_many_paths_are_refused():
-    nodes = [rc.Node("h0", ("input",), torch.tanh)]
-    for i in range(12):
-        nodes.append(rc.Node(f"s{i}", (f"h{i}",), torch.sin))
-        nodes.append(rc.Node(f"h{i + 1}", (f"h{i}", f"s{i}"), lambda a, b: a + b))
-    case = make("chain")
-    with pytest.raises(ValueError, match="more than max_pairs"):
-        rc.path_decomposition(rc.Dag(nodes, loss="mse"), case.x, case.x, "h0", "h0")
-
-
 def test_mistakes_are_refused():
     case = make("chain")
     with pytest.raises(ValueError, match="part"):
