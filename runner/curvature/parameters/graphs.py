@@ -225,9 +225,9 @@ FAR = 3
 UNSEEN = 2.5
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
 are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty processes, 2.4 in the middle)."""
-VECTORS = 6
-"""Vectors of all parameters next to a product's own: the direction, the sum over pieces, the result, and three that
-checks and iterations hold."""
+VECTORS = 4
+"""Vectors of all parameters next to a product's own, of which one is its result: the direction, and three that checks
+and iterations hold."""
 
 
 def skewed(dtype: torch.dtype) -> float:

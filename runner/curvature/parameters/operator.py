@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, get_args
 
 import torch
@@ -305,25 +306,30 @@ class ParameterOperator(SymmetricOperator):
         """What the batches of this process add to one product."""
         with torch.inference_mode(False):
             pieces = self.graphs.split(differentiable_copy(v))
-            total = torch.empty(self.shape[0], dtype=self.dtype, device=self.device)
+            total = torch.empty(0, dtype=self.dtype, device=self.device)
         directions = {name: pieces[name] for g in sources for name in self.layout.members[g]}
         wanted = [name for g in targets for name in self.layout.members[g]]
-        parts, new = self.graphs.views(total), set(self._leaves)
+        parts: Named = {}
+        new = set(self._leaves)
+
+        def take(weight: float, name: str, image: Tensor) -> None:
+            if not parts:  # no earlier: making the first graph takes the most memory
+                parts.update(self.graphs.views(total.resize_(self.shape[0])))
+            if name in new:
+                new.remove(name)
+                torch.mul(image, weight, out=parts[name])
+            else:
+                parts[name].add_(image, alpha=weight)
+
         for done, (place, batch, weight) in enumerate(self.batches.pieces()):
-
-            def take(name: str, image: Tensor, weight: float = weight) -> None:
-                if name in new:
-                    new.remove(name)
-                    torch.mul(image, weight, out=parts[name])
-                else:
-                    parts[name].add_(image, alpha=weight)
-
-            self.graphs.of(place, batch).product(directions, wanted, take)
+            self.graphs.of(place, batch).product(directions, wanted, partial(take, weight))
             if self.progress is not None:
                 self.progress(done + 1, len(self.batches))
+        self.products += 1
+        if not parts:
+            return total.new_zeros(self.shape[0])
         for name in new:
             parts[name].zero_()
-        self.products += 1
         return total
 
     # ------------------------------------------------------------------ checks
