@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ NOT_FINITE = "a product is not finite"
 
 class Symmetric:
     """n, dtype, device and products of `operator`, counted in `products`. squared: whether their squares are taken as
-    they are, so that a first product whose squares vanish is refused.
+    they are, so that a first product whose squares leave the range of floats is refused.
 
     operator: a ParameterOperator; a CurvatureOperator (its nodes one after the other); a symmetric tensor or array;
     an operator of scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `matvec` (or
@@ -38,8 +39,10 @@ class Symmetric:
         """H v in float64, v (n,)."""
         self.products += 1
         image = self._apply(v.to(self.device, self.dtype)).double()
-        if self.products == 1 and self.squared and 0 < float(image.abs().max()) < 1e-152:
-            raise ValueError("products are below 1e-152, where their squares vanish: multiply the operator by 1e100")
+        if self.products == 1 and self.squared:
+            size = float(image.abs().max())
+            if 0 < size < 1e-152 or (size < math.inf and float(image @ image) == math.inf):
+                raise ValueError(f"products are about {size:.0e}, whose squares are out of range: rescale the operator")
         return image
 
     def gaussian(self, generator: torch.Generator | None) -> Tensor:
