@@ -290,16 +290,19 @@ class DiagnosisAnalysis(Analysis):
             lines.append(f"  {row['what']}: {verified if row['ok'] else 'NOT certified: ' + row['status']}")
         for row in self.last["scalars"].to_dict("records") if "scalars" in self.last else ():
             method = f" ({row['method']})" if row["method"] and row["value"] == row["value"] else ""
-            lines.append(f"  {row['quantity']}: {_value(row, 5) or row['status']}{method}")
+            lines.append(f"  {row['quantity']}: {_value(row) or row['status']}{method}")
         cost = self.named["cost"]
+        steps = sorted(cost["step"].unique())
+        if len(steps) > 1:
+            lines.insert(0, f"  at step {steps[-1]}; the page has all {len(steps)} steps")
         predicted, measured = cost["predicted_gradients"].sum(), cost["gradients"].sum()
         return [*lines, f"  cost: predicted {predicted:.4g} gradients, measured {measured:.4g}"]
 
 
-def _value(row: Mapping[Any, Any], digits: int = 4) -> str:
+def _value(row: Mapping[Any, Any]) -> str:
     """A scalar with its error; '' for NaN."""
-    error = f" ± {row['error']:.2g}" if row["error"] and row["error"] == row["error"] else ""
-    return f"{shown(row['value'], digits)}{error}" if row["value"] == row["value"] else ""
+    error = f" ± {float(format(row['error'], '.2g')):g}" if row["error"] and row["error"] == row["error"] else ""
+    return f"{shown(row['value'], 4)}{error}" if row["value"] == row["value"] else ""
 
 
 def _cell(value: Any) -> str:
