@@ -192,7 +192,7 @@ BAD = {
     "summed loss": (nn.CrossEntropyLoss(reduction="sum"), lambda x, y: (x, y), "a sum over the examples|='mean'"),
     "label": (LOSS, lambda x, y: (x, y + 7), "range of the labels"),
     "width": (LOSS, lambda x, y: (x[:, :3], y), r"failed on input \(\d, 3\) float64 and target .*shapes"),
-    "nan": (LOSS, lambda x, y: (x * torch.nan, y), "loss of the first batch is not finite"),
+    "nan": (LOSS, lambda x, y: (x * torch.nan, y), "loss of a batch is not finite"),
     "random loss": (lambda o, t: LOSS(o, t) * torch.rand(()), lambda x, y: (x, y), "random"),
 }
 """Kind -> loss, change of the data, and what is said."""

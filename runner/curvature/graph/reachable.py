@@ -119,6 +119,11 @@ def weighted_sum(t: Tensor) -> Tensor:
     return torch.stack(sums).sum()
 
 
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """Attributes that a result depends on and that are no tensors; whole numbers are often counts of calls."""
+    return {key: value for key, value in vars(module).items() if isinstance(value, bool | float | str)}
+
+
 class Fingerprint:
     """Identity, version and a weighted sum of every tensor that graphs and modules are made of, to notice a change.
 
@@ -134,7 +139,7 @@ class Fingerprint:
             for key, t in (*module._parameters.items(), *module._buffers.items())
             if t is not None
         ]
-        self.modes = [(label, module, module.training) for label, module in found.modules.values()]
+        self.settings = [(label, module, _settings(module)) for label, module in found.modules.values()]
         self.tensors: dict[int, tuple[str, Tensor]] = {k: v for k, v in found.tensors.items() if v[1].is_leaf}
         self.loose = set(self.tensors)  # measurements put their values back, and not their versions
         self.tensors |= {id(t): (label, t) for label, _, _, t in self.owners}
@@ -163,9 +168,10 @@ class Fingerprint:
 
     def changed(self) -> str:
         """Label of the first tensor that is not what it was, "" when all are."""
-        for label, module, training in self.modes:
-            if module.training != training:
-                return f"{label} (its training mode)"
+        for label, module, settings in self.settings:
+            for key, value in _settings(module).items():
+                if value != settings.get(key, value):
+                    return f"{label} (its {'training mode' if key == 'training' else key})"
         for label, module, key, tensor in self.owners:
             if getattr(module, key, None) is not tensor:
                 return label

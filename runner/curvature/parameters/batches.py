@@ -81,22 +81,19 @@ class Rows:
         return self._input(batch[0], index, count), self._target(batch[1], index, count)
 
     def joined(self, one: Batch, other: Batch) -> Batch:
-        """Two batches of one example each as one."""
+        """Two batches as one."""
+        count = self.count(one)
 
         def both(a: Any, b: Any, several: bool) -> Any:
-            place = example_dim(a, 1, self.batch_dim, several)
+            place = example_dim(a, count, self.batch_dim, several)
             return a if place is None else torch.cat((a, b), place[0])
 
-        halves = [
-            (*tree_flatten_with_path(arguments_of(given)), *tree_flatten(target)) for given, target in (one, other)
-        ]
-        (named, given_spec, leaves, spec), (others, _, other_leaves, _) = halves
-        given = [
-            a if path_name(k) in self.shared else both(a, b, False)
-            for (k, a), (_, b) in zip(named, others, strict=True)
-        ]
-        target = [both(a, b, True) for a, b in zip(leaves, other_leaves, strict=True)]
-        return tree_unflatten(given, given_spec), tree_unflatten(target, spec)
+        (named, given), (others, _) = (tree_flatten_with_path(arguments_of(batch[0])) for batch in (one, other))
+        (leaves, target), (other_leaves, _) = (tree_flatten(batch[1]) for batch in (one, other))
+        pairs = zip(named, others, strict=True)
+        inputs = [a if path_name(path) in self.shared else both(a, b, False) for (path, a), (_, b) in pairs]
+        targets = [both(a, b, True) for a, b in zip(leaves, other_leaves, strict=True)]
+        return tree_unflatten(inputs, given), tree_unflatten(targets, target)
 
     def _input(self, given: Any, part: slice | Tensor, count: int) -> Any:
         args, kwargs = arguments_of(given)
@@ -305,11 +302,6 @@ def first_look(model: Model, parameters: Named, batch: Batch) -> float:
     return float(value.detach())
 
 
-def moved(parameters: Named) -> Named:
-    """Other parameters, at which a loss that is zero is not."""
-    return {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
-
-
 def check_loss(
     model: Model,
     parameters: Named,
@@ -319,28 +311,24 @@ def check_loss(
     needs_mean: str,
     rowwise: bool,
     known: float | None = None,
-) -> bool:
-    """Whether the batch tells a mean from a sum: one of several examples, whose losses are not all zero.
-
-    Raises MeasurementError for a loss that is not finite, random, a sum, of every output with every target, or,
+) -> None:
+    """Raises MeasurementError for a loss that is not finite, random, a sum, of every output with every target, or,
     where the reason `needs_mean` is given, not the mean of the losses of the batch's halves, and of the pieces of
     `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
     known: the loss of an earlier evaluation."""
-    with model.differentiable(), torch.no_grad():
+    with model.differentiable(graph=False):
         output = model.call(parameters, batch[0])
         whole = float(model.within(parameters, lambda: model.loss_of(output, batch[1])))
         again = float(model.value(parameters, batch)) if known is None else known
         if not math.isfinite(whole):
-            raise MeasurementError(
-                f"the loss of the first batch is not finite ({whole}): look at the weights and the data"
-            )
+            raise MeasurementError(f"the loss of a batch is not finite ({whole}): look at the weights and the data")
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
         refuse_broadcast(model.loss, output, batch[1])
-        count, told = rows.count(batch), False
+        count = rows.count(batch)
         first = next(iter(parameters.values()))
         if abs(whole) < torch.finfo(first.dtype).eps:  # of a perfect fit: zeros, whose sum is their mean, or rounding
-            parameters = moved(parameters)
+            parameters = {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
             whole = float(model.value(parameters, batch))
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:
@@ -353,23 +341,22 @@ def check_loss(
                         sizes = [number for number, _ in labels]
             except (ValueError, RuntimeError, IndexError, TypeError) as error:
                 if not needs_mean:
-                    return True
+                    return
                 raise MeasurementError(
                     f"a part of a batch cannot be measured alone ({first_line(error)}); {needs_mean}"
                 ) from error
-            mean = sum(s * loss for s, loss in zip(sizes, losses, strict=True) if s > 0) / sum(sizes)
-            told = told or any(losses)
-            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(map(abs, [*losses, whole]))
-            if abs(whole - sum(losses)) <= allowed < abs(mean - whole):
+            used = [(s, loss) for s, loss in zip(sizes, losses, strict=True) if s > 0]
+            mean = sum(s * loss for s, loss in used) / sum(sizes)
+            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(abs(t) for t in (*losses, whole) if t == t)
+            if abs(whole - sum(loss for _, loss in used)) <= allowed < abs(mean - whole):
                 raise MeasurementError(SUM)
-            if abs(mean - whole) > allowed and needs_mean:
+            if needs_mean and not abs(mean - whole) <= allowed:  # also NaN: of labels that a loss leaves out
                 raise MeasurementError(
                     "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
                     f"each other, or lie along another dimension: batch_dim=...); {needs_mean}"
                 )
             if rowwise:
                 _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
-        return told
 
 
 def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from runner.curvature.exact.blocks import exact_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET
@@ -26,6 +25,7 @@ from runner.curvature.exact.routing import Blocks, Reach, Router
 from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.state import undisturbed
 from runner.curvature.graph.tensors import slices_of
+from runner.curvature.parameters.model import call_with
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def node_parameters(node: Node, router: Router) -> NodeParameters:
         u = router.delta(node.name).detach().requires_grad_()
         arguments = tuple(values[p].clone() if p in values else router.evaluation.values[p] for p in node.parents)
         if isinstance(node.fn, nn.Module):
-            output = functional_call(node.fn, parameters, arguments)
+            output = call_with(node.fn, parameters, arguments)
         else:
             output = node.fn(*arguments, **parameters)
         # A parameter that the node does not use has gradient zero, kept differentiable for the loop below.

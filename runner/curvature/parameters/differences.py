@@ -63,7 +63,7 @@ class ParameterDifferences(Reference):
     def _moving(self) -> Tensor:
         """1 where a difference may move a parameter, 0 in rows of an embedding whose gradient torch leaves out."""
         moving, placed = torch.ones_like(self._flat({})), self._placed(self._flat({}))
-        with self.quiet(), torch.no_grad(), _Padding() as seen:
+        with self.quiet(graph=False), _Padding() as seen:
             for example in range(self.examples):
                 self.model.value(placed, self._batch(example))
         for name, part in self._placed(moving).items():
@@ -73,13 +73,13 @@ class ParameterDifferences(Reference):
         return moving
 
     @contextmanager
-    def quiet(self) -> Iterator[None]:
-        with self.model.differentiable(), widened(self.double):
+    def quiet(self, graph: bool = True) -> Iterator[None]:
+        with self.model.differentiable(graph), widened(self.double):
             yield
 
     def value(self, shift: Mapping[str, Tensor], example: int) -> float:
-        with self.quiet(), torch.no_grad():
-            return float(self.model.value(self._placed(self._flat(shift)), self._batch(example)))
+        with self.quiet():
+            return float(self.model.loss_alone(self._placed(self._flat(shift)), self._batch(example)))
 
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
         with self.quiet():
@@ -115,7 +115,7 @@ class ParameterDifferences(Reference):
         whole = self.model.call(placed, wide[0])
         output = self.operator.graphs.output(self.model, placed, whole, wide)
         tensor = output.tensor(whole)
-        with torch.no_grad():
+        with self.model.differentiable(graph=False):
             ends = [output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0])) for s in (1, -1)]
         tangent = (ends[0] - ends[1]) / (2 * step)
         if self.operator.samples is not None or self.operator.likelihood is not None:

@@ -74,8 +74,7 @@ class Graphs:
 
     def loss_of(self, batch: Batch) -> Tensor:
         """The loss of a batch, without a graph."""
-        with self.model.differentiable(), torch.no_grad():
-            return self.model.value(self.leaves, batch)
+        return self.model.loss_alone(self.leaves, batch)
 
     def of(self, place: Place, batch: Batch) -> Graph:
         """The graph of the piece `batch` at that place, made when it is asked for the first time."""

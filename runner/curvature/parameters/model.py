@@ -27,6 +27,17 @@ Named = dict[str, Tensor]
 Loss = Callable[[Any, Any], Tensor]
 
 
+def call_with(module: nn.Module, tensors: Named, arguments: Any) -> Any:
+    """torch.func.functional_call, which leaves wrong tensors in a module that has two names (torch 2.13)."""
+    names = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
+    every = {}
+    for prefix, m in module.named_modules(prefix="."):
+        for key, t in (*m._parameters.items(), *m._buffers.items()):
+            if names.get(id(t)) in tensors:
+                every[f"{prefix}.{key}".lstrip(".")] = tensors[names[id(t)]]
+    return functional_call(module, every, arguments, tie_weights=False)
+
+
 class _Within(nn.Module):
     """Runs a function while a module, and the loss where it is one, have other tensors in place of their own."""
 
@@ -77,6 +88,7 @@ class Model:
             self._constants = {name: widen(t.detach()) for name, t in self._within.named_parameters()}
             self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
+        self._takes_gradients = False
         self._looks: float = 4  # calls of which it is seen whether they change the module; all, once one does
         self._inputs, self._targets, self._held = Unchanged(), Unchanged(), Unchanged()
 
@@ -85,11 +97,12 @@ class Model:
         return Model(self.module, self.loss, self.pick, double=True)
 
     @contextmanager
-    def differentiable(self) -> Iterator[None]:
+    def differentiable(self, graph: bool = True) -> Iterator[None]:
         """Gradients on, every part of the module in a form that can be differentiated twice, and as it was in the
-        end."""
+        end. graph=False: gradients off, unless the module takes some itself."""
         whole = untouched(found=self._parts) if self._looks else nullcontext()
-        with torch.inference_mode(False), torch.enable_grad(), whole, measurable(self.module):
+        graph = graph or self._takes_gradients
+        with torch.inference_mode(False), torch.set_grad_enabled(graph), whole, measurable(self.module):
             before = self._state() if self._looks else None
             yield
             if self._looks:
@@ -107,7 +120,7 @@ class Model:
         """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
         placed = {f"module.{k}": torch.view_as_complex(p) if k in self._complex else p for k, p in parameters.items()}
         fixed = {**self._constants, **placed}
-        return self._held.call(lambda held: functional_call(self._within, {**fixed, **held}, (run,)), self._buffers)
+        return self._held.call(lambda held: call_with(self._within, {**fixed, **held}, (run,)), self._buffers)
 
     def call(self, parameters: Mapping[str, Tensor], given: Any) -> Any:
         """What the loss reads: module(*args, **kwargs), or the picked tensor of it."""
@@ -117,13 +130,24 @@ class Model:
         """The loss of a batch."""
         return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
 
+    def loss_alone(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> Tensor:
+        """The loss of a batch without a graph."""
+        try:
+            with self.differentiable(graph=False):
+                return self.value(parameters, batch).detach()
+        except RuntimeError as error:
+            if self._takes_gradients or "does not require grad" not in str(error):
+                raise
+            self._takes_gradients = True
+            return self.loss_alone(parameters, batch)
+
     def labels(
         self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any], classes: bool = True
     ) -> tuple[float, bool] | None:
         """The number that the cross-entropies of a batch divide by, NaN where they differ, and whether that is other
         than the number of all labels: some are ignored, or classes have weights. None: the loss has none."""
-        with self.differentiable(), torch.no_grad(), FixedMeans(classes=classes) as means:
-            self.value(parameters, batch)
+        with FixedMeans(classes=classes) as means:
+            self.loss_alone(parameters, batch)
         if not means.totals:
             return None
         return means.totals[0] if len(set(means.totals)) == 1 else math.nan, not means.counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,7 @@ from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
-from runner.curvature.graph.tracing.criterion import TORCH
+from runner.curvature.graph.tracing.criterion import TORCH, refuse_broadcast
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import Widened, widen
@@ -27,6 +28,9 @@ from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_example
 from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
 from runner.curvature.parameters.processes import Processes, gathered, together
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held during products: graphs, hooks, modules and the levels of forward differentiation belong to all threads."""
 
 
 class ParameterOperator(SymmetricOperator):
@@ -144,7 +148,7 @@ class ParameterOperator(SymmetricOperator):
             self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
-        self._fingerprint = Fingerprint(self.module, **shares)
+        self._fingerprint = Fingerprint(self.module, self.loss, **shares)
         self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
@@ -292,12 +296,13 @@ class ParameterOperator(SymmetricOperator):
         """H restricted to the rows of `targets` and the columns of `sources`, times each of the vectors, (k, n)."""
 
         def products() -> Tensor:
-            self._refuse_changes()
-            refuse_autocast((self.device.type,))
-            images = [self._product(row, sources, targets) for row in rows]
-            if self._unchecked:
-                _refuse_infinite(images[0])
-                self._unchecked = False
+            with ONE_AT_A_TIME:
+                self._refuse_changes()
+                refuse_autocast((self.device.type,))
+                images = [self._product(row, sources, targets) for row in rows]
+                if self._unchecked:
+                    _refuse_infinite(images[0])
+                    self._unchecked = False
             return torch.stack(images) if len(images) > 1 else images[0].unsqueeze(0)
 
         return self.processes.sum(products, rows)
@@ -342,8 +347,7 @@ class ParameterOperator(SymmetricOperator):
         if not square:
             return rows
         try:
-            with self.model.differentiable(), torch.no_grad():
-                self.model.value(self._leaves, rows.cut(batch, max(1, rows.count(batch) // 2))[0])
+            self.model.loss_alone(self._leaves, rows.cut(batch, max(1, rows.count(batch) // 2))[0])
         except (ValueError, RuntimeError, IndexError, TypeError):
             return Rows(rows.batch_dim, (*rows.shared, *square))
         return rows
@@ -361,19 +365,17 @@ class ParameterOperator(SymmetricOperator):
         elif self.part == "empirical_fisher":
             needs = "an empirical Fisher matrix is a mean over the examples: use a plain mean, or part='hessian'"
         few = self.batches.rows.count(self.graphs.few) == self.batches.counts[0]
-        rows, chunk, told = self.batches.rows, self.batches.chunk, False
-        # Later batches: all that are cut, the first of which labels are ignored, and until one tells a mean from a sum.
-        last = len(self.batches.counts) if chunk is not None else self.batches.uneven or 0
+        rows, chunk, before = self.batches.rows, self.batches.chunk, None
         for i, batch in enumerate(self.data):
-            if told and i > last:
-                break
+            if not any(self.batches.pieces_of(i, batch)):
+                continue  # all labels are ignored, the loss is NaN, and has no share
             sample = self._checked((batch[0], batch[1]))
             known = self.graphs.first_loss if few and i == 0 else None
-            told |= check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
-            if not told and self.examples > rows.count(sample) == 1:  # of one example, a sum is its mean: look at two
-                pair = self._two(i, sample)
-                if pair is not None:
-                    told = check_loss(self.model, self._leaves, rows, pair, None, needs, rowwise)
+            if before is None or chunk is not None or i == self.batches.uneven:
+                check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
+            if before is not None:
+                check_loss(self.model, self._leaves, rows, self._two(before, sample), None, needs, rowwise)
+            before = sample
         skew = self.graphs.skew
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
@@ -388,17 +390,17 @@ class ParameterOperator(SymmetricOperator):
             )
         self.batches.refuse_changes()
 
-    def _two(self, i: int, sample: Batch) -> Batch | None:
-        """The only example of batch i and another one, of which labels are ignored if any are; it twice where they do
-        not go together. None where the module does not take two."""
-        uneven, rows = self.batches.uneven, self.batches.rows
-        other = i if uneven is None else uneven if uneven != i else int(i == 0)
-        for batch in (self.batches.batch(other), sample):
-            with suppress(ValueError, RuntimeError, IndexError, TypeError):
-                pair = rows.joined(sample, (batch[0], batch[1]))
-                self.graphs.loss_of(pair)
+    def _two(self, before: Batch, sample: Batch) -> Batch:
+        """Half of each batch as one; where they do not go together, the second, an only example twice."""
+        rows = self.batches.rows
+        halves = [rows.spread(b, (rows.count(b) + 1) // 2) for b in (before, sample)]
+        for make in (lambda: rows.joined(*halves), lambda: rows.spread(sample, max(2, rows.count(sample)))):
+            with suppress(ValueError, RuntimeError, IndexError, TypeError), self.model.differentiable(graph=False):
+                pair = make()
+                self.model.value(self._leaves, pair)
+                refuse_broadcast(self.loss, self.model.call(self._leaves, pair[0]), pair[1])
                 return pair
-        return None
+        return sample
 
     def _rounding(self) -> bool:
         """Whether the products of few examples are symmetric in float64: those of examples that a network fits up to

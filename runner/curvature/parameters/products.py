@@ -39,7 +39,9 @@ def _pull(outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Name
     the parts of a product, together as many numbers as there are parameters, are not all held at once."""
     absent = dict(parameters)
 
-    def arrived(name: str, image: Tensor) -> Tensor:
+    def arrived(name: str, image: Tensor | None) -> Tensor | None:
+        if image is None:  # of a function whose backward gives none
+            return None
         take(name, image.detach())
         del absent[name]
         return image.new_empty(()).expand_as(image)
@@ -47,7 +49,7 @@ def _pull(outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Name
     with torch.inference_mode(False), ExitStack() as hooks:
         for name, p in parameters.items():
             hooks.callback(p.register_hook(partial(arrived, name)).remove)
-        if outputs:
+        if outputs and parameters:
             torch.autograd.grad(outputs, list(parameters.values()), cotangents, retain_graph=keep, allow_unused=True)
         for name, p in absent.items():
             take(name, torch.zeros_like(p))
@@ -154,7 +156,7 @@ class BatchFactored:
                 return output.tensor(self.model.call({**fixed, **p}, self.batch[0]))
 
             try:
-                with self.model.differentiable(), torch.no_grad():
+                with self.model.differentiable(graph=False):
                     tangent: Tensor = jvp(outputs, (values,), (dict(directions),))[1]
                 return tangent
             except (RuntimeError, NotImplementedError):
