@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -372,3 +373,145 @@ def test_single_examples_whose_target_has_fewer_dimensions_are_measured():
         module, lambda o, t: (o - t).square().mean(), [(x[i : i + 1], y[i : i + 1]) for i in range(3)]
     )
     assert torch.allclose(found.dense(), ParameterOperator(module, "mse", (x, y[:, None])).dense(), atol=1e-12)
+
+
+KEPT = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+LABELS = torch.tensor([0, 2, 1, 1, 2, -100, -100, -100])
+
+
+def weighted_mean(output, target):
+    value, kept = target
+    return ((output - value).square().mean(1) * kept).sum() / kept.sum()
+
+
+def kept_labels(output, target):
+    return F.cross_entropy(output[target != -100], target[target != -100])
+
+
+def sum_over_count(output, target):
+    return F.cross_entropy(output, target, reduction="sum") / (target != -100).sum()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("loss", [weighted_mean, kept_labels, sum_over_count])
+def test_a_mean_of_ones_own_over_what_is_not_masked_needs_one_batch(loss, order):
+    x, values = torch.randn(8, 4, generator=seeded()), torch.randn(8, 3, generator=seeded(1))
+    target = (values, KEPT) if loss is weighted_mean else LABELS
+    halves = [slice(0, 4), slice(4, 8)]
+    batches = [(x[s], (values[s], KEPT[s]) if loss is weighted_mean else LABELS[s]) for s in halves]
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        ParameterOperator(module, loss, [batches[i] for i in order])
+    full = loss if loss is weighted_mean else nn.CrossEntropyLoss()
+    found = [ParameterOperator(module, f, [(x, target)]) @ torch.ones(43) for f in (loss, full)]
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_a_part_without_any_label_that_counts_is_no_mean():
+    x, values, kept = torch.randn(8, 4), torch.randn(8, 3), torch.tensor([1.0, 0, 0, 0, 1, 1, 1, 1])
+    data = [(x[s], (values[s], kept[s])) for s in (slice(0, 4), slice(4, 8))]
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        ParameterOperator(nn.Linear(4, 3), weighted_mean, data)
+
+
+class Rounded(torch.autograd.Function):
+    """Straight through, without a gradient for the step."""
+
+    @staticmethod
+    def forward(ctx, weight, step):
+        return torch.round(weight / step) * step
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class Quantised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.step = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(torch.tanh(x), Rounded.apply(self.inner.weight, self.step), self.inner.bias)
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_parameter_whose_backward_gives_nothing_has_zero_curvature(part):
+    operator = ParameterOperator(Quantised(), nn.MSELoss(), (torch.randn(6, 4), torch.randn(6, 3)), part=part)
+    image = operator @ torch.ones(16)
+    assert not image[operator.groups["module"]].any() and image[operator.groups["inner"]].any()
+    assert operator.rows({"inner": torch.ones(1, 15)}, []) == {}
+
+
+class Twice(nn.Module):
+    """One module under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second, self.last = self.first, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+@pytest.mark.parametrize("groups", [None, ["last"]])
+def test_a_module_under_two_names_is_measured_and_stays_as_it_is(groups):
+    module, x, y = Twice(), torch.randn(6, 4), torch.randn(6, 3)
+    before = {name: (p, p.detach().clone()) for name, p in module.named_parameters()}
+    assert verify(ParameterOperator(module, nn.MSELoss(), (x, y), groups)).ok
+    after = dict(module.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(after[k] is p and torch.equal(p, value) for k, (p, value) in before.items())
+
+
+class Force(nn.Module):
+    """Minus the gradient of an energy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+
+    def forward(self, place: Tensor) -> Tensor:
+        place = place.detach().requires_grad_()
+        return -torch.autograd.grad(self.energy(place).sum(), place, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_module_that_differentiates_is_measured(part):
+    data = torch.randn(6, 4, generator=seeded()), torch.randn(6, 4, generator=seeded(1))
+    operators = [ParameterOperator(Force(), nn.MSELoss(), data, part=part, memory_budget=b) for b in (1 << 30, 1)]
+    assert all(verify(operator).ok for operator in operators)
+
+
+@pytest.mark.parametrize("keys", [{}, {"memory_budget": 1}, {"part": "gauss_newton", "memory_budget": 1}])
+def test_threads_get_the_same_products(keys):
+    data = torch.randn(16, 4), classes(16, 3)
+    operators = [ParameterOperator(nn.Linear(4, 3), "cross_entropy", data, **keys) for _ in range(2)]
+    directions = torch.randn(15, 4)
+    expected = [operator.matvec(directions) for operator in operators]
+    asked = [(k, j) for j in range(4) for k in range(2)] * 5
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda at: operators[at[0]].matvec(directions[:, at[1]]), asked))
+    assert all(torch.equal(image, expected[k][:, j]) for image, (k, j) in zip(found, asked, strict=True))
+
+
+class Warm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.temperature = nn.Linear(4, 3), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.inner(x)) / self.temperature
+
+
+def test_settings_of_the_module_and_tensors_of_the_loss_that_changed_are_refused():
+    module, weight = Warm(), torch.ones(3)
+    operator = ParameterOperator(module, nn.CrossEntropyLoss(weight=weight), (torch.randn(6, 4), classes(6, 3)))
+    module.temperature = 2.0
+    with pytest.raises(ValueError, match="its temperature"):
+        operator @ torch.ones(15)
+    module.temperature = 1.0
+    weight[0] = 3.0
+    with pytest.raises(ValueError, match="weight has changed"):
+        operator @ torch.ones(15)
