@@ -48,6 +48,7 @@ class ParameterOperator(SymmetricOperator):
         One batch (x, y), a list of batches (input, target), or a DataLoader that gives the same batches whenever it is
         read. Batches are weighted by their number of examples, the rows of the first tensor of their input; where
         torch's cross-entropy ignores labels or has weights of classes, by what it divides by, as in one batch of all.
+        Another mean over a part of the labels (of your own, with a mask) needs one batch.
     groups
         {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for each module with
         parameters. `groups[name]` of the operator is the slice of the flat vector, in which every parameter is
