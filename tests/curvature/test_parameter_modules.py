@@ -408,7 +408,7 @@ def test_a_mean_of_ones_own_over_what_is_not_masked_needs_one_batch(loss, order)
 
 
 def test_a_part_without_any_label_that_counts_is_no_mean():
-    x, values, kept = torch.randn(8, 4), torch.randn(8, 3), torch.tensor([1.0, 0, 0, 0, 1, 1, 1, 1])
+    x, values, kept = torch.randn(8, 4), torch.randn(8, 3), torch.tensor([1.0, 0, 0, 0, 1, 1, 1, 0])
     data = [(x[s], (values[s], kept[s])) for s in (slice(0, 4), slice(4, 8))]
     with pytest.raises(ValueError, match="not the mean of its parts"):
         ParameterOperator(nn.Linear(4, 3), weighted_mean, data)
