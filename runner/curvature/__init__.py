@@ -24,7 +24,7 @@ Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_
                     lanczos_extremes, each giving an Estimate; SymmetricOperator for operators of your own
 Is it right?        verify, Certificate, Certifiable; check_before_measuring, MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
-Metrics of blocks   block_metrics, resonance, coupling, stable_rank, gn_gap, gn_gap_of_sums, assemble
+Metrics of blocks   block_metrics, resonance, coupling, stable_rank, gn_gap, assemble
 Jacobians           block_jacobians
 Low rank            gauss_newton_factors, truncate
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
@@ -61,7 +61,6 @@ from runner.curvature.metrics.blocks import (
     coupling,
     gauss_newton_factors,
     gn_gap,
-    gn_gap_of_sums,
     resonance,
     stable_rank,
     truncate,
@@ -86,7 +85,7 @@ __all__ = [
     "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_curvlinops",
     "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
     "couplings", "discarded_coupling", "exact_blocks", "frobenius_norms", "gauss_newton_blocks", "gauss_newton_factors",
-    "gn_gap", "gn_gap_of_sums", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
+    "gn_gap", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
     "parameter_hessian", "parametric_blocks", "parametric_terms", "resonance", "save",
     "spectral_density", "spectral_norms", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
     "trace_estimate", "trace_module", "truncate", "upper_bound_estimate", "verify",

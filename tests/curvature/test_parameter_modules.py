@@ -515,3 +515,89 @@ def test_settings_of_the_module_and_tensors_of_the_loss_that_changed_are_refused
     weight[0] = 3.0
     with pytest.raises(ValueError, match="weight has changed"):
         operator @ torch.ones(15)
+
+
+class AnyOrder(torch.utils.data.Sampler):
+    """Batches of several sizes, in another order at every reading."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self):
+        self.readings += 1
+        parts = [range(8), range(8, 10), range(10, 15)]
+        return iter([list(parts[(i + self.readings) % 3]) for i in range(3)])
+
+
+def test_batches_of_several_sizes_in_any_order_are_weighted_by_what_they_have():
+    x, y = torch.randn(15, 6), classes(15, 3)
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_sampler=AnyOrder())
+    operator, direction = ParameterOperator(module, "cross_entropy", loader, memory_budget=300), torch.randn(53)
+    expected = ParameterOperator(module, "cross_entropy", (x, y)) @ direction
+    assert all(torch.allclose(operator @ direction, expected, rtol=1e-4, atol=1e-6) for _ in range(3))
+
+
+class AtTime(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, time: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.inner(torch.cat([x, time.expand(len(x), 1)], 1)))
+
+
+def test_a_first_input_of_one_row_is_named():
+    data = [((torch.tensor([0.5]), torch.randn(n, 3)), torch.randn(n, 3)) for n in (8, 4)]
+    with pytest.raises(ValueError, match="'0' has one row"):
+        ParameterOperator(AtTime(), "mse", data)
+    operator = ParameterOperator(AtTime(), "mse", data, shared=["0"])
+    assert operator.examples == 12 and verify(operator).ok
+
+
+def test_examples_that_are_fitted_to_rounding_do_not_make_an_operation_wrong():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    module[2].bias.data.copy_(torch.tensor([15.0, -15.0]))
+    labels = torch.zeros(12, dtype=torch.long)
+    labels[-1] = 1
+    assert verify(ParameterOperator(module, "cross_entropy", (torch.randn(12, 3).double(), labels))).ok
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_loader_that_shuffles_small_batches_is_measured(size):
+    data = torch.utils.data.TensorDataset(torch.randn(12, 3), torch.randn(12, 2))
+    loader = torch.utils.data.DataLoader(data, size, shuffle=True)
+    found = ParameterOperator(nn.Linear(3, 2), "mse", loader, memory_budget=700) @ torch.ones(8)
+    assert found.isfinite().all()
+
+
+def test_two_batches_in_bfloat16_are_measured():
+    data = [(torch.randn(8, 3).bfloat16(), torch.randn(8, 2).bfloat16()) for _ in range(2)]
+    assert ParameterOperator(nn.Linear(3, 2).bfloat16(), "mse", data).examples == 16
+
+
+class Meter(nn.Module):
+    """Keeps a number of each call, and one that is undefined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last, self.best = nn.Linear(3, 2), 0.0, float("nan")
+        self.kept: dict[str, list[Tensor]] = {"out": []}
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.tanh(self.inner(x))
+        self.last = float(out.norm())
+        self.kept["out"].append(out)
+        return out
+
+
+def test_numbers_that_calls_write_down_are_no_settings_and_containers_are_put_back():
+    module = Meter()
+    operator = ParameterOperator(module, "mse", (torch.randn(4, 3), torch.randn(4, 2)))
+    assert module.kept == {"out": []}
+    module(torch.randn(5, 3))
+    assert (operator @ torch.ones(8)).isfinite().all() and len(module.kept["out"]) == 1

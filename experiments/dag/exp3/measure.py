@@ -7,7 +7,7 @@ and does the same arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement
 
 import torch
@@ -20,13 +20,20 @@ from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
 from runner.curvature.matrix_free.base import rademacher
 from runner.curvature.matrix_free.ratios import gn_gaps
-from runner.curvature.metrics.blocks import gn_gap_of_sums, resonance
+from runner.curvature.metrics.blocks import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 
 PARTS = {"tensor": 1.0, "gauss_newton": -1.0}
 """Parts of a block, with the sign of their norm in the logarithm of the gap."""
 ZERO = "no discrepancy: the exact gap is 0"
+
+
+def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
+    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from norms as `resonance`
+    gives them. NaN when the denominator is 0; nothing is raised."""
+    total = math.fsum(gauss_newton_norms)
+    return math.fsum(tensor_norms) / total if total > 0 else math.nan
 
 
 def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -29,9 +30,12 @@ R = TypeVar("R")
 _ENTRIES = {"forward", "_call_impl", "_compiled_call_impl"}  # replaced while calls are intercepted, and put back there
 
 
+CONTAINERS = (list, dict, set, deque)
+
+
 @dataclass
 class _Kept:
-    """Buffers (place, value), attributes and what plain containers among them hold, flags, of one module before it was
+    """Buffers (place, value), attributes and what containers among them hold, flags, of one module before it was
     called."""
 
     module: nn.Module
@@ -46,7 +50,8 @@ class _Kept:
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
         attributes = {k: v for k, v in vars(module).items() if k not in _ENTRIES}
-        own = [v for k, v in attributes.items() if type(v) in (list, dict, set) and not k.startswith("_")]
+        own = [v for k, v in attributes.items() if isinstance(v, CONTAINERS) and not k.startswith("_")]
+        own += [v for outer in own if isinstance(outer, dict) for v in outer.values() if isinstance(v, CONTAINERS)]
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         rescales = attributes.get("max_norm") is not None
         rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
@@ -72,11 +77,11 @@ class _Kept:
 
 
 def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, list):
-        container[:] = content
-    else:
-        container.clear()
+    container.clear()
+    if isinstance(container, dict | set):
         container.update(content)
+    else:
+        container.extend(content)
 
 
 def _copy_back(tensor: Tensor, value: Tensor) -> None:

@@ -70,13 +70,6 @@ def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
     return resonance(tensor) / bottom if bottom > 0 else math.nan
 
 
-def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
-    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from norms as `resonance`
-    gives them. NaN when the denominator is 0; nothing is raised."""
-    total = math.fsum(gauss_newton_norms)
-    return math.fsum(tensor_norms) / total if total > 0 else math.nan
-
-
 def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
     """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v), from blocks (d_v, d_w) of all ordered pairs.
 

@@ -23,6 +23,7 @@ from runner.curvature.graph.tracing.criterion import refuse_broadcast
 from runner.curvature.parameters.model import Model, Named
 
 SUM = "the loss is a sum over the examples: use reduction='mean'"
+SHARED = "; name inputs that belong to no example: shared=[...]"
 Batch = tuple[Any, Any]
 Place = tuple[int, int]
 """(batch, piece of it)."""
@@ -52,9 +53,19 @@ class Rows:
     def ambiguous(self, batch: Batch) -> list[str]:
         """Names of square inputs after the first that could be a mask for all examples, or a row for each."""
         count = self.count(batch)
-        found = tree_flatten_with_path(arguments_of(batch[0]))[0]
-        tensors = [(path_name(path), t) for path, t in found if isinstance(t, Tensor)]
-        return [n for n, t in tensors[1:] if tuple(t.shape) == (count, count) and n not in self.shared]
+        return [n for n, t in self._inputs(batch)[1:] if tuple(t.shape) == (count, count)]
+
+    def _inputs(self, batch: Batch) -> list[tuple[str, Tensor]]:
+        found = ((path_name(path), t) for path, t in tree_flatten_with_path(arguments_of(batch[0]))[0])
+        return [(name, t) for name, t in found if isinstance(t, Tensor) and t.dim() and name not in self.shared]
+
+    def refuse_one_row(self, batch: Batch) -> None:
+        """Raises MeasurementError where the first input has one row and the others have more, of one number."""
+        inputs = self._inputs(batch)
+        others = {len(t) for _, t in inputs[1:]}
+        if self.batch_dim == 0 and inputs and len(inputs[0][1]) == 1 and len(others) == 1 and others != {1}:
+            name = inputs[0][0]
+            raise MeasurementError(f"input {name!r} has one row, the others have {max(others)}: say shared=[{name!r}]")
 
     def cut(self, batch: Batch, size: int | None) -> list[Batch]:
         """The batch in pieces of `size` examples, in order. What has no row for each example is in every piece.
@@ -65,7 +76,8 @@ class Rows:
         if size is None or size >= count:
             return [batch]
         given, target = batch
-        if not any(example_dim(t, count, self.batch_dim, True) for t in tree_leaves(target)):
+        tensors = [t for t in tree_leaves(target) if isinstance(t, Tensor)]
+        if tensors and not any(example_dim(t, count, self.batch_dim, True) for t in tensors):
             shapes = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in tree_leaves(target)]
             raise MeasurementError(
                 f"a batch of {count} examples has the target {shapes}, without a row (or several) for each: it cannot "
@@ -202,9 +214,10 @@ class Batches:
             yield from self.pieces_of(i, batch)
 
     def pieces_of(self, i: int, batch: Batch) -> Iterator[tuple[Place, Batch, float]]:
-        """The pieces of batch i."""
+        """The pieces of batch i, which may have another size at every reading."""
+        whole = self.rows.count(batch)
         for j, piece in enumerate(self.rows.cut(batch, self.chunk)):
-            count = self.counts[i] if self.chunk is None else min(self.chunk, self.counts[i] - j * self.chunk)
+            count = whole if self.chunk is None else min(self.chunk, whole - j * self.chunk)
             share = self.shares.get((i, j), count / self.examples)
             if share > 0:  # of labels that are all ignored, the loss is NaN
                 yield (i, j), piece, share
@@ -330,6 +343,8 @@ def check_loss(
         if abs(whole) < torch.finfo(first.dtype).eps:  # of a perfect fit: zeros, whose sum is their mean, or rounding
             parameters = {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
             whole = float(model.value(parameters, batch))
+            if not math.isfinite(whole):
+                return
         for size in {max(1, (count + 1) // 2), min(chunk or count, count)} - {count}:
             try:
                 pieces = rows.cut(batch, size)
@@ -343,17 +358,18 @@ def check_loss(
                 if not needs_mean:
                     return
                 raise MeasurementError(
-                    f"a part of a batch cannot be measured alone ({first_line(error)}); {needs_mean}"
+                    f"a part of a batch cannot be measured alone ({first_line(error)}); {needs_mean}{SHARED}"
                 ) from error
             used = [(s, loss) for s, loss in zip(sizes, losses, strict=True) if s > 0]
             mean = sum(s * loss for s, loss in used) / sum(sizes)
-            allowed = (1e-8 if first.dtype == torch.float64 else 1e-4) * max(abs(t) for t in (*losses, whole) if t == t)
+            share = 1e-8 if first.dtype == torch.float64 else max(1e-4, 8 * torch.finfo(first.dtype).eps)
+            allowed = share * max((abs(t) for t in (*losses, whole) if t == t), default=0.0)
             if abs(whole - sum(loss for _, loss in used)) <= allowed < abs(mean - whole):
                 raise MeasurementError(SUM)
             if needs_mean and not abs(mean - whole) <= allowed:  # also NaN: of labels that a loss leaves out
                 raise MeasurementError(
                     "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
-                    f"each other, or lie along another dimension: batch_dim=...); {needs_mean}"
+                    f"each other, or lie along another dimension: batch_dim=...); {needs_mean}{SHARED}"
                 )
             if rowwise:
                 _check_rows(model, parameters, batch, pieces[0], min(size, count), count)

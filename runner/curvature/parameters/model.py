@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.state import reachable, untouched
+from runner.curvature.graph.state import CONTAINERS, reachable, untouched
 from runner.curvature.graph.tensors import copy_of_object, slices_of, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import Pick, measurable, picked
@@ -89,6 +89,8 @@ class Model:
             self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
         self._takes_gradients = False
+        self.volatile: set[str] = set()
+        """Names of attributes that calls change."""
         self._looks: float = 4  # calls of which it is seen whether they change the module; all, once one does
         self._inputs, self._targets, self._held = Unchanged(), Unchanged(), Unchanged()
 
@@ -105,15 +107,18 @@ class Model:
         with torch.inference_mode(False), torch.set_grad_enabled(graph), whole, measurable(self.module):
             before = self._state() if self._looks else None
             yield
-            if self._looks:
-                self._looks = self._looks - 1 if self._state() == before else math.inf
+            if before is not None and self._looks:
+                after = self._state()
+                self.volatile |= {one[0] for one, other in zip(before[0], after[0], strict=False) if one != other}
+                self._looks = self._looks - 1 if after == before else math.inf
 
     def _state(self) -> Any:
         """Identities of what modules hold, and versions of loose tensors: what a call may change besides buffers."""
         held: list[Any] = []
         for key, value in (item for _, m in self._parts.modules.values() for item in vars(m).items()):
-            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | set) else ()
-            held.append((key, id(value), *map(id, inside)))
+            inside = value.values() if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ()
+            deeper = (id(v) for inner in inside if isinstance(inner, list) for v in inner)
+            held.append((key, id(value), *map(id, inside), *deeper))
         return held, [t._version for _, t in self._parts.tensors.values() if not t.is_inference()]
 
     def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:

@@ -150,6 +150,7 @@ class ParameterOperator(SymmetricOperator):
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
         self._fingerprint = Fingerprint(self.module, self.loss, **shares)
+        self._fingerprint.volatile = self.model.volatile
         self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self.batches.rows)
@@ -371,13 +372,17 @@ class ParameterOperator(SymmetricOperator):
             if not any(self.batches.pieces_of(i, batch)):
                 continue  # all labels are ignored, the loss is NaN, and has no share
             sample = self._checked((batch[0], batch[1]))
-            known = self.graphs.first_loss if few and i == 0 else None
+            if needs:
+                rows.refuse_one_row(sample)
+            known = self.graphs.first_loss if few and i == 0 and isinstance(self.data, Sequence) else None
             if before is None or chunk is not None or i == self.batches.uneven:
                 check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
             if before is not None:
                 check_loss(self.model, self._leaves, rows, self._two(before, sample), None, needs, rowwise)
             before = sample
         skew = self.graphs.skew
+        if skew > skewed(self.dtype):  # of a few that a network fits: rounding, perhaps
+            skew = min(skew, self.graphs.skew_of(next(self.batches.pieces())[1]))
         _refuse_infinite(torch.tensor(skew, device="cpu"))
         self._unchecked = not (few and len(self.batches) == 1)
         if skew > skewed(self.dtype) and self.graphs.random():

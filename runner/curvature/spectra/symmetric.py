@@ -81,12 +81,16 @@ def _products(
         raise ValueError("expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]")
     if isinstance(operator, Tensor):
         matrix = operator.detach() if operator.is_floating_point() else operator.double()
+        square = matrix.dim() == 2 and matrix.shape == matrix.mT.shape and matrix.numel() > 0
+        if square and matrix.layout == torch.strided and (matrix - matrix.mT).abs().max() > 1e-3 * matrix.abs().max():
+            raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
         return matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device
     if isinstance(operator, np.ndarray) or issparse(operator):
         operator = aslinearoperator(operator)
     if isinstance(operator, LinearOperator):
         numpy_matvec = operator.matvec
-        return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, torch.float64, torch.device("cpu")
+        dtype = torch.float32 if operator.dtype == np.float32 else torch.float64
+        return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, dtype, torch.device("cpu")
     product = getattr(operator, "matvec", getattr(operator, "__matmul__", None))
     shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
     if nodes is None and product is not None and None not in shape:

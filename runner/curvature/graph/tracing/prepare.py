@@ -80,7 +80,7 @@ def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whol
         raise MeasurementError(f"the output does not depend on {lost}: they cannot be nodes")
     empty = [name for name in reached if not plans[name].parents]
     if empty:
-        raise MeasurementError(f"{empty} do not depend on the input: they cannot be nodes")
+        raise MeasurementError(f"{empty} do not depend on the input at first: choose others, nodes=[...]")
     return [Node(n, plans[n].parents, _function(replay, traced, plans[n])) for n in traced.needs if n in reached]
 
 

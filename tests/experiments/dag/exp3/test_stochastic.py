@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from experiments.dag.exp3.claims import of_means
-from experiments.dag.exp3.measure import estimate, predicted_error
+from experiments.dag.exp3.measure import estimate, gn_gap_of_sums, predicted_error
 from experiments.dag.exp3.report import stochastic_values as measured_values
 from runner.contract import analyse
 from runner.curvature import split_blocks
 from runner.curvature.matrix_free.ratios import gn_gaps
-from runner.curvature.metrics.blocks import gn_gap_of_sums
 from runner.models.architectures import mlp
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import (
