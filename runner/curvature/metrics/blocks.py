@@ -169,11 +169,6 @@ class LowRank:
     def rank(self) -> int:
         return len(self.values)
 
-    @property
-    def numbers(self) -> int:
-        """Stored numbers, (d_v + d_w + 1) r."""
-        return self.left.numel() + self.right.numel() + self.rank
-
 
 def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
     """The best rank-r approximation of a block by its SVD, and its Frobenius error sqrt(sum_{i>r} sigma_i^2) (Theorem
