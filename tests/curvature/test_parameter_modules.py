@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.curvature import ParameterOperator, verify
+from runner.curvature import CurvatureOperator, ParameterOperator, trace_module, verify
 from runner.curvature.graph.tracing.calls import measurable
 from tests.curvature.cases import Own, Swish, seeded
 from tests.curvature.module_cases import (
@@ -601,3 +601,7 @@ def test_numbers_that_calls_write_down_are_no_settings_and_containers_are_put_ba
     assert module.kept == {"out": []}
     module(torch.randn(5, 3))
     assert (operator @ torch.ones(8)).isfinite().all() and len(module.kept["out"]) == 1
+    dag = trace_module(module, "mse", (torch.randn(4, 3), torch.randn(4, 2)), ["inner"])
+    between = CurvatureOperator(dag, dag.x, dag.y)
+    module(torch.randn(5, 3))
+    assert between.block("inner", "inner").dense().isfinite().all() and len(module.kept["out"]) == 2

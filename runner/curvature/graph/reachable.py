@@ -139,7 +139,7 @@ class Fingerprint:
             for key, t in (*module._parameters.items(), *module._buffers.items())
             if t is not None
         ]
-        self.volatile: set[str] = set()  # attributes that calls change
+        self.volatile: set[str] | None = None  # attributes that calls change; where known, the others are compared
         self.settings = [(label, module, _settings(module)) for label, module in found.modules.values()]
         self.tensors: dict[int, tuple[str, Tensor]] = {k: v for k, v in found.tensors.items() if v[1].is_leaf}
         self.loose = set(self.tensors)  # measurements put their values back, and not their versions
@@ -171,7 +171,8 @@ class Fingerprint:
         """Label of the first tensor that is not what it was, "" when all are."""
         for label, module, settings in self.settings:
             for key, value in _settings(module).items():
-                if key not in self.volatile and value == value != settings.get(key, value):
+                compared = key == "training" or (self.volatile is not None and key not in self.volatile)
+                if compared and value == value != settings.get(key, value):
                     return f"{label} (its {'training mode' if key == 'training' else key})"
         for label, module, key, tensor in self.owners:
             if getattr(module, key, None) is not tensor:
