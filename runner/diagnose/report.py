@@ -283,7 +283,9 @@ class DiagnosisAnalysis(Analysis):
 
     def console(self) -> list[str]:
         """Numerical checks and scalars of the last step, and the cost."""
-        lines = []
+        cost = self.named["cost"]
+        steps = sorted(cost["step"].unique())
+        lines = [f"  at step {steps[-1]}; the page has all {len(steps)} steps"] if len(steps) > 1 else []
         for row in self.last["certificate"].to_dict("records") if "certificate" in self.last else ():
             note = "" if row["status"] == "ok" else f"; {row['status']}"
             verified = f"certified, products within {row['error']:.1e} of differences of gradients{note}"
@@ -291,10 +293,6 @@ class DiagnosisAnalysis(Analysis):
         for row in self.last["scalars"].to_dict("records") if "scalars" in self.last else ():
             method = f" ({row['method']})" if row["method"] and row["value"] == row["value"] else ""
             lines.append(f"  {row['quantity']}: {_value(row) or row['status']}{method}")
-        cost = self.named["cost"]
-        steps = sorted(cost["step"].unique())
-        if len(steps) > 1:
-            lines.insert(0, f"  at step {steps[-1]}; the page has all {len(steps)} steps")
         predicted, measured = cost["predicted_gradients"].sum(), cost["gradients"].sum()
         return [*lines, f"  cost: predicted {predicted:.4g} gradients, measured {measured:.4g}"]
 

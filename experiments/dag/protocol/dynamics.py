@@ -18,17 +18,6 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
 
 
-def spectral_radius(jacobians: dict[tuple[str, str], Tensor]) -> float:
-    """rho of the DAG paper's Table 2: the batch mean of sigma_max(D_up), maximised over the edges given.
-
-    jacobians: (B, d_u, d_p) of each edge. As published, the edges are those into the blocks (projection and head left
-    out). Raises ValueError when there are none.
-    """
-    if not jacobians:
-        raise ValueError("rho needs at least one Jacobian")
-    return max(mean_spectral_norms(jacobians).values())
-
-
 def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from the largest,
     float64.

@@ -165,10 +165,6 @@ class LowRank:
     def dense(self) -> Tensor:
         return (self.left * self.values) @ self.right.mT
 
-    @property
-    def rank(self) -> int:
-        return len(self.values)
-
 
 def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
     """The best rank-r approximation of a block by its SVD, and its Frobenius error sqrt(sum_{i>r} sigma_i^2) (Theorem

@@ -53,15 +53,15 @@ class Rows:
     def ambiguous(self, batch: Batch) -> list[str]:
         """Names of square inputs after the first that could be a mask for all examples, or a row for each."""
         count = self.count(batch)
-        return [n for n, t in self._inputs(batch)[1:] if tuple(t.shape) == (count, count)]
+        return [n for n, t in self._named_inputs(batch)[1:] if tuple(t.shape) == (count, count)]
 
-    def _inputs(self, batch: Batch) -> list[tuple[str, Tensor]]:
+    def _named_inputs(self, batch: Batch) -> list[tuple[str, Tensor]]:
         found = ((path_name(path), t) for path, t in tree_flatten_with_path(arguments_of(batch[0]))[0])
         return [(name, t) for name, t in found if isinstance(t, Tensor) and t.dim() and name not in self.shared]
 
     def refuse_one_row(self, batch: Batch) -> None:
         """Raises MeasurementError where the first input has one row and the others have more, of one number."""
-        inputs = self._inputs(batch)
+        inputs = self._named_inputs(batch)
         others = {len(t) for _, t in inputs[1:]}
         if self.batch_dim == 0 and inputs and len(inputs[0][1]) == 1 and len(others) == 1 and others != {1}:
             name = inputs[0][0]
@@ -289,8 +289,7 @@ def first_look(model: Model, parameters: Named, batch: Batch) -> float:
             p.requires_grad_()
         with model.differentiable():
             with refuse_draws("the module or the loss"):
-                output = model.call(parameters, batch[0])
-                value = model.within(parameters, lambda: model.loss_of(output, batch[1]))
+                _, value = model.output_and_loss(parameters, batch)
             tensors = [*parameters.values(), *own.values()]
             grads: tuple[Tensor | None, ...] = ()
             if value.requires_grad:
@@ -330,8 +329,8 @@ def check_loss(
     `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
     known: the loss of an earlier evaluation."""
     with model.differentiable(graph=False):
-        output = model.call(parameters, batch[0])
-        whole = float(model.within(parameters, lambda: model.loss_of(output, batch[1])))
+        output, value = model.output_and_loss(parameters, batch)
+        whole = float(value)
         again = float(model.value(parameters, batch)) if known is None else known
         if not math.isfinite(whole):
             raise MeasurementError(f"the loss of a batch is not finite ({whole}): look at the weights and the data")

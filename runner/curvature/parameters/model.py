@@ -135,6 +135,11 @@ class Model:
         """The loss of a batch."""
         return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
 
+    def output_and_loss(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> tuple[Any, Tensor]:
+        """What the loss reads, and the loss of a batch."""
+        output = self.call(parameters, batch[0])
+        return output, self.within(parameters, lambda: self.loss_of(output, batch[1]))
+
     def loss_alone(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> Tensor:
         """The loss of a batch without a graph."""
         try:

@@ -378,7 +378,8 @@ class ParameterOperator(SymmetricOperator):
             if before is None or chunk is not None or i == self.batches.uneven:
                 check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
             if before is not None:
-                check_loss(self.model, self._leaves, rows, self._two(before, sample), None, needs, rowwise)
+                pair, value = self._two(before, sample)
+                check_loss(self.model, self._leaves, rows, pair, None, needs, rowwise, value)
             before = sample
         skew = self.graphs.skew
         if skew > skewed(self.dtype):  # of a few that a network fits: rounding, perhaps
@@ -396,17 +397,17 @@ class ParameterOperator(SymmetricOperator):
             )
         self.batches.refuse_changes()
 
-    def _two(self, before: Batch, sample: Batch) -> Batch:
-        """Half of each batch as one; where they do not go together, the second, an only example twice."""
+    def _two(self, before: Batch, sample: Batch) -> tuple[Batch, float | None]:
+        """Half of each batch as one, and its loss; where they do not go together, the second, an only example twice."""
         rows = self.batches.rows
         halves = [rows.spread(b, (rows.count(b) + 1) // 2) for b in (before, sample)]
         for make in (lambda: rows.joined(*halves), lambda: rows.spread(sample, max(2, rows.count(sample)))):
             with suppress(ValueError, RuntimeError, IndexError, TypeError), self.model.differentiable(graph=False):
                 pair = make()
-                self.model.value(self._leaves, pair)
-                refuse_broadcast(self.loss, self.model.call(self._leaves, pair[0]), pair[1])
-                return pair
-        return sample
+                output, value = self.model.output_and_loss(self._leaves, pair)
+                refuse_broadcast(self.loss, output, pair[1])
+                return pair, float(value)
+        return sample, None
 
     def _rounding(self) -> bool:
         """Whether the products of few examples are symmetric in float64: those of examples that a network fits up to
