@@ -605,3 +605,38 @@ def test_numbers_that_calls_write_down_are_no_settings_and_containers_are_put_ba
     between = CurvatureOperator(dag, dag.x, dag.y)
     module(torch.randn(5, 3))
     assert between.block("inner", "inner").dense().isfinite().all() and len(module.kept["out"]) == 2
+
+
+class WithLoss(nn.Module):
+    """Its loss, from labels among its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self.inner(x), labels)
+
+
+def test_batches_without_a_target_are_measured():
+    module, x, labels = WithLoss(), torch.randn(8, 4), classes(8, 3)
+    data = [({"x": x[s], "labels": labels[s]}, None) for s in (slice(0, 4), slice(4, 8))]
+    found = ParameterOperator(module, lambda output, _: output, data) @ torch.ones(15)
+    expected = ParameterOperator(module.inner, "cross_entropy", (x, labels)) @ torch.ones(15)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+class Correlated(nn.Module):
+    """Of a parameter below one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.tensor([0.95]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.share * x[:, :1] + torch.sqrt(1 - self.share**2) * x[:, 1:]
+
+
+def test_a_perfect_fit_near_the_end_of_a_range_is_measured():
+    module, x = Correlated(), torch.randn(6, 2)
+    assert (ParameterOperator(module, "mse", (x, module(x).detach())) @ torch.ones(1)).isfinite().all()

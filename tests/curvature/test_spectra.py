@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import cg
+from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 import runner.curvature as rc
@@ -355,6 +355,7 @@ def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
         (lambda m: rc.trace_estimate(m[:0, :0]), "expected a symmetric operator"),
         (lambda m: rc.trace_estimate(1e-200 * m, 20), "squares are out of range"),
         (lambda m: rc.trace_estimate(1e200 * m, 20), "squares are out of range"),
+        (lambda m: rc.spectral_density(m.triu()), "differs from its transpose"),
         (lambda m: rc.discarded_coupling(m), "expected a ParameterOperator"),
         (lambda m: rc.discarded_coupling(parameters(), probes=1), "probes as a whole number of at least 2"),
         (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
@@ -445,3 +446,11 @@ def test_products_that_are_right_are_given_at_any_scale():
     assert rc.trace_estimate(torch.diag(torch.tensor([1e-160, 1.0, 2.0]).double())).value == 3
     tiny = rc.as_linear_operator(1e-200 * torch.eye(100, dtype=torch.float64))
     assert float(tiny.matvec(np.ones(100)).max()) == 1e-200
+
+
+def test_an_operator_of_scipy_in_float32_is_given_float32():
+    matrix = torch.diag(torch.arange(1.0, 41.0))
+    operator = LinearOperator(
+        (40, 40), matvec=lambda v: (matrix @ torch.from_numpy(np.ascontiguousarray(v))).numpy(), dtype=np.float32
+    )
+    assert float(rc.top_eigenpairs(operator, 1).values[0]) == pytest.approx(40, rel=1e-5)
