@@ -58,7 +58,7 @@ class DiskCheckpoints:
             return None
         content = path.read_bytes()
         try:
-            state = torch.load(io.BytesIO(_checked(content)), weights_only=True)
+            state = torch.load(io.BytesIO(_checked(content)), map_location="cpu", weights_only=True)
         except (Damaged, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
             if "allocate" in str(error):  # not enough memory says nothing about the file
                 raise

@@ -36,18 +36,25 @@ class Training:
     status: "ok", or "diverged in epoch k" (then "final" is missing). states: parameters and buffers at "init", "mid"
     (after E//2 epochs) and "final". history: columns epoch (0: before training), rate, train_loss (mean over the
     epoch's batches as they came), test_loss, test_accuracy (NaN for regression). seconds: spent in all epochs, over all
-    attempts; not part of the history, which is the same in every run.
+    attempts; not part of the history, which is the same in every run. device: what it ran on.
     """
 
     status: str = "ok"
     states: dict[str, State] = field(default_factory=dict)
     history: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
+    device: str = "cpu"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values and tensors, for a checkpoint; Training(**…) is the inverse."""
         history = {name: list(column) for name, column in self.history.items()}
-        return {"status": self.status, "states": dict(self.states), "history": history, "seconds": self.seconds}
+        return {
+            "status": self.status,
+            "states": dict(self.states),
+            "history": history,
+            "seconds": self.seconds,
+            "device": self.device,
+        }
 
     def load_into(self, network: Network, checkpoint: str) -> Network:
         """`network` in evaluation mode with the parameters of a checkpoint. Raises ValueError for one not reached."""
@@ -107,6 +114,9 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
+        run.training.device = describe(device)
+    if describe(device) not in run.training.device:
+        run.training.device += f", {describe(device)}"
     steps = steps_of(train_split, parameters, run, gradient, batch, clip)
     while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
@@ -138,6 +148,13 @@ def _check(batch: int, epochs: int, schedule: str, examples: int, until: str) ->
         )
     if schedule not in ("cosine", "constant"):
         raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
+
+
+def describe(device: torch.device) -> str:
+    """The device's model, and whether its convolutions are shortened to TF32, as they are by torch's default."""
+    if device.type != "cuda":
+        return device.type
+    return torch.cuda.get_device_name(device) + (", TF32" if torch.backends.cudnn.allow_tf32 else "")
 
 
 def _rate(schedule: str, rate: float, done: float) -> float:

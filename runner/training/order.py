@@ -46,17 +46,20 @@ class LoaderAugment:
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
+        if not 0 <= padding <= 7:  # torch.randint takes two words of the generator for more
+            raise ValueError(f"padding: expected 0 to 7, found {padding}")
         self.generator, self.padding = generator, padding
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """top, left (count,) and flip (count,) of the next `count` images."""
-        g, span = self.generator, 2 * self.padding + 1
-        rows = []
-        for _ in range(count):
-            top, left = (int(torch.randint(span, (1,), generator=g)) for _ in range(2))
-            rows.append((top, left, bool(torch.rand(1, generator=g) < 0.5)))
-        tops, lefts, flips = zip(*rows, strict=True)
-        return torch.tensor(tops), torch.tensor(lefts), torch.tensor(flips)
+        """top, left (count,) and flip (count,) of the next `count` images.
+
+        Each of the three takes one word of 32 bits from the generator: randint its remainder, rand its last 24 bits as
+        a fraction. A remainder by a common multiple has both.
+        """
+        span = 2 * self.padding + 1
+        words = torch.randint(span << 24, (count, 3), generator=self.generator)
+        top, left = words[:, 0] % span, words[:, 1] % span
+        return top, left, words[:, 2] % (1 << 24) < 1 << 23
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""

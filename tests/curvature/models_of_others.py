@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-for _name in ("nms", "qnms"):  # torchvision has no wheel for the CPU in every registry; its models need neither
+for _name in () if torch.cuda.is_available() else ("nms", "qnms"):  # torchvision has no wheel for the CPU in every
+    # registry; its models need neither
     torch.library.define(f"torchvision::{_name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
 
 

@@ -1,8 +1,9 @@
 """Products of models of other packages against independent double backward in float64, as a table.
 
-Run: python -m tests.curvature.models_table [--page docs/own-network.md] [NAME ...] (`make models`). The models are
-small and have random weights; nothing is downloaded. Each is measured as it comes, in float32, and in float64. The
-reference is a float64 copy: torch.autograd.grad twice over parameters, or over shifts that hooks add to outputs.
+Run: python -m tests.curvature.models_table [--page docs/own-network.md] [--device cuda] [NAME ...] (`make models`).
+The models are small and have random weights; nothing is downloaded. Each is measured as it comes, in float32, and in
+float64. The reference is a float64 copy: torch.autograd.grad twice over parameters, or over shifts that hooks add to
+outputs.
 """
 
 from __future__ import annotations
@@ -99,14 +100,18 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
     module = module.double() if dtype == torch.float64 else module
     given, target = widened(case.given, dtype), widened(case.target, dtype)
     generator = torch.Generator().manual_seed(seed)
+
+    def draw(size: int) -> Tensor:
+        return torch.randn(size, generator=generator, device="cpu").to(torch.get_default_device(), dtype)
+
     if part == "layers":
         dag = trace_module(module, case.full_loss, (given, target), case.nodes, **case.options)
         layers = CurvatureOperator(dag, dag.x, dag.y)
-        direction = {v: torch.randn(layers.sizes[v], generator=generator).to(dtype) for v in case.nodes}
+        direction = {v: draw(layers.sizes[v]) for v in case.nodes}
         product = layers.apply({v: r.unsqueeze(0) for v, r in direction.items()})
         return direction, {v: product[v][0] for v in case.nodes}
     operator = ParameterOperator(module, case.full_loss, (given, target), part=part, **case.options)  # type: ignore[arg-type]
-    v = torch.randn(operator.shape[0], generator=generator).to(dtype)
+    v = draw(operator.shape[0])
     shapes = {k: p.shape for k, p in operator.layout.parameters.items()}
     split = [
         {
@@ -185,7 +190,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="parts of names: these models alone (no page is written)")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
+    torch.set_default_device(given.device)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     lines = Lines()

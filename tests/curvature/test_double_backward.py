@@ -25,10 +25,12 @@ from runner.curvature import CurvatureOperator, ParameterOperator, trace_module
 from tests.curvature.oracles import arguments, factored, shifted, twice
 
 B, K = 4, 3
+DEVICE = "cpu"
+"""Of modules, data and vectors; test_cuda.py has another one."""
 
 
 def x(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
+    return torch.randn(*shape, dtype=torch.float64).to(DEVICE)
 
 
 # ------------------------------------------------------------------ modules: three calls, first, second and head
@@ -244,7 +246,7 @@ class Case:
         return self.of(self.kind.read(output), target)
 
     def run(self, parameters: dict[str, Tensor]) -> Any:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
             return functional_call(self.module, parameters, *arguments(copy.deepcopy(self.given)))
 
     @cached_property
@@ -280,13 +282,13 @@ class Case:
         blocks = []
         for row, counts in zip(flat, counted, strict=True):
             if name == "squared":
-                block = 2 / K * torch.eye(K, dtype=torch.float64)  # of a normal distribution with variance 1 / 2
+                block = 2 / K * torch.eye(K).to(at)  # of a normal distribution with variance 1 / 2
             elif name == "binary":
                 p = torch.sigmoid(row)
                 block = torch.diag(p * (1 - p) ** 2 + (1 - p) * p**2) / K
             else:
                 p = row.softmax(0)
-                scores = p - torch.eye(K, dtype=torch.float64)
+                scores = p - torch.eye(K).to(p)
                 block = sum(p[y] * torch.outer(scores[y], scores[y]) for y in range(K))
             blocks.append(block * counts / counted.sum())
         return torch.block_diag(*blocks)
@@ -298,8 +300,9 @@ def case(module: str, output: str, loss: str, given: str) -> Case:
     made = Wrapped(core, OUTPUTS[output], INPUTS[given]).eval()
     for p in made.parameters():
         p.data = p.data.to(torch.complex128 if p.is_complex() else torch.float64)
+    made.to(DEVICE)
     shape = (B, 2) if core.tokens else (B,)
-    target = torch.arange(B * len(shape)).view(shape).remainder(K)
+    target = torch.arange(B * len(shape), device=DEVICE).view(shape).remainder(K)
     t = target.flip(0) if core.tokens else x(B, 2)
     return Case(made, INPUTS[given].tree(t), target, OUTPUTS[output], LOSSES[loss])
 
@@ -365,7 +368,7 @@ def same(a: Any, b: Any) -> bool:
 def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
     data = [(made.given, made.target)]
     operator = ParameterOperator(made.module, made.loss, data, part=part)
-    v = {k: torch.randn(p.shape, dtype=torch.float64) for k, p in made.leaves.items()}
+    v = {k: x(*p.shape) for k, p in made.leaves.items()}
     flat = torch.cat([v[k].flatten() for k in operator.layout.parameters])
     found = operator @ flat
     differentiable(monkeypatch)
@@ -385,7 +388,7 @@ def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor
     picks = {"core.second": "0" if isinstance(made.module.core.second, nn.GRU) else None, "core.head": None}
     dag = trace_module(made.module, made.loss, (made.given, made.target), picks)
     operator = CurvatureOperator(dag, dag.x, dag.y, names)
-    z = {v: torch.randn(1, operator.sizes[v], dtype=torch.float64) for v in names}
+    z = {v: x(1, operator.sizes[v]) for v in names}
     found = operator.apply(z)
     differentiable(monkeypatch)
     shifts: dict[str, Tensor] = {}

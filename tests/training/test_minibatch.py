@@ -352,6 +352,19 @@ def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
     same_bits(plain, run(store))
 
 
+@pytest.mark.parametrize("padding", [1, 4, 7])
+def test_crops_and_flips_are_those_drawn_one_by_one(padding):
+    one, together = generator(5), generator(5)
+    for count in (1, 7, 200):
+        rows = []
+        for _ in range(count):
+            top, left = (int(torch.randint(2 * padding + 1, (1,), generator=one)) for _ in range(2))
+            rows.append((top, left, bool(torch.rand(1, generator=one) < 0.5)))
+        found = LoaderAugment(together, padding).draws(count)
+        assert [tuple(row) for row in zip(*(t.tolist() for t in found), strict=True)] == rows
+    assert torch.equal(one.get_state(), together.get_state())
+
+
 def test_where_it_is_used():
     weight = torch.nn.Parameter(torch.zeros(3))
     sgd, adam = torch.optim.SGD([weight], 0.1), torch.optim.Adam([weight], 0.1)

@@ -145,6 +145,8 @@ def train_images(
         **training_arguments(training),
     )
     origin = origin_of(settings, training, data, ctx.seed)
+    if result.device != "cpu":
+        origin["trained_on"] = result.device
     return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 
 

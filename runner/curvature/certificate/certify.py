@@ -77,7 +77,7 @@ class _Comparison:
         signs = {v: rademacher((operator.sizes[v],), torch.float64, generator) for v in operator.nodes}
         device = getattr(operator, "device", torch.device("cpu"))
         dtype = torch.float64 if self.double else operator.dtype
-        self.direction = {v: (s * self.reference.scales.get(v, 1.0)).to(device, dtype) for v, s in signs.items()}
+        self.direction = {v: (s.to(device) * self.reference.scales.get(v, 1.0)).to(dtype) for v, s in signs.items()}
         self.differences = Differences(self.reference, self.direction, most, progress)
         self.products: list[_Products] = []
         self.failed: list[str] = []

@@ -22,6 +22,7 @@ from runner.curvature.exact.blocks import exact_blocks
 from runner.curvature.exact.checks import check_before_measuring, check_without_graph
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.state import require_dag
 from runner.curvature.matrix_free.operators import CurvatureOperator, Part
 from runner.curvature.matrix_free.reference import Vectors
@@ -114,6 +115,7 @@ class Certifiable(Protocol):
 
 @torch.inference_mode(False)
 @torch.enable_grad()
+@full_precision()
 def verify(
     target: Dag | Any,
     x: Tensor | None = None,

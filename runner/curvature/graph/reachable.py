@@ -20,6 +20,7 @@ from torch.nn.modules import module as room
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.precision import full_precision
 
 _DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
 
@@ -147,6 +148,7 @@ class Fingerprint:
         self.tensors |= {id(t): (key, t) for key, t in others.items()}
         self.marks = self._marks()
 
+    @full_precision()
     def _marks(self) -> list[tuple[int, int, float]]:
         with torch.no_grad():
             sums = [weighted_sum(t.detach()) for _, t in self.tensors.values()]

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, describe
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Reachable, reachable, watching
 
 P = ParamSpec("P")
@@ -221,7 +222,7 @@ def measuring_module(*owners: Any) -> Iterator[None]:
     refuse_autocast(devices_of(found))
     token = _MEASURED.set({**_MEASURED.get(), known: found})
     try:
-        with torch.inference_mode(False), torch.enable_grad(), untouched(found=found):
+        with torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
             yield
     finally:
         _MEASURED.reset(token)

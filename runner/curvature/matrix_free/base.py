@@ -245,7 +245,7 @@ class Squares(NamedTuple):
 
     def plain(self) -> Tensor:
         """The squares themselves; 0 or infinity where they leave the range of float64."""
-        return torch.ldexp(self.values, torch.tensor(2 * self.exponent, device="cpu"))
+        return torch.ldexp(self.values, torch.tensor(2 * self.exponent, device=self.values.device))
 
 
 def squares_of(images: Tensor) -> Squares:

@@ -26,6 +26,7 @@ from runner.curvature.exact.derivatives import (
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite
 from runner.curvature.graph.modes import Convolutions
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import (
     differentiable_copy,
@@ -169,7 +170,7 @@ class CurvatureOperator(SymmetricOperator):
         count = self.direction_count(directions)
         self._fingerprint.refuse_changes()
         found: list[list[Products]] = [[] for _ in products]
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), full_precision():
             refuse_autocast((self.device.type,))
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous

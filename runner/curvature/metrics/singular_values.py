@@ -81,7 +81,7 @@ class _Bidiagonal:
         residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
         second = float(s[1]) if k > 1 else 0.0
         error = kato_temple(float(s[0]), second, residual)
-        right = torch.stack(self.right[:k], 1) @ vh[0]
+        right = torch.stack(self.right[:k], 1) @ vh[0].to(self.right[0])
         return Leading(float(s[0]), error, second, right, k)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, describe, first_line
+from runner.curvature.graph.errors import MeasurementError, batch_failure, describe, explained, first_line
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
@@ -33,10 +33,11 @@ Place = tuple[int, int]
 class Rows:
     """Where the tensors of a batch keep their examples: dimension `batch_dim` or the first one, one entry each; of a
     target also several consecutive ones (all tokens of an example, as (B * S,)). shared: names of inputs that belong to
-    no example."""
+    no example. whole: why batches cannot be cut."""
 
     batch_dim: int = 0
     shared: tuple[str, ...] = ()
+    whole: str = ""
 
     def count(self, batch: Batch) -> int:
         """Examples of a batch: entries of the first tensor of its input that belongs to examples, else of its target.
@@ -75,6 +76,7 @@ class Rows:
         count = self.count(batch)
         if size is None or size >= count:
             return [batch]
+        self._refuse_parts()
         given, target = batch
         tensors = [t for t in tree_leaves(target) if isinstance(t, Tensor)]
         if tensors and not any(example_dim(t, count, self.batch_dim, True) for t in tensors):
@@ -88,12 +90,18 @@ class Rows:
 
     def spread(self, batch: Batch, size: int) -> Batch:
         """`size` examples from the first to the last, evenly spread over the batch."""
+        self._refuse_parts()
         count = self.count(batch)
-        index = torch.linspace(0, count - 1, size).round().long()
+        index = torch.linspace(0, count - 1, size, device="cpu").round().long()
         return self._input(batch[0], index, count), self._target(batch[1], index, count)
+
+    def _refuse_parts(self) -> None:
+        if self.whole:
+            raise IndexError(self.whole)
 
     def joined(self, one: Batch, other: Batch) -> Batch:
         """Two batches as one."""
+        self._refuse_parts()
         count = self.count(one)
 
         def both(a: Any, b: Any, several: bool) -> Any:
@@ -329,8 +337,9 @@ def check_loss(
     `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
     known: the loss of an earlier evaluation."""
     with model.differentiable(graph=False):
-        output, value = model.output_and_loss(parameters, batch)
-        whole = float(value)
+        with explained(lambda error: batch_failure(tree_leaves(batch[0]), tree_leaves(batch[1]), error)):
+            output, value = model.output_and_loss(parameters, batch)
+            whole = float(value)
         again = float(model.value(parameters, batch)) if known is None else known
         if not math.isfinite(whole):
             raise MeasurementError(f"the loss of a batch is not finite ({whole}): look at the weights and the data")

@@ -181,7 +181,7 @@ class Graphs:
         chosen = plan(needs, counts, vectors, budget)
         if check or not chosen.keep:
             self._compare(images, graphs[0], *directions)
-        return chosen
+        return chosen._replace(chunk=None) if rows.whole else chosen
 
     def _compare(self, images: dict[bool, Named], graph: Graph, one: Tensor, two: Tensor) -> None:
         """Finds `skew` from the products that `planned` has made of few examples. graph: that of the last one."""

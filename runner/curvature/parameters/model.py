@@ -76,17 +76,19 @@ class Unchanged:
 class Model:
     """loss(module(input), target). pick: which tensor of a structured output the loss gets; None: all of it.
 
-    The loss sees the module with the parameters of the call, too. double: all other tensors of both in float64.
+    The loss sees the module with the parameters of the call, too. to: what all other tensors of both are replaced by.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, pick: Pick = None, *, double: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, loss: Loss, pick: Pick = None, *, to: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         self.module, self.loss, self.pick = module, loss, pick
         self._within, self._parts = _Within(module, loss), reachable(module, loss)
         self._constants: Named = {}
         self._buffers = dict(self._within.named_buffers())
-        if double:
-            self._constants = {name: widen(t.detach()) for name, t in self._within.named_parameters()}
-            self._buffers = {name: widen(t.detach()) for name, t in self._buffers.items()}
+        if to is not None:
+            self._constants = {name: to(t.detach()) for name, t in self._within.named_parameters()}
+            self._buffers = {name: to(t.detach()) for name, t in self._buffers.items()}
         self._complex = {name for name, p in module.named_parameters() if p.is_complex()}
         self._takes_gradients = False
         self.volatile: set[str] = set()
@@ -96,7 +98,7 @@ class Model:
 
     def double(self) -> Model:
         """The same module in float64, without a copy of it."""
-        return Model(self.module, self.loss, self.pick, double=True)
+        return Model(self.module, self.loss, self.pick, to=widen)
 
     @contextmanager
     def differentiable(self, graph: bool = True) -> Iterator[None]:

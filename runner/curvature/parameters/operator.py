@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
@@ -14,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import MeasurementError, first_line
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
+from runner.curvature.graph.tensors import tree_leaves, tree_map
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.criterion import TORCH, refuse_broadcast
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
@@ -105,6 +109,7 @@ class ParameterOperator(SymmetricOperator):
     piece = "batch"
 
     @together
+    @full_precision()
     def __init__(
         self,
         module: nn.Module,
@@ -146,6 +151,8 @@ class ParameterOperator(SymmetricOperator):
         tensors = list(self.layout.parameters.values())
         self.dtype, self.device = tensors[0].dtype, tensors[0].device
         for t in tensors:
+            if t.device != self.device:
+                raise MeasurementError(f"parameters lie on {self.device} and {t.device}: move the module to one device")
             self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
@@ -153,7 +160,7 @@ class ParameterOperator(SymmetricOperator):
         self._fingerprint.volatile = self.model.volatile
         self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
-        self.batches.rows = self._masks_apart(self.batches.rows)
+        self.batches.rows = self._masks_apart(self._indices_in_range(self.batches.rows))
         self.data, self.examples = self.batches.data, self.batches.examples
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
         refuse_autocast((self.device.type,))
@@ -298,7 +305,7 @@ class ParameterOperator(SymmetricOperator):
         """H restricted to the rows of `targets` and the columns of `sources`, times each of the vectors, (k, n)."""
 
         def products() -> Tensor:
-            with ONE_AT_A_TIME:
+            with ONE_AT_A_TIME, full_precision():
                 self._refuse_changes()
                 refuse_autocast((self.device.type,))
                 images = [self._product(row, sources, targets) for row in rows]
@@ -341,6 +348,21 @@ class ParameterOperator(SymmetricOperator):
 
     # ------------------------------------------------------------------ checks
 
+    def _indices_in_range(self, rows: Rows) -> Rows:
+        """The rows, as a whole where the last example alone has an index out of range. On a GPU such an index ends the
+        process, so that the example is tried on the processor."""
+        batch = next(iter(self.batches.data))
+        found = [t for t in tree_leaves((batch[0], batch[1])) if isinstance(t, Tensor)]
+        if self.device.type != "cuda" or all(t.is_floating_point() for t in found):
+            return rows
+        try:
+            last = tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, rows.cut(batch, 1)[-1])
+            Model(self.module, self.loss, self.model.pick, to=Tensor.cpu).loss_alone({}, last)
+        except (ValueError, RuntimeError, IndexError, TypeError) as error:
+            if isinstance(error, IndexError) or re.search(r"out of (range|bounds)|num_classes", str(error)):
+                return replace(rows, whole=first_line(error))
+        return rows
+
     def _masks_apart(self, rows: Rows) -> Rows:
         """The rows, where a square input with as many rows as there are examples is a mask for all of them: where the
         module does not run on a part of the batch otherwise."""
@@ -351,7 +373,7 @@ class ParameterOperator(SymmetricOperator):
         try:
             self.model.loss_alone(self._leaves, rows.cut(batch, max(1, rows.count(batch) // 2))[0])
         except (ValueError, RuntimeError, IndexError, TypeError):
-            return Rows(rows.batch_dim, (*rows.shared, *square))
+            return replace(rows, shared=(*rows.shared, *square))
         return rows
 
     def _check(self) -> None:

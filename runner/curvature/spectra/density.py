@@ -17,6 +17,7 @@ from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import require_counts
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.matrix_free.base import student
 from runner.curvature.plots import plot_band
 from runner.curvature.result import Estimated
@@ -62,6 +63,7 @@ class SpectralDensity(Estimated):
         return plot_band(self.grid, self.density, self.low, self.high, ("eigenvalue", "density"), ax)
 
 
+@full_precision()
 def spectral_density(
     operator: Any,
     probes: int = 10,

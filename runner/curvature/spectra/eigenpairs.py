@@ -12,6 +12,7 @@ from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import require_counts
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.plots import plot_values
 from runner.curvature.result import Estimated, short
 from runner.curvature.spectra.lanczos import restarted
@@ -63,6 +64,7 @@ class Eigenpairs(Estimated):
         return plot_values(self.values, self.residuals, "eigenvalue", ax)
 
 
+@full_precision()
 def top_eigenpairs(
     operator: Any,
     k: int,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import MeasurementError, require_counts
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.matrix_free.base import (
     NOT_FINITE,
     Estimate,
@@ -227,6 +228,7 @@ class Extremes:
     smallest: Estimate
 
 
+@full_precision()
 def lanczos_extremes(
     operator: SymmetricOperator,
     nodes: Sequence[str] | None = None,

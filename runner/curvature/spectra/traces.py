@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import require_counts
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.matrix_free.base import student
 from runner.curvature.result import Estimated, Interval
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
@@ -38,6 +39,7 @@ class TraceEstimate(Estimated, _TraceEstimate):
     __slots__ = ()
 
 
+@full_precision()
 def trace_estimate(
     operator: Any, products: int = 60, method: Method = "auto", *, generator: torch.Generator | None = None
 ) -> TraceEstimate:

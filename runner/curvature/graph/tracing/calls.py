@@ -22,6 +22,7 @@ from torch.nn.modules import module as room
 from torch.utils import checkpoint
 
 from runner.curvature.graph.errors import MeasurementError, some
+from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import watches
 from runner.curvature.graph.tensors import tree_leaves
 
@@ -125,7 +126,7 @@ def measurable(root: nn.Module) -> Iterator[None]:
     not their fused kernels, torch.compile is off, checkpoints keep what they would recompute. Weight norm, whose second
     derivative in torch takes |v| for a constant (2.13), hardsigmoid and the multi-margin loss are written out.
     """
-    with ExitStack() as stack:
+    with full_precision(), ExitStack() as stack:
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

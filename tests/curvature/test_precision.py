@@ -1,0 +1,91 @@
+"""Float32 stays float32 when torch is told that less will do: TF32 on a GPU, bfloat16 on processors with such units."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.backends import cuda, cudnn, mkldnn
+
+import runner.curvature as rc
+from runner.curvature.graph.precision import full_precision
+from tests.curvature.cases import seeded
+
+KINDS = {"cuda": (cuda.matmul,), "cudnn": (cudnn.conv, cudnn.rnn), "mkldnn": (mkldnn.matmul, mkldnn.conv, mkldnn.rnn)}
+
+
+def state() -> tuple[Any, ...]:
+    found: list[Any] = [setting.fp32_precision for settings in KINDS.values() for setting in settings]
+    for read in (lambda: cudnn.allow_tf32, lambda: cuda.matmul.allow_tf32, torch.get_float32_matmul_precision):
+        try:
+            found.append(read())
+        except RuntimeError:
+            found.append("mixed")
+    return tuple(found)
+
+
+def newer() -> None:
+    cudnn.conv.fp32_precision = "tf32"
+    mkldnn.matmul.fp32_precision = "bf16"
+
+
+SETTINGS: dict[str, Callable[[], None]] = {
+    "as it comes": lambda: None,
+    "high": lambda: torch.set_float32_matmul_precision("high"),
+    "medium": lambda: torch.set_float32_matmul_precision("medium"),
+    "newer": newer,
+}
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    before = [(s, s.fp32_precision) for settings in KINDS.values() for s in settings]
+    yield
+    cudnn.allow_tf32 = True
+    torch.set_float32_matmul_precision("highest")
+    for setting, precision in before:
+        setting.fp32_precision = precision
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_settings_are_full_inside_and_put_back(name):
+    SETTINGS[name]()
+    before = state()
+    with full_precision():
+        assert set(state()[:6]) <= {"none", "ieee"}
+        assert state()[6:] == (False, False, "highest")  # modules may read these
+        with full_precision():
+            pass
+        assert set(state()[:6]) <= {"none", "ieee"}
+    assert state() == before
+
+
+def network() -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 3))
+    return net, torch.randn(32, 64), torch.arange(32) % 3
+
+
+def numbers(part: str) -> Any:
+    net, x, y = network()
+    if part in ("hessian", "gauss_newton", "fisher", "empirical_fisher"):
+        operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
+        product = operator @ torch.randn(operator.shape[0], generator=seeded())
+        return product, operator.gradient(), rc.top_eigenpairs(operator, 2, generator=seeded()).values
+    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, y))
+    if part == "blocks":
+        blocks = rc.split_blocks(dag, dag.x, dag.y)
+        return blocks.total["0", "2"], blocks.gauss_newton["0", "2"]
+    layers = rc.CurvatureOperator(dag, dag.x, dag.y, part="total" if part == "layers" else "tensor")
+    return rc.frobenius_norms(layers, [("0", "2")], generator=seeded())["0", "2"].value, rc.verify(layers).ok
+
+
+@pytest.mark.parametrize(
+    "part", ["hessian", "gauss_newton", "fisher", "empirical_fisher", "blocks", "layers", "tensor"]
+)
+def test_results_do_not_depend_on_the_settings(part):
+    expected = numbers(part)
+    torch.set_float32_matmul_precision("medium")
+    for found, own in zip(numbers(part), expected, strict=True):
+        assert torch.equal(found, own) if isinstance(own, Tensor) else found == own
