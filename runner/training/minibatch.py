@@ -36,14 +36,14 @@ class Training:
     status: "ok", or "diverged in epoch k" (then "final" is missing). states: parameters and buffers at "init", "mid"
     (after E//2 epochs) and "final". history: columns epoch (0: before training), rate, train_loss (mean over the
     epoch's batches as they came), test_loss, test_accuracy (NaN for regression). seconds: spent in all epochs, over all
-    attempts; not part of the history, which is the same in every run. device: what it ran on.
+    attempts; not part of the history, which is the same in every run. devices: what it ran on.
     """
 
     status: str = "ok"
     states: dict[str, State] = field(default_factory=dict)
     history: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
-    device: str = "cpu"
+    devices: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values and tensors, for a checkpoint; Training(**…) is the inverse."""
@@ -53,7 +53,7 @@ class Training:
             "states": dict(self.states),
             "history": history,
             "seconds": self.seconds,
-            "device": self.device,
+            "devices": list(self.devices),
         }
 
     def load_into(self, network: Network, checkpoint: str) -> Network:
@@ -114,12 +114,11 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
-        run.training.device = describe(device)
-    if describe(device) not in run.training.device:
-        run.training.device += f", {describe(device)}"
     steps = steps_of(train_split, parameters, run, gradient, batch, clip)
     while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
+        if describe(device) not in run.training.devices:
+            run.training.devices.append(describe(device))
         step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
         mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip, steps)

@@ -145,8 +145,8 @@ def train_images(
         **training_arguments(training),
     )
     origin = origin_of(settings, training, data, ctx.seed)
-    if result.device != "cpu":
-        origin["trained_on"] = result.device
+    if set(result.devices) - {"cpu"}:
+        origin["trained_on"] = "; ".join(result.devices)
     return Trained(settings, ctx.seed, data, result, origin=origin, device=ctx.device)
 
 
