@@ -10,6 +10,7 @@ from torch import Tensor
 
 from experiments.certificates import of_hessian
 from experiments.scalar_spectrum.settings import ScalarSpectrum
+from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
@@ -154,8 +155,8 @@ def _theorem6_rows(
     mix: float, w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
 ) -> list[dict[str, Any]]:
     """Theorem 6's five values, also where its assumptions fail, each with its distance to the nearest eigenvalue."""
-    pair, triple = scalar.theorem6_outliers(w, v, b, tolerance=float("inf"))
-    lower, upper = scalar.triple_bounds(w, v, b)
+    pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
+    lower, upper = triple_bounds(w, v, b)
     shared = {
         "lower": float(lower),
         "upper": float(upper),

@@ -5,6 +5,7 @@ import torch
 
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import cases as oracle
+from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
 from experiments.scalar_spectrum.training import Network, relu_pairs
 from runner.curvature.closed_form import scalar
 
@@ -111,14 +112,14 @@ def test_bias_degenerate_cases(kind, bias, data):
 def test_theorem6_equals_dense_and_stays_in_its_bounds():
     for seed in range(8):
         w, v, b, x, y = theorem6_instance(seed, m=3 + seed)
-        pair, triple = scalar.theorem6_outliers(w, v, b)
+        pair, triple = theorem6_outliers(w, v, b)
         values = torch.linalg.eigvalsh(oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
         r = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
         m = len(w)
         bulk = torch.cat([r.expand(m - 2), -r.expand(m - 2), torch.zeros(m - 1, dtype=F64)])
         found = torch.cat([pair, triple, bulk]).sort().values
         assert relative_error(found, values) < 1e-10
-        lower, upper = scalar.triple_bounds(w, v, b)
+        lower, upper = triple_bounds(w, v, b)
         assert lower <= triple.min() and triple.max() <= upper
 
 
@@ -136,7 +137,7 @@ def theorem6_instance(seed, m):
 def test_theorem6_refuses_other_weights():
     (w, v, b), _, _ = oracle.random_instance(0, 4, 3, layers=3)
     with pytest.raises(ValueError, match="use bias_spectrum"):
-        scalar.theorem6_outliers(w, v, b)
+        theorem6_outliers(w, v, b)
 
 
 def largest_of_cells(w, v, x, y):

@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.certificates import of_hessian
 from experiments.three_layer.ends import Limits, in_place, lead, led_columns, macro_f1, nearest_columns, short
 from experiments.three_layer.polish import KINDS
-from experiments.three_layer.ws_bound.portraits import portraits
+from experiments.three_layer.ws_bound.portraits import numerical_hessian, portraits
 from experiments.three_layer.ws_bound.search import Search, run_search, search_from
 from experiments.three_layer.ws_bound.settings import WsBound
 from experiments.three_layer.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
@@ -95,7 +95,7 @@ def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: Ws
     count = experiment.error_points if search.hidden > experiment.portrait_hidden else len(theta)
     if not len(theta):
         return theta.new_zeros(0)
-    numerical = tl.numerical_hessian(theta[:count], *search.args, step=experiment.difference_step, of="loss")
+    numerical = numerical_hessian(theta[:count], *search.args, step=experiment.difference_step)
     errors = torch.linalg.matrix_norm(numerical - hessian[:count])
     return in_place(errors, torch.arange(len(errors)), len(theta))
 

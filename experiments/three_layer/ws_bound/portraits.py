@@ -139,14 +139,14 @@ def hessian_entries(search: Search, chosen: dict[str, int], count: int, step: fl
         "row": index.repeat_interleave(dimension).repeat(len(names)),
         "column": index.repeat(dimension * len(names)),
         "analytic": tl.hessian(*args).flatten(),
-        "numerical": tl.numerical_hessian(*args, step=step, of="loss").flatten(),
+        "numerical": numerical_hessian(*args, step=step).flatten(),
     }
 
 
 def numerical_traces(search: Search, step: float) -> dict[str, Any]:
     """tr H and tr H² of the numerical Hessian at every unique critical point (WS bound, Fig. 9)."""
     chosen = search.unique
-    numerical: Tensor = tl.numerical_hessian(search.ends.theta[chosen], *search.args, step=step, of="loss")
+    numerical: Tensor = numerical_hessian(search.ends.theta[chosen], *search.args, step=step)
     return {
         "start": chosen,
         "trace_numerical": numerical.diagonal(dim1=-2, dim2=-1).sum(-1),
@@ -159,3 +159,16 @@ def activation_curve(activation: str) -> dict[str, Any]:
     y = torch.linspace(-5, 5, 81, dtype=torch.float64)
     value, slope, bend = tl.get_activation(activation).derivatives(y, 2)
     return {"y": y, "f": value, "f_slope": slope, "f_bend": bend}
+
+
+def numerical_hessian(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", step: float = 1e-4) -> Tensor:
+    """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig. 8): nothing of the
+    closed forms enters. Error O(h²) + O(eps/h²)."""
+    shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
+    base = theta[..., None, :]
+    rows = []
+    for shift in shifts:
+        ahead, behind = base + shift, base - shift
+        values = [tl.loss(point + sign * shifts, x, q, activation) for point in (ahead, behind) for sign in (1, -1)]
+        rows.append((values[0] - values[1] - values[2] + values[3]) / (4 * step**2))
+    return torch.stack(rows, dim=-2)

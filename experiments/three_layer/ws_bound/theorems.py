@@ -12,6 +12,8 @@ from torch import Tensor
 from experiments.three_layer.ends import columns
 from experiments.three_layer.ws_bound.search import Search
 from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.closed_form.three_layer.hessian import double_sum_terms
+from runner.curvature.closed_form.three_layer.model import forward
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 
 ROUNDING = 1e-12
@@ -52,9 +54,9 @@ def _inequalities(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> Itera
     units = (dimension - 1) // (x.shape[1] + 2)
     yield "Theorem 1", spectrum[:, -1], tl.upper_bound(theta, x, q, activation)
     yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, x, q, activation)
-    yield "Theorem 3", vv, torch.full_like(vv, tl.trace_vv_bound(len(x), units, activation))
-    yield "Theorem 4", ww, tl.trace_ww_bound(theta, x, activation)
-    yield "Theorem 6", square, tl.trace_of_square_bound(theta, x, q, activation)
+    yield "Theorem 3", vv, torch.full_like(vv, trace_vv_bound(len(x), units, activation))
+    yield "Theorem 4", ww, trace_ww_bound(theta, x, activation)
+    yield "Theorem 6", square, trace_of_square_bound(theta, x, q, activation)
     yield "Prop. 8, left", trace.square() / dimension, square
     definite = spectrum[:, 0] >= -SEMIDEFINITE * spectrum[:, -1]
     yield "Prop. 8, right", square[definite], trace[definite].square()
@@ -127,3 +129,30 @@ def vanishing_error(search: Search) -> dict[str, Any]:
             largest = float(torch.linalg.eigvalsh(tl.hessian(*args))[-1])
             rows.append((path, scale, float(error), float(tl.upper_bound(*args)), largest))
     return columns(("path", "scale", "error_max", "lambda_sup", "lambda_max"), rows)
+
+
+def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
+    """tr H_L(v, v) <= I (N sup f² + 1) / 4; infinite for unbounded f (WS bound, Theorem 3)."""
+    return samples * (hidden_width * tl.get_activation(activation).sup_abs ** 2 + 1) / 4
+
+
+def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """tr H_L(w, w) <= (zeta_1 ||Ṽ||² / 4 + zeta_2 ||Ṽ||_1) Σ_i (1 + x_iᵀ x_i), (...,) (WS bound, Theorem 4).
+
+    zeta_1 = sup f'², zeta_2 = sup |f''|, per activation. For GELU zeta_1 = 1.27443..., not the printed 1.272...,
+    which is the square of a truncated 1.128 and therefore too small to be a bound.
+    """
+    constants = tl.get_activation(activation)
+    weights = tl.split(theta, x.shape[1]).V[..., 1:]
+    scale = constants.sup_slope**2 / 4 * weights.square().sum(-1) + constants.sup_bend * weights.abs().sum(-1)
+    return scale * (x.shape[0] + x.square().sum())
+
+
+def trace_of_square_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+    """tr H_L² <= ||Ψ||² + (1 + max φ) ||J + XᵀX||² + ||J + RᵀR||² / 16, (...,) (WS bound, Theorem 6)."""
+    state = forward(theta, x, q, activation, 2)
+    phi, psi, _ = double_sum_terms(state)
+    r = state.hidden[0]
+    kernel = (state.inputs.t() @ state.inputs).square().sum()
+    hidden = (1 + r.transpose(-2, -1) @ r).square().sum((-2, -1))
+    return psi.square().sum((-2, -1)) + (1 + phi.amax((-2, -1))) * kernel + hidden / 16

@@ -11,7 +11,7 @@ take the data's moments, computed once, and cost a few passes over the weights: 
 step at widths where no eigensolver goes.
 """
 
-from runner.curvature.closed_form.scalar.bias import InputMoments, bias_spectrum, theorem6_outliers, triple_bounds
+from runner.curvature.closed_form.scalar.bias import InputMoments, bias_spectrum
 from runner.curvature.closed_form.scalar.linear import (
     CellMoments,
     EigenGroup,
