@@ -451,3 +451,14 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
         dag, x, y = case.dag, case.x, case.y
     one = 3 * operations(lambda: dag.forward(x))
     assert 0 < operations(lambda: rc.verify(dag, x, y, generator=seeded())) <= 60 * one
+
+
+@pytest.mark.parametrize(("classes", "seed"), [(2, 21), (2, 25), (3, 13)])
+def test_a_direction_without_curvature_is_certified(classes, seed):
+    """Equal shifts of all logits, as these seeds draw, change no probability: their product is rounding, as its
+    difference is."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, classes)).double()
+    data = torch.randn(9, 6).double(), torch.arange(9) % classes
+    operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), data, groups=["2.bias"])
+    assert rc.verify(operator, generator=seeded(seed)).ok
