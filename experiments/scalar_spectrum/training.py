@@ -198,7 +198,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
                 "trace": float(pair.trace),
                 "first": first,
                 "second": second,
-                "phase": scalar.phase_of_slope(slope, target),
+                "phase": phase_of_slope(slope, target),
                 "status": "ok",
             }
         rows.append(row)
@@ -260,3 +260,19 @@ def top_residual(network: Network, state: State) -> float:
 
     product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
     return float(torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness)
+
+
+def phase_of_slope(slope: float, target: float) -> str:
+    """Training phase of a linear network with slope ⟨w, v⟩ and θ* = target: "early", "late" or "divergent".
+
+    late: the slope lies between θ*/3 and θ* (both included): the second outlier is >= 0 and the first <= tr H.
+    divergent: beyond θ*; early: on the other side of θ*/3. In both the second outlier is <= 0 and the first >= tr H.
+    The paper orders the phases along the real line, which is right for θ* > 0 only; for θ* < 0 the order is reversed.
+    For θ* = 0 there is no early phase: every slope but zero is beyond the solution.
+    """
+    if target == 0:
+        return "late" if slope == 0 else "divergent"
+    share = slope / target
+    if share > 1:
+        return "divergent"
+    return "late" if share >= 1 / 3 else "early"

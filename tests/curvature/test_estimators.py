@@ -237,3 +237,12 @@ def test_the_interval_of_the_discarded_share_covers(part):
         assert all(0 <= f.low <= f.value <= f.high < 1 for f in found)
         covered = sum(f.low <= truth <= f.high for f in found) / repeats
         assert 0.90 <= covered <= 0.995, (probes, covered)
+
+
+def test_a_matrix_in_place_of_an_operator_is_answered_in_one_line():
+    pairs = [("a", "a")]
+    for measure in (rc.frobenius_norms, rc.spectral_norms, rc.stable_ranks, rc.couplings, rc.lanczos_extremes):
+        with pytest.raises(ValueError, match="expected a CurvatureOperator or ParameterOperator, found Tensor"):
+            measure(torch.eye(3), pairs)
+    with pytest.raises(ValueError, match='expected a ParameterOperator with part="hessian"'):
+        rc.group_metrics(torch.eye(3))

@@ -6,7 +6,7 @@ import torch
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import cases as oracle
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
-from experiments.scalar_spectrum.training import Network, relu_pairs
+from experiments.scalar_spectrum.training import Network, phase_of_slope, relu_pairs
 from runner.curvature.closed_form import scalar
 
 F64 = torch.float64
@@ -205,15 +205,15 @@ def test_phases_tell_the_sign_of_the_second_outlier(target):
     slope = torch.dot(w, v)
     for share, expected in [(-0.4, "early"), (0.2, "early"), (0.4, "late"), (0.9, "late"), (1.1, "divergent")]:
         scaled = w * share * target / slope
-        assert scalar.phase_of_slope(share * target, target) == expected
+        assert phase_of_slope(share * target, target) == expected
         outliers = scalar.linear_spectrum(scaled, v, x, y).select("outlier").expanded()
         trace = (x**2).mean() * (torch.dot(scaled, scaled) + torch.dot(v, v))
         assert (outliers[1] > 0) == (expected == "late") == (outliers[0] < trace)
 
 
 def test_phases_without_correlation():
-    assert scalar.phase_of_slope(0.1, 0.0) == "divergent"
-    assert scalar.phase_of_slope(0.0, 0.0) == "late"
+    assert phase_of_slope(0.1, 0.0) == "divergent"
+    assert phase_of_slope(0.0, 0.0) == "late"
 
 
 @pytest.mark.parametrize(

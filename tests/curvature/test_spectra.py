@@ -454,3 +454,20 @@ def test_an_operator_of_scipy_in_float32_is_given_float32():
         (40, 40), matvec=lambda v: (matrix @ torch.from_numpy(np.ascontiguousarray(v))).numpy(), dtype=np.float32
     )
     assert float(rc.top_eigenpairs(operator, 1).values[0]) == pytest.approx(40, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [6, 200])
+def test_a_product_that_is_not_finite_later_is_told(size):
+    """From the third product on, of a dense solver and of Lanczos."""
+
+    class Fading:
+        shape, dtype, seen = (size, size), torch.float64, 0
+
+        def __matmul__(self, v):
+            self.seen += 1
+            return torch.arange(1.0, size + 1).double() * v * (math.nan if self.seen > 2 else 1)
+
+    found = rc.top_eigenpairs(Fading(), 2, generator=seeded())
+    assert found.reason == "a product is not finite"
+    assert not bool(found.converged.any())
+    assert bool(found.values.isnan().all())

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from scipy.special import stdtrit
@@ -104,9 +104,9 @@ class SymmetricOperator(ABC):
         """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or different k."""
         counts = {len(r) for r in directions.values()}
         fits = all(w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items())
-        if len(counts) != 1 or not fits:
+        if len(counts) != 1 or 0 in counts or not fits:
             raise MeasurementError(
-                f"expected directions (k, d_w), one k for all, for nodes with sizes {self.sizes}; got "
+                f"expected directions (k, d_w), one k of at least 1 for all, for nodes with sizes {self.sizes}; got "
                 f"{ {w: tuple(r.shape) for w, r in directions.items()} }"
             )
         return counts.pop()
@@ -119,6 +119,13 @@ def columns_of(z: Tensor, size: int) -> Tensor:
             f"expected a tensor ({size},) or ({size}, k) with k columns, at least one, found {describe(z)}"
         )
     return z if z.dim() == 2 else z.unsqueeze(1)
+
+
+def require_operator(operator: Any) -> SymmetricOperator:
+    """The operator. Raises MeasurementError for anything without products between named nodes."""
+    if not isinstance(operator, SymmetricOperator):
+        raise MeasurementError(f"expected a CurvatureOperator or ParameterOperator, found {type(operator).__name__}")
+    return operator
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from runner.curvature.matrix_free.base import (
     norm_of,
     probe_batches,
     rademacher,
+    require_operator,
     skewed,
     squares_of,
     student,
@@ -48,7 +49,7 @@ def frobenius_norms(
     >>> round(found.value, 4), found.products
     (1.1547, 30)
     """
-    pairs = operator.checked(pairs)
+    pairs = require_operator(operator).checked(pairs)
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     measured = probe_norms(operator, pairs, probes, Streams(generator))
@@ -122,7 +123,7 @@ def spectral_norms(
     >>> round(spectral_norms(operator, [("out", "out")])["out", "out"].value, 4)
     0.6667
     """
-    pairs = operator.checked(pairs)
+    pairs = require_operator(operator).checked(pairs)
     require_counts(1, iterations=iterations)
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))

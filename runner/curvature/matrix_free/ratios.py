@@ -21,6 +21,7 @@ from runner.curvature.matrix_free.base import (
     Streams,
     SymmetricOperator,
     probe_batches,
+    require_operator,
     skewed,
     squares_of,
     student,
@@ -57,7 +58,7 @@ def stable_ranks(
     >>> round(stable_ranks(operator, [("out", "out")])["out", "out"].value, 3)
     3.0
     """
-    pairs = operator.checked(pairs)
+    pairs = require_operator(operator).checked(pairs)
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     streams = Streams(generator)
@@ -94,7 +95,7 @@ def couplings(
     >>> couplings(operator, [("h", "h")])["h", "h"].value
     1.0
     """
-    pairs = operator.checked(pairs)
+    pairs = require_operator(operator).checked(pairs)
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     wanted = list(dict.fromkeys([*pairs, *((u, u) for pair in pairs for u in pair)]))

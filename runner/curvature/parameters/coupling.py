@@ -106,8 +106,9 @@ def group_metrics(
     pairs in `ranks` (default all), Golub-Kahan steps for sigma_1, two products each: no two pairs share them. Raises
     ValueError for an operator of another part and for unknown groups.
     """
-    if operator.part != "hessian":
-        raise ValueError(f'expected an operator with part="hessian", found {operator.part!r}')
+    if getattr(operator, "part", None) != "hessian":
+        found = getattr(operator, "part", type(operator).__name__)
+        raise ValueError(f'expected a ParameterOperator with part="hessian", found {found!r}')
     names = list(operator.groups)
     asked = [(g, h) for i, g in enumerate(names) for h in names[i:]] if pairs is None else [(g, h) for g, h in pairs]
     wanted = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))

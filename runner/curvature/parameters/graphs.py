@@ -358,6 +358,6 @@ def plan(needs: Callable[[bool, float], Need], counts: Sequence[int], vectors: i
             f"{(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise memory_budget, or use fewer groups "
             "of a network with fewer parameters",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return Plan(None if size == widest else size, False, int(UNSEEN * total) + vectors)

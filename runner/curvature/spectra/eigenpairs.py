@@ -102,28 +102,34 @@ def top_eigenpairs(
     start = None if dense else symmetric.gaussian(generator)
     # A random direction shows the size of the operator, which the smallest eigenvalues may be far below.
     size = float(symmetric.matvec(symmetric.gaussian(generator)).norm()) / math.sqrt(symmetric.size)
-    if not math.isfinite(size):
+
+    def undefined() -> Eigenpairs:
         nothing = torch.full((symmetric.size, k), torch.nan, dtype=torch.float64, device="cpu")
-        never = torch.zeros(k, dtype=torch.bool, device="cpu")
-        return Eigenpairs(nothing[0], nothing, nothing[0], never, symmetric.products, NOT_FINITE)
-    if start is None:
-        values, vectors = (t.cpu() for t in torch.linalg.eigh(symmetric.dense()))
-        best = _order(values, which)[:k]
-        values, vectors = values[best], vectors[:, best]
-    elif size == 0:
-        values = torch.zeros(k, dtype=torch.float64, device="cpu")
-        vectors = torch.eye(symmetric.size, k, dtype=torch.float64, device="cpu")
-    else:
-        most = _vectors(symmetric, k, memory_budget)
-        limit = max(10 * symmetric.size, 1000) if max_products is None else max_products
-        values, basis = restarted(
-            symmetric, start, k, lambda v: _order(v, which), tolerance / 10, limit, most, memory_budget,
-            lambda: symmetric.gaussian(generator),
-        )  # fmt: skip
-        vectors = torch.empty(k, symmetric.size, dtype=basis.dtype, device="cpu").mT
-        for i in range(k):  # one at a time: there is no room for all of them twice
-            vectors[:, i] = basis.vectors[i]
-            basis.vectors[i] = vectors[:, i]
+        return Eigenpairs(nothing[0], nothing, nothing[0], nothing[0] == 0, symmetric.products, NOT_FINITE)
+
+    if not math.isfinite(size):
+        return undefined()
+    try:
+        if start is None:
+            values, vectors = (t.cpu() for t in torch.linalg.eigh(symmetric.dense()))
+            best = _order(values, which)[:k]
+            values, vectors = values[best], vectors[:, best]
+        elif size == 0:
+            values = torch.zeros(k, dtype=torch.float64, device="cpu")
+            vectors = torch.eye(symmetric.size, k, dtype=torch.float64, device="cpu")
+        else:
+            most = _vectors(symmetric, k, memory_budget)
+            limit = max(10 * symmetric.size, 1000) if max_products is None else max_products
+            values, basis = restarted(
+                symmetric, start, k, lambda v: _order(v, which), tolerance / 10, limit, most, memory_budget,
+                lambda: symmetric.gaussian(generator),
+            )  # fmt: skip
+            vectors = torch.empty(k, symmetric.size, dtype=basis.dtype, device="cpu").mT
+            for i in range(k):  # one at a time: there is no room for all of them twice
+                vectors[:, i] = basis.vectors[i]
+                basis.vectors[i] = vectors[:, i]
+    except torch.linalg.LinAlgError:  # a later product
+        return undefined()
     residuals = torch.stack([
         (symmetric.matvec(v.to(symmetric.device)).cpu() - value * v.double()).norm()
         for value, v in zip(values, vectors.mT, strict=True)
@@ -145,7 +151,7 @@ def _vectors(symmetric: Symmetric, k: int, budget: int) -> int:
             f"memory_budget is {budget / 2**30:.3g} GiB, and {k} eigenpairs need {least + 1} vectors, "
             f"{(least + 1) * each / 2**30:.3g} GiB: it is exceeded",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return max(least, min(wanted, room))
 

@@ -23,6 +23,7 @@ from runner.curvature.matrix_free.base import (
     Estimate,
     SymmetricOperator,
     exponent_of,
+    require_operator,
 )
 from runner.curvature.spectra.symmetric import Symmetric
 
@@ -185,6 +186,8 @@ def restarted(
             w.sub_(basis.vectors[j - 1], alpha=float(matrix[j, j - 1]))
         basis.remove(w)
         beta = float(w.norm())
+        if not math.isfinite(beta):
+            raise torch.linalg.LinAlgError(NOT_FINITE)
         if not beta > 10 * torch.finfo(basis.dtype).eps * (float(matrix.abs().max()) + beta):
             beta, w = 0.0, fresh()  # an invariant subspace: go on in another direction
         full, last = j + 1 == most, symmetric.products >= limit and j + 1 >= k
@@ -251,6 +254,7 @@ def lanczos_extremes(
     >>> round(lanczos_extremes(operator, ["out"]).largest.value, 4)
     0.6667
     """
+    require_operator(operator)
     names = [nodes] if isinstance(nodes, str) else list(nodes) if nodes is not None else list(operator.nodes)
     if not names or any(v not in operator.sizes for v in names):
         raise MeasurementError(f"expected nodes of the operator, {list(operator.nodes)}, found {names}")

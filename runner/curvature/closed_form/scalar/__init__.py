@@ -20,7 +20,6 @@ from runner.curvature.closed_form.scalar.linear import (
     Spectrum,
     blocks,
     linear_spectrum,
-    phase_of_slope,
     relu_spectrum,
     smallest_eigenvalue_bound,
 )

@@ -196,22 +196,6 @@ def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:
     return -torch.sqrt(2 * loss * xx)
 
 
-def phase_of_slope(slope: float, target: float) -> str:
-    """Training phase of a linear network with slope ⟨w, v⟩ and θ* = target: "early", "late" or "divergent".
-
-    late: the slope lies between θ*/3 and θ* (both included): the second outlier is >= 0 and the first <= tr H.
-    divergent: beyond θ*; early: on the other side of θ*/3. In both the second outlier is <= 0 and the first >= tr H.
-    The paper orders the phases along the real line, which is right for θ* > 0 only; for θ* < 0 the order is reversed.
-    For θ* = 0 there is no early phase: every slope but zero is beyond the solution.
-    """
-    if target == 0:
-        return "late" if slope == 0 else "divergent"
-    share = slope / target
-    if share > 1:
-        return "divergent"
-    return "late" if share >= 1 / 3 else "early"
-
-
 @dataclass(frozen=True)
 class PairProblem:
     """The 2×2 problem of one linear network or one ReLU cell; every field a 0-d tensor.

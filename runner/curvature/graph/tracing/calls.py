@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -132,10 +131,10 @@ def measurable(root: nn.Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         if any(isinstance(m, nn.RNNBase) for m in root.modules()):
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            with warnings.catch_warnings():  # about the TF32 setting of other devices, which is not touched
-                warnings.simplefilter("ignore")
-                stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            libraries: Any = (torch.backends.cudnn, torch.backends.mkldnn)
+            for library in libraries:
+                stack.callback(setattr, library, "enabled", library.enabled)
+                library.enabled = False
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         for owner, name, replacement in _REPLACED:
