@@ -174,7 +174,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     error = float("nan")
     if state.step % setup.dense_every == 0:
         error = relative_gap(spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y))
-    bound = float(scalar.smallest_eigenvalue_bound(loss, network.all.xx))
+    bound = float(smallest_eigenvalue_bound(loss, network.all.xx))
     shared = {
         "step": state.step,
         "loss": float(loss),
@@ -276,3 +276,12 @@ def phase_of_slope(slope: float, target: float) -> str:
     if share > 1:
         return "divergent"
     return "late" if share >= 1 / 3 else "early"
+
+
+def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:
+    """−√(2ℓ) σ, never above the smallest Hessian eigenvalue of a linear or ReLU network (Eq. 34).
+
+    loss: ½ mean δ²; xx: σ² = mean x². By Cauchy–Schwarz from λ_min >= −|mean xδ|; the paper writes it without the
+    absolute value.
+    """
+    return -torch.sqrt(2 * loss * xx)

@@ -26,7 +26,7 @@ Is it right?        verify, Certificate, Certifiable; check_before_measuring, Me
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
 Metrics of blocks   block_metrics, resonance, coupling, stable_rank, gn_gap, assemble
 Jacobians           block_jacobians
-Low rank            gauss_newton_factors, truncate
+Low rank            gauss_newton_factors
 Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
                     as_curvlinops
@@ -54,7 +54,6 @@ from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.matrix_free.ratios import couplings, gn_gaps, stable_ranks
 from runner.curvature.metrics.blocks import (
     GaussNewtonFactors,
-    LowRank,
     assemble,
     block_jacobians,
     block_metrics,
@@ -63,7 +62,6 @@ from runner.curvature.metrics.blocks import (
     gn_gap,
     resonance,
     stable_rank,
-    truncate,
 )
 from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
@@ -81,12 +79,12 @@ from runner.curvature.storage import load, save
 __all__ = [
     "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated",
     "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
-    "InterLayerMetrics", "LowRank", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
+    "InterLayerMetrics", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
     "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_curvlinops",
     "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
     "couplings", "discarded_coupling", "exact_blocks", "frobenius_norms", "gauss_newton_blocks", "gauss_newton_factors",
     "gn_gap", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
     "parameter_hessian", "parametric_blocks", "parametric_terms", "resonance", "save",
     "spectral_density", "spectral_norms", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
-    "trace_estimate", "trace_module", "truncate", "upper_bound_estimate", "verify",
+    "trace_estimate", "trace_module", "upper_bound_estimate", "verify",
 ]  # fmt: skip

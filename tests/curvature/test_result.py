@@ -63,7 +63,7 @@ def test_the_first_four_digits_and_the_reason_are_what_is_read():
 
 def test_graphs_and_pairs_become_tables_and_a_map(problem):
     _, dag, x, y = problem
-    assert repr(dag) == "Dag(3 nodes: a, b, out)" and dag._repr_html_().count("<tr>") == 4
+    assert repr(dag) == "Dag(3 nodes: a, b, out)"
     metrics = rc.inter_layer_metrics(dag, x, y, ["a", "out"])
     assert repr(metrics) == "InterLayerMetrics(3 pairs of 2 nodes)"
     assert metrics == dict(metrics) and list(metrics) == [("a", "a"), ("a", "out"), ("out", "out")]

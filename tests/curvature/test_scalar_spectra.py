@@ -6,7 +6,7 @@ import torch
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import cases as oracle
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
-from experiments.scalar_spectrum.training import Network, phase_of_slope, relu_pairs
+from experiments.scalar_spectrum.training import Network, phase_of_slope, relu_pairs, smallest_eigenvalue_bound
 from runner.curvature.closed_form import scalar
 
 F64 = torch.float64
@@ -187,7 +187,7 @@ def test_million_neurons_top_eigenpair_has_no_residual(network):
 def test_smallest_eigenvalue_bound_holds_and_is_attained():
     def bound(network):
         loss = oracle.autodiff_loss(network, [v, w], x, y)(torch.cat([v, w]))
-        return scalar.smallest_eigenvalue_bound(loss, (x**2).mean())
+        return smallest_eigenvalue_bound(loss, (x**2).mean())
 
     for seed in range(10):
         (w, v), x, y = oracle.random_instance(seed, 4, 3)

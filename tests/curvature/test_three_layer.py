@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from experiments.three_layer.hsr_gradient import cost as double_sum
+from experiments.three_layer.ws_bound.measure import hidden_gram_norm_squared
 from experiments.three_layer.ws_bound.portraits import numerical_hessian
 from experiments.three_layer.ws_bound.theorems import trace_of_square_bound, trace_vv_bound, trace_ww_bound
 from runner.curvature.closed_form import three_layer as tl
@@ -97,7 +98,7 @@ def test_leading_dimensions_are_a_batch(name):
         torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
     assert tl.predict(theta, x, name).shape == (2, 3, 9)
     assert tl.hidden_representation(theta, x, name).shape == (2, 3, 9, 3)
-    assert tl.hidden_gram_norm_squared(theta, x, name).shape == (2, 3)
+    assert hidden_gram_norm_squared(theta, x, name).shape == (2, 3)
 
 
 @pytest.mark.parametrize("function", ["hessian", "traces", "upper_bound", "upper_bound_gradient"])
@@ -166,7 +167,7 @@ def test_limits_of_the_hidden_gram():
         theta, x, _ = instance(sizes, batch=(4,))
         r = tl.hidden_representation(theta, x, "tanh")
         expected = (r @ r.mT).square().sum((-2, -1))
-        torch.testing.assert_close(tl.hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
 
 
 def test_mistakes_name_what_was_expected():
@@ -223,7 +224,6 @@ SCALARS = {
     "mean_gradient": lambda h: moments(h)[0],
     "std_gradient": lambda h: moments(h)[1],
     "upper_bound_gradient": lambda h: moments(h)[0] + moments(h)[1] * moments(h)[2],
-    "lower_bound_gradient": lambda h: moments(h)[0] - moments(h)[1] * moments(h)[2],
 }
 
 

@@ -21,8 +21,8 @@ from experiments.paper_audit.scalar.cases import (
     random_instance,
     worst,
 )
-from experiments.scalar_spectrum.training import phase_of_slope
-from runner.curvature.closed_form.scalar import linear_spectrum, smallest_eigenvalue_bound
+from experiments.scalar_spectrum.training import phase_of_slope, smallest_eigenvalue_bound
+from runner.curvature.closed_form.scalar import linear_spectrum
 
 LAMBDA = 0.731  # a value that is no eigenvalue, at which identities in λ are compared
 

@@ -71,7 +71,7 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "trace_of_square": square,
         "V_norm_sq": V.square().sum(-1),
         "W_norm_sq": W.square().sum((-2, -1)),
-        "RtR_norm_sq": tl.hidden_gram_norm_squared(theta, search.x, search.activation),
+        "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
         "hessian_error": hessian_error(search, theta, hessian, experiment),
     }
     for count, (x, q) in search.test.items():
@@ -227,3 +227,10 @@ PARTS = {"search": measure_search, "polish": measure_polished, "draws": measure_
 def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     """All tables of one cell; a cell without `part` is a search."""
     return PARTS[str(cell.params.get("part", "search"))](experiment, cell, ctx)
+
+
+def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
+    """||Rᵀ R||_F² (...,), computed as ||R Rᵀ||_F² of the smaller side (WS bound, Fig. 12)."""
+    r = tl.hidden_representation(theta, x, activation)
+    small = r.transpose(-2, -1) @ r if r.shape[-1] <= r.shape[-2] else r @ r.transpose(-2, -1)
+    return small.square().sum((-2, -1))

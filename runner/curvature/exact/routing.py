@@ -23,6 +23,7 @@ from torch import Tensor
 
 from runner.curvature.exact.derivatives import Derivatives, Evaluation, node_derivatives
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tensors import slices_of
 
 
@@ -92,6 +93,8 @@ class Router:
         self.loss_hessian = dag.loss.hessian(output, y)
         gradient = dag.loss.gradient(output, y).unsqueeze(1)
         eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(len(gradient), -1, -1)
+        if len(kinds := {str(t.dtype) for t in evaluation.values.values() if t.is_floating_point()}) > 1:
+            raise MeasurementError(f"nodes have several types ({', '.join(sorted(kinds))}): measure a copy in one type")
         self._pulled: dict[str, Tensor] = {dag.output: torch.cat([gradient, eye], 1)}
         self.local: dict[str, Derivatives] = {}
         self._jacobians: dict[tuple[str, str], Tensor | None] = {}

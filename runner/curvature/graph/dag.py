@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.errors import expect_tensor, explained, node_failure
 from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
-from runner.curvature.graph.tensors import deep_copy
+from runner.curvature.graph.tensors import deep_copy, in_dtype
 from runner.curvature.result import short
 
 
@@ -215,7 +214,9 @@ class Dag:
         memo: dict[int, object] = {}
         copies = []
         for node in self.nodes.values():
-            fn = deep_copy(node.fn, memo).to(dtype) if isinstance(node.fn, nn.Module) else node.fn
+            fn = node.fn
+            if isinstance(fn, nn.Module):
+                fn = deep_copy(fn, memo)._apply(lambda t: in_dtype(t, dtype))
             params: dict[str, Tensor] = {}
             for key, value in node.params.items():
                 if id(value) not in memo:
@@ -226,13 +227,6 @@ class Dag:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.order)} nodes: {short(self.order)})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{escape(', '.join(node.parents))}</td></tr>"
-            for name, node in ((name, self.nodes[name]) for name in self.order)
-        )
-        return f"<table><tr><th>node</th><th>parents</th></tr>{rows}</table>"
 
     # ------------------------------------------------------------------ evaluation
 

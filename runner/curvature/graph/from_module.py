@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import LossSpec
-from runner.curvature.graph.state import measuring_module
-from runner.curvature.graph.tensors import alike, deep_copy
+from runner.curvature.graph.state import measuring_module, untouched
+from runner.curvature.graph.tensors import alike, deep_copy, in_dtype
 from runner.curvature.graph.tracing.batches import Examples, arguments_of
 from runner.curvature.graph.tracing.calls import Nodes, Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, nodes_of, prepared, replay_of
@@ -71,8 +71,8 @@ class TracedDag(Dag):
         """A copy with every floating tensor in `dtype`; shared weights stay shared. The loss is kept."""
         kept = (self.loss, self.replay.shapes, self.replay.inputs.spec, self.targets.spec)  # none of them changes
         twin = deep_copy(self, {id(part): part for part in kept})
-        twin.replay.to(dtype)
-        twin.targets.to(dtype)
+        for part in (twin.replay, twin.targets):
+            part._apply(lambda t: in_dtype(t, dtype))
         if twin.y.is_floating_point():
             twin.y = twin.y.to(dtype)
         return twin
@@ -127,7 +127,18 @@ def trace_module(
     check_evaluation(root)
     given, target = _pair(batch)
     with measuring_module(root, loss):
-        return _traced(Task(root, loss, arguments_of(given), target, nodes, output, batch_dim, tuple(shared)))
+        return _traced(
+            Task(
+                root,
+                loss,
+                arguments_of(given),
+                target,
+                nodes,
+                output,
+                batch_dim,
+                (shared,) if isinstance(shared, str) else tuple(shared),
+            )
+        )
 
 
 def _pair(batch: object) -> tuple[Any, Any]:
@@ -214,12 +225,19 @@ def _check_rows(replay: Replay, output: Point) -> None:
 
 def _agrees(dag: TracedDag) -> bool:
     """Whether the graph, node by node, gives the module's outputs, all of them perturbed."""
-    g = torch.Generator().manual_seed(0)
-    with torch.no_grad():
+    g, same, changed = torch.Generator().manual_seed(0), True, False
+    with torch.no_grad(), untouched(dag.replay.root):
         values = dag.forward(dag.x)
+        settings = dag.replay.settings()
         shift = {v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order}
         moved = dag.forward(dag.x, shift)
-        return all(alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v]) for v, node in dag.nodes.items())
+        for v, node in dag.nodes.items():
+            same &= alike(node(*(moved[p] for p in node.parents)) + shift[v], moved[v])
+            changed |= dag.replay.settings() != settings
+    if changed and not dag.replay.resets:
+        dag.replay.resets = True
+        return _agrees(dag)
+    return same
 
 
 def _noise(t: Tensor, g: torch.Generator) -> Tensor:

@@ -94,6 +94,11 @@ def tree_map(function: Any, value: Any) -> Any:
     return tree_unflatten([function(leaf) for leaf in leaves], spec)
 
 
+def in_dtype(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """Real numbers in `dtype`, complex ones in its complex counterpart, others as they are."""
+    return t.to(dtype.to_complex() if t.is_complex() else dtype) if t.is_floating_point() or t.is_complex() else t
+
+
 def slices_of(sizes: Mapping[K, int]) -> dict[K, slice]:
     """Places of pieces of these sizes, one after another."""
     ends = itertools.accumulate(sizes.values())

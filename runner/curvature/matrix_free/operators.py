@@ -199,7 +199,7 @@ class CurvatureOperator(SymmetricOperator):
             graph.output, [graph.leaves[w] for w in names], u, create_graph=True, retain_graph=True, allow_unused=True
         )
         dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
-        if not isinstance(dot, Tensor):
+        if not isinstance(dot, Tensor) or not dot.requires_grad:
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)

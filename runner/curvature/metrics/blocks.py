@@ -1,8 +1,8 @@
 """Metrics of inter-layer blocks and of the Jacobians of the nodes.
 
 Resonance R, coupling C, stable rank D, effective dimension and GN-gap (DAG paper, Section 4 and Appendix G): a ratio of
-numerically zero norms is NaN, and `block_metrics` says why in its status column. Low-rank factors of blocks and their
-error (Appendix K).
+numerically zero norms is NaN, and `block_metrics` says why in its status column. Low-rank factors of Gauss-Newton
+blocks (Appendix K).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch import Tensor
 from runner.curvature.exact.blocks import BlockSplit
 from runner.curvature.exact.checks import check_before_measuring, check_network
 from runner.curvature.exact.derivatives import evaluate, node_derivatives
-from runner.curvature.exact.routing import Blocks, Reach, Router
+from runner.curvature.exact.routing import Reach, Router
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import require_counts
 from runner.curvature.graph.state import undisturbed
 from runner.curvature.matrix_free.base import norm_of
 
@@ -87,9 +88,9 @@ def block_metrics(
 
     blocks: a BlockSplit, or blocks alone (then frob_gn, frob_tensor and gap are NaN). order: nodes
     from first to last (default: those of the split, or the blocks' own order); rows run over i <= j. distance: of a
-    pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair; see gap_by_distance for the tables' ratio.
-    status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of
-    the blocks, ratios without. Raises ValueError for nodes in `order` that have no blocks.
+    pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair. status is "" or the reason for the NaN in
+    the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of the blocks, ratios without. Raises
+    ValueError for nodes in `order` that have no blocks.
     """
     split = blocks if isinstance(blocks, BlockSplit) else None
     total = blocks.total if isinstance(blocks, BlockSplit) else blocks
@@ -155,31 +156,6 @@ def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | No
 
 
 @dataclass(frozen=True)
-class LowRank:
-    """left diag(values) right^T: left (d_v, r), values (r,), right (d_w, r) (DAG paper, Eq. K.1)."""
-
-    left: Tensor
-    values: Tensor
-    right: Tensor
-
-    def dense(self) -> Tensor:
-        return (self.left * self.values) @ self.right.mT
-
-
-def truncate(block: Tensor, rank: int) -> tuple[LowRank, float]:
-    """The best rank-r approximation of a block by its SVD, and its Frobenius error sqrt(sum_{i>r} sigma_i^2) (Theorem
-    93).
-
-    Raises ValueError for a negative rank.
-    """
-    if rank < 0:
-        raise ValueError(f"rank must be at least 0, got {rank}")
-    left, values, right = torch.linalg.svd(block, full_matrices=False)
-    error = float(values[rank:].double().norm())
-    return LowRank(left[:, :rank], values[:rank], right[:rank].mT), error
-
-
-@dataclass(frozen=True)
 class GaussNewtonFactors:
     """F_v, (r, d_v), with GN[v,w] = F_v^T F_w; error: Frobenius norm of what truncation dropped from the matrix
     [GN[v,w]], in its units. `block` raises KeyError for a node without a factor."""
@@ -189,9 +165,6 @@ class GaussNewtonFactors:
 
     def block(self, v: str, w: str) -> Tensor:
         return self.factors[v].mT @ self.factors[w]
-
-    def blocks(self) -> Blocks:
-        return {(v, w): self.block(v, w) for v in self.factors for w in self.factors}
 
 
 @undisturbed
@@ -226,11 +199,12 @@ def gauss_newton_factors(
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
         stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
         error = 0.0
+        require_counts(0, rank=len(stacked) if rank is None else rank)
         if rank is not None and rank < min(stacked.shape):
-            low, _ = truncate(stacked, rank)
+            _, values, right = torch.linalg.svd(stacked, full_matrices=False)
             # The matrix is F^T F: its dropped eigenvalues are the squares of the dropped singular values of F.
             dropped = torch.linalg.svdvals(stacked.double())[rank:].square()
-            error, stacked = float(dropped.norm()), low.values[:, None] * low.right.mT
+            error, stacked = float(dropped.norm()), values[:rank, None] * right[:rank]
     sizes = [jacobians[v].shape[2] for v in names]
     pieces = stacked.to(hessian.dtype).split(sizes, 1)
     return GaussNewtonFactors(dict(zip(names, pieces, strict=True)), error)

@@ -159,7 +159,9 @@ class ParameterOperator(SymmetricOperator):
         self._fingerprint = Fingerprint(self.module, self.loss, **shares)
         self._fingerprint.volatile = self.model.volatile
         self._budget, self._unchecked = memory_budget, False
-        self.batches = Batches(data, Rows(batch_dim, tuple(shared)), memory_budget // 4)
+        self.batches = Batches(
+            data, Rows(batch_dim, (shared,) if isinstance(shared, str) else tuple(shared)), memory_budget // 4
+        )
         self.batches.rows = self._masks_apart(self._indices_in_range(self.batches.rows))
         self.data, self.examples = self.batches.data, self.batches.examples
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)

@@ -21,5 +21,4 @@ from runner.curvature.closed_form.scalar.linear import (
     blocks,
     linear_spectrum,
     relu_spectrum,
-    smallest_eigenvalue_bound,
 )

@@ -187,15 +187,6 @@ def orthogonal_complement(basis: Tensor) -> Tensor:
     return complete[:, rank:]
 
 
-def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:
-    """−√(2ℓ) σ, never above the smallest Hessian eigenvalue of a linear or ReLU network (Eq. 34).
-
-    loss: ½ mean δ²; xx: σ² = mean x². By Cauchy–Schwarz from λ_min >= −|mean xδ|; the paper writes it without the
-    absolute value.
-    """
-    return -torch.sqrt(2 * loss * xx)
-
-
 @dataclass(frozen=True)
 class PairProblem:
     """The 2×2 problem of one linear network or one ReLU cell; every field a 0-d tensor.

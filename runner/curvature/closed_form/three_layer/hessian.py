@@ -149,12 +149,6 @@ def trace_of_square_double_sum(state: Forward) -> Tensor:
     return (kernel.square() * phi + 2 * kernel * psi + hidden.square() * omega).sum((-2, -1))
 
 
-def prefers_double_sum(samples: int, columns: int, units: int) -> bool:
-    """Whether the double sum is the cheaper exact form of tr H² at these sizes (M + 1 = columns)."""
-    dimension = (columns + 1) * units + 1
-    return samples * (columns + 6 * units + _ELEMENTWISE_COST) < dimension * dimension
-
-
 @closed_form(2)
 def trace_of_square_frobenius(state: Forward) -> Tensor:
     """tr H_L² as ||H_L||_F², O(I D²): H is symmetric, so both are the sum of its squared entries."""
@@ -164,8 +158,9 @@ def trace_of_square_frobenius(state: Forward) -> Tensor:
 @closed_form(2)
 def trace_of_square(state: Forward) -> Tensor:
     """tr H_L², (...,), by the cheaper of the two exact forms (WS bound, Theorem 5)."""
-    columns, samples = state.inputs.shape
-    double_sum = prefers_double_sum(samples, columns, state.slope.shape[-2])
+    (columns, samples), units = state.inputs.shape, state.slope.shape[-2]
+    dimension = (columns + 1) * units + 1
+    double_sum = samples * (columns + 6 * units + _ELEMENTWISE_COST) < dimension * dimension
     return (trace_of_square_double_sum if double_sum else trace_of_square_frobenius).of(state)
 
 
@@ -322,18 +317,12 @@ def std_gradient(state: Forward) -> Tensor:
 @closed_form(3)
 def upper_bound_gradient(state: Forward) -> Tensor:
     """∇λ_sup = ∇μ + √(D−1) ∇σ, (..., D) (HSR, Theorem 1); ∇μ where σ = 0 (see the module's text)."""
-    return _gradient_along(state, lambda hessian: _bound_direction(hessian, 1.0))
+    return _gradient_along(state, _bound_direction)
 
 
-@closed_form(3)
-def lower_bound_gradient(state: Forward) -> Tensor:
-    """∇λ_inf = ∇μ − √(D−1) ∇σ, (..., D) (HSR, Eq. 61); ∇μ where σ = 0."""
-    return _gradient_along(state, lambda hessian: _bound_direction(hessian, -1.0))
-
-
-def _bound_direction(hessian: Tensor, sign: float) -> Tensor:
-    """G of λ_sup (sign 1) or λ_inf (−1); overwrites H."""
+def _bound_direction(hessian: Tensor) -> Tensor:
+    """G of λ_sup; overwrites H."""
     dimension = hessian.shape[-1]
-    matrix = sign * math.sqrt((dimension - 1) / dimension) * _unit_deviator(hessian)
+    matrix = math.sqrt((dimension - 1) / dimension) * _unit_deviator(hessian)
     matrix.diagonal(dim1=-2, dim2=-1).add_(1 / dimension)
     return matrix

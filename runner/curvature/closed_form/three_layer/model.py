@@ -300,13 +300,6 @@ def hidden_representation(theta: Tensor, x: Tensor, activation: str = "sigmoid")
     return _logit(theta, x, activation, 0)[2][0].transpose(-2, -1)
 
 
-def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
-    """||Rᵀ R||_F² (...,), computed as ||R Rᵀ||_F² of the smaller side (WS bound, Fig. 12)."""
-    r = hidden_representation(theta, x, activation)
-    small = r.transpose(-2, -1) @ r if r.shape[-1] <= r.shape[-2] else r @ r.transpose(-2, -1)
-    return small.square().sum((-2, -1))
-
-
 def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
     """L = Σ_i −q_i log p_i − (1 − q_i) log(1 − p_i), (...,): a sum, not a mean (WS bound, Eqs. 4, 5)."""
     check_data(theta, x, q)

@@ -51,7 +51,7 @@ class Layout:
     def decode(self, t: Tensor) -> Tensor:
         """The inverse of encode."""
         t = t.flatten(0, 1) if self.rows > 1 else t.squeeze(1) if self.ndim == 1 else t
-        return t.movedim(0, self.dim) if self.dim else t
+        return t.movedim(0, self.dim).contiguous() if self.dim else t
 
     def shape(self, shape: tuple[int, ...], n: int) -> tuple[int, ...]:
         """`shape` for n examples."""
@@ -129,9 +129,14 @@ class Examples(nn.Module):
             )
 
     def pack(self, tree: Any) -> Tensor:
-        """The examples of `tree` as one tensor. Raises ValueError when a number would be rounded on the way."""
+        """The examples of `tree` as one tensor. Raises ValueError when a number would be rounded on the way, and for a
+        batch that differs from the traced one in what belongs to no example, or in the shape of several parts."""
         leaves = [leaf for _, leaf in _flatten(tree)[0]]
         moved = [_rows_first(leaves[p.index].detach(), p.dim, p.rows) for p in self.parts]
+        fixed = self.constants | {i: getattr(self, f"shared{i}") for i in self.shared_names}
+        reshaped = len(moved) > 1 and any(t.shape[1:] != p.shape for t, p in zip(moved, self.parts, strict=True))
+        if reshaped or any(_differ(value, leaves[i]) for i, value in fixed.items()):
+            raise MeasurementError("the batch differs from the traced one in more than its examples: trace this one")
         if len(moved) == 1:
             return moved[0]
         floating = [t.dtype for t in moved if t.is_floating_point()]
@@ -156,12 +161,18 @@ class Examples(nn.Module):
                 t = t if part.shape else t.squeeze(1)
                 t = t if part.dtype.is_floating_point else t.to(part.dtype)
             t = t.flatten(0, 1) if part.rows > 1 else t
-            leaves[part.index] = t.movedim(0, part.dim) if part.dim else t
+            leaves[part.index] = t.movedim(0, part.dim).contiguous() if part.dim else t
         return tree_unflatten([leaves[i] for i in range(len(leaves))], self.spec)
 
     def ambiguous(self) -> list[str]:
         """Square matrices taken for one row per example, though they could be one mask for all of them."""
         return [part.name for part in self.parts[1:] if part.shape == (self.batch,)]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return one.shape != getattr(other, "shape", None) or not bool(((one == other) | (one != one)).all())
+    return isinstance(one, int | float | str) and one != other
 
 
 def _flatten(tree: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:

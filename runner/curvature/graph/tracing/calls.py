@@ -42,13 +42,13 @@ def label(call: Call) -> str:
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module inside torch.compile and data-parallel wrappers."""
     while True:
-        inner = getattr(module, "_orig_mod", None)
-        if isinstance(inner, nn.Module):
-            module = inner
-        elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            module = module.module
-        else:
+        parallel = isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        inner = module.module if parallel else getattr(module, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
             return module
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise MeasurementError("the wrapper (torch.compile, data parallel) has hooks: put them on the module")
+        module = inner
 
 
 def submodules(root: nn.Module) -> dict[str, nn.Module]:
@@ -131,8 +131,7 @@ def measurable(root: nn.Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         if any(isinstance(m, nn.RNNBase) for m in root.modules()):
-            libraries: Any = (torch.backends.cudnn, torch.backends.mkldnn)
-            for library in libraries:
+            for library in map(vars(torch.backends).__getitem__, ("cudnn", "mkldnn")):
                 stack.callback(setattr, library, "enabled", library.enabled)
                 library.enabled = False
         if "torch._dynamo" in sys.modules:

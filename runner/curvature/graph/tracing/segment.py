@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from runner.curvature.graph.dag import INPUT, Node
 from runner.curvature.graph.errors import CallsChanged, MeasurementError
+from runner.curvature.graph.state import untouched
 from runner.curvature.graph.tensors import tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples, Layout
 from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
@@ -56,6 +58,13 @@ class Replay(nn.Module):
         self.root, self.inputs = root, inputs
         self.register_buffer("x", x, persistent=False)
         self.points: dict[Call, Point] = {}
+        self.resets = False
+        """Whether the module puts something back at its end, where the replay of a node does not get to."""
+
+    def settings(self) -> list[tuple[str, Any]]:
+        """Attributes of the modules, numbers and words with their values."""
+        every = (item for m in self.root.modules() for item in vars(m).items())
+        return [(key, v if isinstance(v, int | float | str) else type(v)) for key, v in every]
 
     def run(self, x: Tensor) -> Any:
         """The module's output for packed inputs."""
@@ -110,8 +119,9 @@ class Replay(nn.Module):
                 return point.put(out, values[point.name].clone())
             return out
 
+        whole = untouched(self.root) if self.resets else nullcontext()
         try:
-            with measurable(self.root), intercepted(self.root, handler, counts):
+            with whole, measurable(self.root), intercepted(self.root, handler, counts):
                 result = self.run(values[INPUT].clone() if INPUT in values else self.rows(n))
         except _Reached as reached:
             if not waiting:
