@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from inspect import getdoc
@@ -37,13 +37,13 @@ class Options:
 
     nodes: tuple[str, ...] = ()
     eigenvalues: int = setting(10, above=0)
-    memory: float = setting(1.0, above=0)
+    memory: float = setting(1.0, above=0, at_most=2.0**20)
     output: str = ""
     batch_dim: int = setting(0, at_least=0)
     shared: tuple[str, ...] = ()
-    seed: int = 42
+    seed: int = setting(42, at_least=0, at_most=2**63 - 1)
     device: str = "cpu"
-    threads: int = setting(1, above=0)
+    threads: int = setting(1, above=0, at_most=1024)
 
     @property
     def budget(self) -> int:
@@ -62,6 +62,8 @@ class Request(Options):
     outputs: Path = Path("outputs/diagnose")
     name: str = ""
     force: bool = False
+    words: tuple[str, ...] = ()
+    """As they were given."""
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -79,7 +81,7 @@ class Request(Options):
 
 def parse(words: Sequence[str]) -> Request:
     """The request of key=value words. Raises SettingError for unknown keys and values of the wrong kind."""
-    defaults = {f.name: f.default for f in fields(Request)}
+    defaults = {f.name: f.default for f in fields(Request) if f.name != "words"}
     values: dict[str, Any] = {}
     for word in words:
         key, _, text = word.partition("=")
@@ -158,6 +160,7 @@ def main(words: Sequence[str], tell: Callable[[str], None] = print) -> int:
     """
     request = parse(words)
     check_outputs(request.outputs)
+    request = replace(request, outputs=request.outputs.absolute(), words=tuple(words))
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(theirs, request, os.getpid()))
@@ -201,6 +204,7 @@ def _serve(pipe: Any, request: Request, parent: int) -> None:
     """The process of the target. Its arguments, input and output are not those of the command."""
     protect()
     end_with(parent)
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # of a loader's workers
     printed = _Printed()
     sys.argv, sys.stdout = [request.file], printed  # type: ignore[assignment]
     os.dup2(2, 1)

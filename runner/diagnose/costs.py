@@ -286,7 +286,8 @@ def cost_of(part: str) -> Callable[[Problem], Cost]:
         products = estimated_products(problem)[part]
         more = PAIR_PROBES * len(operator.groups) * smooth if part == "groups" else 0.0
         vectors = {"eigenvalues": 3 * problem.options.eigenvalues + 20, "density": 64}.get(part, 8)
-        held = vectors * n * itemsize + 3 * problem.gradient.bytes
+        basis = min(2 * DENSITY_STEPS * 8 * n, problem.options.budget) if part == "density" else 0
+        held = (basis or vectors * n * itemsize) + 3 * problem.gradient.bytes
         if part in ("eigenvalues", "density"):
             kept = lanczos_seconds(operator, vectors / 2, problem.options.budget, problem.seconds)
             product += kept / problem.gradient.seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from runner.diagnose.costs import Cost
 from runner.diagnose.parts import PARTS
 from runner.diagnose.problem import Problem, content
 from runner.diagnose.report import write
-from runner.diagnose.target import Snapshot, load, snapshots
+from runner.diagnose.target import Snapshot, load, own_randomness, snapshots
 from runner.report.collect import Missing
 from runner.run.console import Progress
 from runner.run.loop import close_log, loop, open_log
@@ -112,7 +112,7 @@ def diagnose(request: Request, tell: Callable[[str], None]) -> int:
             if request.steps and snapshot.step not in waiting:
                 continue
             waiting.discard(snapshot.step)
-            with _own_randomness():
+            with own_randomness():
                 _measure(snapshot, request, name, diagnosed, tell)
             if request.steps and not waiting:
                 break
@@ -125,7 +125,7 @@ def diagnose(request: Request, tell: Callable[[str], None]) -> int:
     failed = [f"{cell.label}: {cell.error}" for cell in diagnosed.missing]
     if diagnosed.job is not None:
         tell(f"{name}: {diagnosed.stored} parts were stored")
-        command = f"hess-run diagnose target={request.target}"
+        command = f"hess-run diagnose {shlex.join(request.words) or f'target={request.target}'}"
         lines, failures = write(diagnosed.job, diagnosed.cells, diagnosed.missing, command)
         failed += failures
         for line in (*lines, *(f"  failed: {line}" for line in failed)):
@@ -149,18 +149,6 @@ def _prepare(request: Request) -> None:
     random.seed(request.seed)
 
 
-@contextmanager
-def _own_randomness() -> Iterator[None]:
-    """A training draws the same random numbers with and without a diagnosis, whatever is stored."""
-    states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            numpy.random.set_state(states[1])  # noqa: NPY002
-
-
 def _measure(
     snapshot: Snapshot, request: Request, name: str, diagnosed: Diagnosed, tell: Callable[[str], None]
 ) -> None:
@@ -169,6 +157,8 @@ def _measure(
     check(problem)
     claim_outputs(request.outputs)
     job = job_of(problem, request, name, tell)
+    if not job.cells():
+        raise SettingError(f"parts: {', '.join(request.parts)} needs a loader, and the target gives one batch")
     store, gradients = job.store, job.experiment.costs  # type: ignore[attr-defined]
     missing = [str(cell.params["part"]) for cell_id, cell in job.cells() if not store.has(cell_id, job.only_run)]
     if missing:

@@ -119,7 +119,8 @@ def layers(problem: Problem) -> dict[str, Table]:
     """R, C, D and gap of every pair of named outputs, of the first batch (DAG paper, Definition 23)."""
     try:
         dag = problem.dag
-        pairs = inter_layer_metrics(dag, dag.x, dag.y, generator=problem.generator("layers"))
+        budget = problem.options.budget
+        pairs = inter_layer_metrics(dag, dag.x, dag.y, generator=problem.generator("layers"), memory_budget=budget)
     except ValueError as error:
         return {"layers": columns(LAYERS, [("", "", math.nan, *[math.nan] * 8, "", " ".join(str(error).split()))])}
     rows = []
@@ -179,8 +180,9 @@ def density(problem: Problem) -> dict[str, Table]:
         curve = bells.mean(1).tolist()
         points = list(zip(grid.tolist(), curve, curve, curve, strict=True))
     else:
+        probes, steps, budget = costs.DENSITY_PROBES, costs.DENSITY_STEPS, problem.options.budget
         generator = problem.generator("density")
-        estimate = spectral_density(problem.operator, costs.DENSITY_PROBES, costs.DENSITY_STEPS, generator=generator)
+        estimate = spectral_density(problem.operator, probes, steps, memory_budget=budget, generator=generator)
         each = zip(estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True)
         points = [(x, d, max(0.0, d - 1.96 * e), d + 1.96 * e) for x, d, e in each]
     return {"density": columns(("eigenvalue", "density", "low", "high"), points)}
@@ -230,8 +232,11 @@ def groups(problem: Problem) -> dict[str, Table]:
 
 def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
     """Rows of PAIRS from the whole matrix and its Gauss-Newton part."""
-    whole, spans = problem.matrix, problem.operator.groups
-    smooth = problem.smooth.dense().double()
+    whole, spans, why = problem.matrix, problem.operator.groups, ""
+    try:
+        smooth = problem.smooth.dense().double()
+    except ValueError as error:
+        smooth, why = torch.full_like(whole, torch.nan), f"gap: {' '.join(str(error).split())}"
     norms = {(v, w): float(whole[a, b].norm()) for v, a in spans.items() for w, b in spans.items()}
     rounding = 64 * torch.finfo(problem.operator.dtype).eps  # of the difference of two equal matrices
     rows = []
@@ -242,7 +247,7 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
         tensor = float((block - flat).norm())
         tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
         gap = tensor / gn if gn else math.nan
-        status = "ok" if sigma and gn else "block is numerically zero"
+        status = why or ("ok" if sigma and gn else "block is numerically zero")
         share = norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item() if whole.any() else math.nan
         coupling = _coupling(norms, v, w)
         rows.append((v, w, norms[v, w], 0.0, coupling, 0.0, share, rank, 0.0, gap, 0.0, "whole matrix", status))
@@ -253,7 +258,10 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
     """Rows of PAIRS from products with random signs on each group, and D of the diagonal blocks."""
     operator = problem.operator
     diagonal = [(g, g) for g in operator.groups]
-    pairs = group_metrics(operator, probes=costs.PAIR_PROBES, ranks=diagonal, generator=problem.generator("groups"))
+    try:
+        pairs = group_metrics(operator, probes=costs.PAIR_PROBES, ranks=diagonal, generator=problem.generator("groups"))
+    except ValueError as error:  # there is no Gauss-Newton matrix
+        return [("", "", *[math.nan] * 9, "", " ".join(str(error).split()))]
     total = math.fsum(m.R.value**2 * (1 if v == w else 2) for (v, w), m in pairs.items())
     rows = []
     for (v, w), m in pairs.items():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -211,10 +214,10 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.d
 
 
 def content(snapshot: Snapshot, behaviour: Sequence[float]) -> str:
-    """SHA-256 of a snapshot: weights, buffers, attributes and sources of the module, the loss with its attributes, the
-    batches, and `behaviour` to five digits.
+    """SHA-256 of a snapshot: weights, buffers and attributes of the module, the loss with its attributes, the source of
+    both and of the user's code that they use, the batches, and `behaviour` to five digits.
 
-    behaviour: loss and gradient norm of each batch. They change with code that the module or the loss calls elsewhere.
+    behaviour: loss and gradient norm of each batch. They change with most code that is reached in other ways.
     """
     digest = hashlib.sha256()
     for name, tensor in snapshot.module.state_dict(keep_vars=True).items():
@@ -223,6 +226,8 @@ def content(snapshot: Snapshot, behaviour: Sequence[float]) -> str:
     for piece in _module(snapshot.module, 0, {id(snapshot.module)}):
         digest.update(piece)
     for piece in _pieces(snapshot.loss, 0, {id(snapshot.module)}):
+        digest.update(piece)
+    for piece in _code([*map(type, snapshot.module.modules()), snapshot.loss, type(snapshot.loss)]):
         digest.update(piece)
     leaves, spec = tree_flatten(snapshot.batches)
     digest.update(str(spec).encode())
@@ -302,6 +307,50 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     elif not inspect.ismodule(value):
         yield _source(type(value))
         yield vars(value)
+
+
+def _code(waiting: list[Any]) -> Iterator[bytes]:
+    """The user's classes and functions among `waiting` and all that these name: sources, numbers and tensors, and the
+    text of modules of which they take something."""
+    found: dict[str, list[bytes]] = {}
+    while waiting:
+        thing = waiting.pop()
+        thing = thing.fget if isinstance(thing, property) else getattr(thing, "__func__", thing)
+        if isinstance(thing, functools.partial):
+            waiting.append(thing.func)
+            continue
+        thing = inspect.unwrap(thing) if callable(thing) else thing
+        name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None) or ""
+        if not _of_the_user(name):
+            continue
+        if inspect.ismodule(thing):
+            found[name] = [Path(str(thing.__file__)).read_bytes()]
+        elif inspect.isclass(thing) and _name(thing) not in found:
+            found[_name(thing)] = [_source(thing)]
+            waiting += [*thing.__mro__[1:], *vars(thing).values()]
+        elif inspect.isfunction(thing):
+            code, place = thing.__code__, f"{name}.{thing.__qualname__}:{thing.__code__.co_firstlineno}"
+            if place in found:
+                continue
+            inner = [c for c in code.co_consts if inspect.iscode(c)]
+            names = sorted({n for c in (code, *inner) for n in c.co_names} & set(thing.__globals__))
+            used = {n: thing.__globals__[n] for n in names}
+            plain = {n: v for n, v in used.items() if isinstance(v, (*PLAIN, Tensor, tuple, list, dict))}
+            found[place] = [_source(thing), *_pieces(plain, DEPTH - 2, set())]
+            waiting += [v for n, v in used.items() if n not in plain]
+            waiting += [cell.cell_contents for cell in thing.__closure__ or () if _filled(cell)]
+    for _, pieces in sorted(found.items()):
+        yield from pieces
+
+
+_LIBRARIES = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")})
+_OURS = str(Path(__file__).resolve().parents[1])
+
+
+def _of_the_user(module: str) -> bool:
+    """Whether a module is neither Python's, nor installed, nor ours."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return bool(file) and not str(Path(str(file)).resolve()).startswith((*_LIBRARIES, _OURS))
 
 
 def _key(value: Any) -> str:

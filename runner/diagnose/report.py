@@ -283,6 +283,8 @@ class DiagnosisAnalysis(Analysis):
 
     def console(self) -> list[str]:
         """Numerical checks and scalars of the last step, and the cost."""
+        if "cost" not in self.named:  # no part could be measured: the reasons follow
+            return []
         cost = self.named["cost"]
         steps = sorted(cost["step"].unique())
         lines = [f"  at step {steps[-1]}; the page has all {len(steps)} steps"] if len(steps) > 1 else []

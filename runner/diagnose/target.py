@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -62,11 +64,9 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # classes of the file can be looked up by name
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.resolve().parent))
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)  # and it stays: for imports inside the function, and for the workers of a loader
+    spec.loader.exec_module(module)
     return module
 
 
@@ -152,13 +152,33 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
         raise SettingError(f"target: expected a batch (input, target) or a loader, found {type(data).__name__}")
-    batches = list(islice(iter(source), limit + 1))
+    with own_randomness(getattr(source, "generator", None)):
+        batches = _run(lambda: list(islice(iter(source), limit + 1)))
     wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
     if not batches or wrong is not None:
         found = "nothing" if wrong is None else _shape(wrong) + _remedy(wrong)
         raise SettingError(f"target: expected batches (input, target), found {found}")
     placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
     return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
+
+
+@contextmanager
+def own_randomness(generator: Any = None) -> Iterator[None]:
+    """A training draws the same random numbers with and without a diagnosis, whatever is stored. generator: one more
+    that is put back, as of a loader."""
+    import numpy
+    import torch
+
+    states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
+    more = generator.get_state() if isinstance(generator, torch.Generator) else None
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])  # noqa: NPY002
+            if more is not None:
+                generator.set_state(more)
 
 
 def _to(value: Any, device: str) -> Any:

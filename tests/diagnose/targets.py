@@ -148,3 +148,9 @@ number_of_loss = of(lambda o, t: LOSS(o, t).item())
 perceptron = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
 flat_regression = of(nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron)  # torch broadcasts to (B, B)
 three = 3
+
+
+def penalised():
+    module = network()
+    loss = lambda f, y: LOSS(f, y) + 0.1 * sum(p.square().sum() for p in module.parameters())  # noqa: E731
+    return module, loss, data()

@@ -1,0 +1,178 @@
+"""What users change, import and load in a target: nothing stale is shown, and the target runs as it does alone."""
+
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.contract import SettingError
+from runner.diagnose.command import parse
+from tests.diagnose.conftest import diagnose, table
+from tests.run.conftest import command_environment
+
+EDITED = """
+import torch
+from torch import nn
+from helpers_of_edited import act, SHARE
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t * t
+
+    @staticmethod
+    def backward(ctx, g):
+        (t,) = ctx.saved_tensors
+        return g * {factor} * t
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.h = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, t):
+        return self.h(SHARE * Square.apply(act(self.a(t))))
+
+def unused():
+    return {unused}
+
+def f():
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3).double(), torch.arange(8) % 2
+    return Net().double().eval(), nn.CrossEntropyLoss(), (x, y)
+"""
+
+
+def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run(factor="2", unused="0", act="torch.tanh(t)", share="1.0") -> tuple[int, float]:
+        (tmp_path / "edited.py").write_text(EDITED.format(factor=factor, unused=unused))
+        helpers = f"import torch\nSHARE = {share}\n\ndef act(t):\n    return {act}\n"
+        (tmp_path / "helpers_of_edited.py").write_text(helpers)
+        for name in ("edited", "helpers_of_edited"):
+            sys.modules.pop(name, None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        status, said, folder = diagnose("f", tmp_path / "out", "parts=trace", file=str(tmp_path / "edited.py"))
+        assert status == 0
+        stored = next(int(line.split()[1]) for line in said if line.endswith("parts were stored"))
+        return stored, float(table(folder, "scalars")["value"].iloc[0])
+
+    first = run()
+    assert first[0] == 0
+    assert run() == (1, first[1])
+    assert run(unused="1") == (1, first[1])
+    for change in ({"factor": "2.00000001"}, {"act": "torch.tanh(t) + 0 * t"}, {"share": "1.00000001"}):
+        assert run(**change)[0] == 0, change
+    assert run() == (1, first[1])
+
+
+LOADED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Own(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return torch.full((4,), float(i)).double() / 12, i % 3
+
+def train():
+    from beside import network
+
+    torch.manual_seed(3)
+    net = network()
+    loader = DataLoader(Own(), 4, shuffle=True, num_workers=WORKERS, collate_fn=lambda rows: (
+        torch.stack([x for x, _ in rows]), torch.tensor([y for _, y in rows])))
+    loss, step = nn.CrossEntropyLoss(), torch.optim.SGD(net.parameters(), 0.5)
+    for epoch in range(2):
+        yield epoch, net, loss, loader
+        for x, y in loader:
+            step.zero_grad()
+            loss(net(x), y).backward()
+            step.step()
+    print("FINAL", sum(p.sum() for p in net.parameters()).item())
+
+if __name__ == "__main__":
+    for _ in train():
+        pass
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_training_with_a_shuffled_loader_is_the_same_with_and_without_a_diagnosis(tmp_path, workers):
+    (tmp_path / "loaded.py").write_text(LOADED.replace("WORKERS", str(workers)))
+    (tmp_path / "beside.py").write_text(
+        "from torch import nn\ndef network():\n"
+        "    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()\n"
+    )
+    alone = subprocess.run([sys.executable, "loaded.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = ["diagnose", "target=loaded.py:train", "outputs=out", "parts=trace,noise", "name=it"]
+    made = subprocess.run(
+        [sys.executable, "-m", "runner", *words],
+        cwd=tmp_path, capture_output=True, text=True, env=command_environment(),
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
+    final = [line for line in (*alone.stdout.splitlines(), *made.stderr.splitlines()) if line.startswith("FINAL")]
+    assert len(final) == 2
+    assert final[0] == final[1]
+    assert "hess-run diagnose target=loaded.py:train outputs=out parts=trace,noise name=it" in (
+        tmp_path / "out/it/manifest.json"
+    ).read_text(encoding="utf-8")
+
+
+def test_groups_of_a_loss_without_gauss_newton_matrix_keep_what_the_hessian_gives(tmp_path):
+    status, _, folder = diagnose("penalised", tmp_path, "parts=groups")
+    assert status == 0
+    groups = table(folder, "groups")
+    assert groups["R"].notna().all()
+    assert groups["gap"].isna().all()
+    assert groups["status"].str.startswith("gap: the loss").all()
+    assert not math.isnan(float(table(folder, "scalars")["value"].iloc[0]))
+
+
+def test_noise_without_a_loader_is_answered_in_one_line(tmp_path):
+    with pytest.raises(SettingError, match="noise needs a loader, and the target gives one batch"):
+        diagnose("batch", tmp_path, "parts=noise")
+
+
+@pytest.mark.parametrize("word", ["memory=inf", "memory=nan", "threads=100000", "seed=-1", f"seed={2**70}"])
+def test_numbers_out_of_range_are_refused(word):
+    with pytest.raises(SettingError, match=word.split("=", maxsplit=1)[0]):
+        parse(["target=a.py:f", word])
+
+
+def test_the_memory_of_a_measurement_is_kept_by_layers_and_density(tmp_path, monkeypatch):
+    from runner.diagnose import parts
+
+    seen = []
+    for name in ("inter_layer_metrics", "spectral_density"):
+        measure = getattr(parts, name)
+
+        def spied(*args, measure=measure, **options):
+            seen.append(options["memory_budget"])
+            return measure(*args, **options)
+
+        monkeypatch.setattr(parts, name, spied)
+    monkeypatch.setattr(parts, "is_exact", lambda problem: False)
+    diagnose("batch", tmp_path, "parts=layers,density", "memory=0.5")
+    assert seen == [1 << 29, 1 << 29]
+
+
+def test_the_folder_of_results_is_that_of_the_command(tmp_path):
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moving.py").write_text(
+        "import os\nfrom tests.diagnose.targets import batch\ndef f():\n    os.chdir('moved')\n    return batch()\n"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = command_environment() | {"PYTHONPATH": root}
+    words = [sys.executable, "-m", "runner", "diagnose", "target=moving.py:f", "outputs=out", "parts=trace", "name=it"]
+    made = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert (tmp_path / "out/it/index.html").exists()
