@@ -131,3 +131,15 @@ def test_the_loss_of_sequences_along_another_dimension_gets_contiguous_tensors()
     other = rc.trace_module(net, loss, (tokens.mT.contiguous(), labels.mT.contiguous()))
     one, two = (rc.exact_blocks(d, d.x, d.y)["h", "h"] for d in (dag, other))
     assert one.norm() == pytest.approx(float(two.norm()))
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
+def test_a_module_that_ends_in_squeeze_is_certified(loss):
+    torch.manual_seed(0)
+    net = Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)).double()
+    dag = rc.trace_module(net, loss, (X, Y.double()))
+    assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
+    operator = rc.CurvatureOperator(dag, dag.x, dag.y)
+    ones = {v: torch.ones(1, size, dtype=torch.float64) for v, size in operator.sizes.items()}
+    alone = [operator.single(example).apply(ones)["a"] for example in range(len(X))]
+    torch.testing.assert_close(torch.stack(alone).mean(0), operator.apply(ones)["a"], rtol=1e-12, atol=1e-14)

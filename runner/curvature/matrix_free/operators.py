@@ -146,7 +146,7 @@ class CurvatureOperator(SymmetricOperator):
         """The operator of one example alone; of the batch where there is no graph, whose one piece it is."""
         if self.dag.no_graph:
             return self
-        part = slice(example, example + 1)
+        part = [example, example]  # twice: a module that ends in `squeeze` has another output for one
         x, y = self.x[part], self.y[part]
         return CurvatureOperator(self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False)
 
