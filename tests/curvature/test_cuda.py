@@ -22,7 +22,8 @@ from tests.curvature import test_double_backward as cases
 from tests.curvature.cases import GRAPHS, make, relative_error, seeded
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+if not torch.cuda.is_available():
+    pytest.skip("torch finds no CUDA device", allow_module_level=True)
 CUDA = "cuda"
 MIB = 1 << 20
 
