@@ -63,7 +63,7 @@ class Request(Options):
     name: str = ""
     force: bool = False
     words: tuple[str, ...] = ()
-    """As they were given."""
+    """The words of the command line."""
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -204,7 +204,7 @@ def _serve(pipe: Any, request: Request, parent: int) -> None:
     """The process of the target. Its arguments, input and output are not those of the command."""
     protect()
     end_with(parent)
-    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # of a loader's workers
+    multiprocessing.set_start_method(None, force=True)  # the usual one, for the workers of a loader
     printed = _Printed()
     sys.argv, sys.stdout = [request.file], printed  # type: ignore[assignment]
     os.dup2(2, 1)

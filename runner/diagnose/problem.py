@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import os
 import sys
 import sysconfig
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -245,9 +247,11 @@ def _add(digest: Any, value: Any) -> None:
 
 
 def _tensor(value: Tensor) -> bytes:
-    t = value.detach().cpu().contiguous()
-    head = f"{tuple(t.shape)} {t.dtype}".encode()
-    return head + (t.reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b"")
+    head = f"{tuple(value.shape)} {value.dtype}".encode()
+    if value.layout != torch.strided or value.is_meta or not value.numel():
+        return head + (str(value).encode() if value.layout != torch.strided else b"")
+    t = value.detach().cpu().resolve_conj().contiguous()
+    return head + t.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _module(module: nn.Module, depth: int, seen: set[int]) -> Iterator[bytes]:
@@ -315,42 +319,53 @@ def _code(waiting: list[Any]) -> Iterator[bytes]:
     found: dict[str, list[bytes]] = {}
     while waiting:
         thing = waiting.pop()
-        thing = thing.fget if isinstance(thing, property) else getattr(thing, "__func__", thing)
-        if isinstance(thing, functools.partial):
-            waiting.append(thing.func)
-            continue
-        thing = inspect.unwrap(thing) if callable(thing) else thing
-        name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None) or ""
-        if not _of_the_user(name):
-            continue
-        if inspect.ismodule(thing):
-            found[name] = [Path(str(thing.__file__)).read_bytes()]
-        elif inspect.isclass(thing) and _name(thing) not in found:
-            found[_name(thing)] = [_source(thing)]
-            waiting += [*thing.__mro__[1:], *vars(thing).values()]
-        elif inspect.isfunction(thing):
-            code, place = thing.__code__, f"{name}.{thing.__qualname__}:{thing.__code__.co_firstlineno}"
+        kind = type(thing)
+        if issubclass(kind, functools.partial):
+            waiting += [thing.func, *thing.args, *thing.keywords.values()]
+        elif issubclass(kind, property):
+            waiting += [thing.fget]
+        elif issubclass(kind, staticmethod | classmethod) or inspect.ismethod(thing):
+            waiting += [thing.__func__]
+        elif inspect.ismodule(thing):
+            if _of_the_user(thing.__name__):
+                found[thing.__name__] = [Path(str(thing.__file__)).read_bytes()]
+        elif inspect.isclass(thing):
+            if _of_the_user(thing.__module__) and _name(thing) not in found:
+                found[_name(thing)] = [_source(thing)]
+                waiting += [*thing.__mro__[1:], *vars(thing).values()]
+        elif not inspect.isfunction(thing):
+            if kind not in PLAIN and _of_the_user(kind.__module__):  # an object that a function takes from its module
+                found.setdefault(f"object of {_name(kind)}", []).extend(_pieces(vars(thing), DEPTH - 2, set()))
+                waiting += [kind]
+        elif _of_the_user(thing.__module__ or ""):
+            place = f"{thing.__module__}.{thing.__qualname__}:{thing.__code__.co_firstlineno}"
             if place in found:
                 continue
-            inner = [c for c in code.co_consts if inspect.iscode(c)]
-            names = sorted({n for c in (code, *inner) for n in c.co_names} & set(thing.__globals__))
-            used = {n: thing.__globals__[n] for n in names}
+            used = {n: thing.__globals__[n] for n in sorted(_names(thing.__code__) & set(thing.__globals__))}
             plain = {n: v for n, v in used.items() if isinstance(v, (*PLAIN, Tensor, tuple, list, dict))}
-            found[place] = [_source(thing), *_pieces(plain, DEPTH - 2, set())]
+            found[place] = [_source(thing.__code__), *_pieces(plain, DEPTH - 2, set())]  # not of what it wraps
             waiting += [v for n, v in used.items() if n not in plain]
             waiting += [cell.cell_contents for cell in thing.__closure__ or () if _filled(cell)]
+            waiting += [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+            waiting += [vars(thing)["__wrapped__"]] if "__wrapped__" in vars(thing) else []
     for _, pieces in sorted(found.items()):
         yield from pieces
 
 
-_LIBRARIES = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")})
-_OURS = str(Path(__file__).resolve().parents[1])
+def _names(code: CodeType) -> set[str]:
+    """What a function and those inside it take from their module, or as an attribute."""
+    inside = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*inside)
+
+
+_PLACES = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+_LIBRARIES = tuple(f"{Path(place).resolve()}{os.sep}" for place in _PLACES)
 
 
 def _of_the_user(module: str) -> bool:
     """Whether a module is neither Python's, nor installed, nor ours."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    return bool(file) and not str(Path(str(file)).resolve()).startswith((*_LIBRARIES, _OURS))
+    return bool(file) and not str(Path(str(file)).resolve()).startswith(_LIBRARIES)
 
 
 def _key(value: Any) -> str:

@@ -152,7 +152,7 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
         raise SettingError(f"target: expected a batch (input, target) or a loader, found {type(data).__name__}")
-    with own_randomness(getattr(source, "generator", None)):
+    with own_randomness(source):
         batches = _run(lambda: list(islice(iter(source), limit + 1)))
     wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
     if not batches or wrong is not None:
@@ -163,22 +163,28 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
 
 
 @contextmanager
-def own_randomness(generator: Any = None) -> Iterator[None]:
-    """A training draws the same random numbers with and without a diagnosis, whatever is stored. generator: one more
-    that is put back, as of a loader."""
+def own_randomness(loader: Any = None) -> Iterator[None]:
+    """A training draws the same random numbers with and without a diagnosis, whatever is stored. loader: one that is
+    read meanwhile, whose own generators, and workers that stay, are put back too."""
     import numpy
     import torch
 
+    parts = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
+    parts += [getattr(part, "sampler", None) for part in parts]
+    found = [getattr(part, "generator", None) for part in parts if part is not None]
+    own = [(g, g.get_state()) for g in found if isinstance(g, torch.Generator)]
     states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
-    more = generator.get_state() if isinstance(generator, torch.Generator) else None
+    fresh = loader is not None and getattr(loader, "_iterator", loader) is None
     with torch.random.fork_rng():
         try:
             yield
         finally:
             random.setstate(states[0])
             numpy.random.set_state(states[1])  # noqa: NPY002
-            if more is not None:
-                generator.set_state(more)
+            for generator, state in own:
+                generator.set_state(state)
+            if fresh:
+                loader._iterator = None
 
 
 def _to(value: Any, device: str) -> Any:

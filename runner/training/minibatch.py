@@ -150,10 +150,11 @@ def _check(batch: int, epochs: int, schedule: str, examples: int, until: str) ->
 
 
 def describe(device: torch.device) -> str:
-    """The device's model, and whether its convolutions are shortened to TF32, as they are by torch's default."""
+    """The device's model, and whether its convolutions are computed in TF32, as they are by torch's default."""
     if device.type != "cuda":
         return device.type
-    return torch.cuda.get_device_name(device) + (", TF32" if torch.backends.cudnn.allow_tf32 else "")
+    convolutions: Any = vars(torch.backends)["cudnn"].conv
+    return torch.cuda.get_device_name(device) + (", TF32" if convolutions.fp32_precision == "tf32" else "")
 
 
 def _rate(schedule: str, rate: float, done: float) -> float:

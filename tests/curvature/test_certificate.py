@@ -455,8 +455,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
 
 @pytest.mark.parametrize(("classes", "seed"), [(2, 21), (2, 25), (3, 13)])
 def test_a_direction_without_curvature_is_certified(classes, seed):
-    """Equal shifts of all logits, as these seeds draw, change no probability: their product is rounding, as its
-    difference is."""
+    """Equal shifts of all logits, as signs of these seeds are, change no probability: they would show nothing."""
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, classes)).double()
     data = torch.randn(9, 6).double(), torch.arange(9) % classes

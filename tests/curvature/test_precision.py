@@ -1,5 +1,6 @@
 """Float32 stays float32 when torch is told that less will do: TF32 on a GPU, bfloat16 on processors with such units."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,3 +90,22 @@ def test_results_do_not_depend_on_the_settings(part):
     torch.set_float32_matmul_precision("medium")
     for found, own in zip(numbers(part), expected, strict=True):
         assert torch.equal(found, own) if isinstance(own, Tensor) else found == own
+
+
+def test_threads_share_the_settings_and_leave_them_as_they_were():
+    torch.set_float32_matmul_precision("medium")
+    before, wrong = state(), []
+
+    def work() -> None:
+        for _ in range(300):
+            with full_precision():
+                if not set(state()[:6]) <= {"none", "ieee"}:
+                    wrong.append(state())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert state() == before

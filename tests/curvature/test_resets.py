@@ -133,13 +133,63 @@ def test_the_loss_of_sequences_along_another_dimension_gets_contiguous_tensors()
     assert one.norm() == pytest.approx(float(two.norm()))
 
 
-@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
-def test_a_module_that_ends_in_squeeze_is_certified(loss):
+class Kept(nn.Module):
+    """The network of `Switching` with its scale in a container, a tensor or a buffer, or with a harmless count."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.calls = kind, 0
+        self.a, self.b, self.h = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.scale = {"dict": {"s": 1.0}, "list": [1.0], "tensor": torch.tensor(1.0).double()}.get(kind, 1.0)
+        self.register_buffer("level", torch.tensor(1.0).double())
+
+    def put(self, value):
+        if self.kind == "dict":
+            self.scale["s"] = value
+        elif self.kind == "list":
+            self.scale[0] = value
+        elif self.kind == "tensor":
+            self.scale = torch.tensor(value).double()
+        elif self.kind == "buffer":
+            self.level = torch.tensor(value).double()
+        self.calls += 1
+
+    def get(self):
+        return {"dict": lambda: self.scale["s"], "list": lambda: self.scale[0], "tensor": lambda: self.scale}.get(
+            self.kind, lambda: self.level
+        )()
+
+    def forward(self, t, e=0.0):
+        u = torch.tanh(self.get() * (self.a(t) + e))
+        self.put(3.0)
+        v = torch.tanh(self.get() * self.b(u))
+        self.put(1.0)
+        return self.h(v)
+
+
+@pytest.mark.parametrize("kind", ["dict", "list", "tensor", "buffer", "count"])
+def test_wherever_it_is_kept(kind):
     torch.manual_seed(0)
-    net = Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)).double()
-    dag = rc.trace_module(net, loss, (X, Y.double()))
-    assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
-    operator = rc.CurvatureOperator(dag, dag.x, dag.y)
-    ones = {v: torch.ones(1, size, dtype=torch.float64) for v, size in operator.sizes.items()}
-    alone = [operator.single(example).apply(ones)["a"] for example in range(len(X))]
-    torch.testing.assert_close(torch.stack(alone).mean(0), operator.apply(ones)["a"], rtol=1e-12, atol=1e-14)
+    net = Kept(kind).double()
+    expected = torch.autograd.functional.hessian(lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(4).double())
+    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    torch.testing.assert_close(rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14)
+    assert dag.replay.resets == (kind != "count")
+
+
+def test_a_module_that_casts_its_input_has_exact_blocks():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    cast = Own(lambda m, t: m.net(t.float()), net=net)
+    dag = rc.trace_module(cast, nn.CrossEntropyLoss(), (X, Y), ["net.0", "net.2"])
+    own = rc.trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y), ["0", "2"])
+    one, two = rc.exact_blocks(dag, dag.x, dag.y)["net.0", "net.2"], rc.exact_blocks(own, own.x, own.y)["0", "2"]
+    torch.testing.assert_close(one.float(), two, rtol=1e-4, atol=1e-6)
+
+
+def test_numbers_that_are_not_a_number_and_missing_inputs():
+    net = Own(lambda m, t, mask, fill=0.0: m.h(t.masked_fill(mask, 0.0)), h=nn.Linear(3, 2)).double()
+    mask = torch.zeros(4, 3, dtype=torch.bool)
+    dag = rc.trace_module(net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "fill": float("nan")}, Y))
+    assert len(dag.pack({"t": X, "mask": mask, "fill": float("nan")})) == 4
+    with pytest.raises(ValueError, match="in more than its examples"):
+        dag.pack({"t": X, "mask": mask})

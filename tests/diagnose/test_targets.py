@@ -7,16 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from runner.contract import SettingError
+from runner.diagnose import problem
 from runner.diagnose.command import parse
+from runner.diagnose.target import own_randomness
 from tests.diagnose.conftest import diagnose, table
 from tests.run.conftest import command_environment
 
 EDITED = """
 import torch
 from torch import nn
-from helpers_of_edited import act, SHARE
+from helpers_of_edited import act, same, Settings, SHARE
+
+SETTINGS = Settings()
 
 class Square(torch.autograd.Function):
     @staticmethod
@@ -34,8 +40,12 @@ class Net(nn.Module):
         super().__init__()
         self.a, self.h = nn.Linear(3, 4), nn.Linear(4, 2)
 
+    @same
     def forward(self, t):
-        return self.h(SHARE * Square.apply(act(self.a(t))))
+        def inner(u):
+            return (lambda w: SHARE * SETTINGS.scale * Square.apply(act(w)))(u)
+
+        return self.h(inner(self.a(t)))
 
 def unused():
     return {unused}
@@ -47,12 +57,33 @@ def f():
 """
 
 
+MORE = ({"scale": "1.00000001"}, {"wrapped": " * 1.00000001"})
+HELPERS = """
+import functools
+import torch
+
+SHARE = {share}
+
+class Settings:
+    scale = {scale}
+
+def same(f):
+    @functools.wraps(f)
+    def call(*args):
+        return f(*args){wrapped}
+    return call
+
+def act(t):
+    return {act}
+"""
+
+
 def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def run(factor="2", unused="0", act="torch.tanh(t)", share="1.0") -> tuple[int, float]:
+    def run(factor="2", unused="0", act="torch.tanh(t)", share="1.0", scale="1.0", wrapped="") -> tuple[int, float]:
         (tmp_path / "edited.py").write_text(EDITED.format(factor=factor, unused=unused))
-        helpers = f"import torch\nSHARE = {share}\n\ndef act(t):\n    return {act}\n"
+        helpers = HELPERS.format(share=share, act=act, scale=scale, wrapped=wrapped)
         (tmp_path / "helpers_of_edited.py").write_text(helpers)
         for name in ("edited", "helpers_of_edited"):
             sys.modules.pop(name, None)
@@ -66,7 +97,7 @@ def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tm
     assert first[0] == 0
     assert run() == (1, first[1])
     assert run(unused="1") == (1, first[1])
-    for change in ({"factor": "2.00000001"}, {"act": "torch.tanh(t) + 0 * t"}, {"share": "1.00000001"}):
+    for change in ({"factor": "2.00000001"}, {"act": "torch.tanh(t) + 0 * t"}, {"share": "1.00000001"}, *MORE):
         assert run(**change)[0] == 0, change
     assert run() == (1, first[1])
 
@@ -103,6 +134,37 @@ if __name__ == "__main__":
     for _ in train():
         pass
 """
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "own generator", "sampler", "batch sampler", "workers that stay"])
+def test_reading_a_loader_leaves_its_order_as_it_was(kind):
+    data = TensorDataset(torch.arange(12.0).view(12, 1), torch.arange(12))
+    own = torch.Generator().manual_seed(5)
+    sampler = RandomSampler(data, generator=own)
+    options = {
+        "own generator": {"shuffle": True, "generator": own, "batch_size": 3},
+        "sampler": {"sampler": sampler, "batch_size": 3},
+        "batch sampler": {"batch_sampler": BatchSampler(sampler, 3, drop_last=False)},
+        "workers that stay": {"shuffle": True, "num_workers": 1, "persistent_workers": True, "batch_size": 3},
+    }.get(kind, {"shuffle": True, "batch_size": 3})
+
+    def order(read: bool) -> list[int]:
+        own.manual_seed(5)
+        torch.manual_seed(7)
+        loader = DataLoader(data, **options)
+        if read:
+            with own_randomness(loader):
+                list(loader)
+        return [int(i) for _, y in loader for i in y]
+
+    assert order(read=True) == order(read=False)
+
+
+@pytest.mark.parametrize(
+    "strange", [torch.eye(2).to_sparse(), torch.empty(3, device="meta"), torch.tensor([1j]).conj()]
+)
+def test_tensors_of_every_kind_have_bytes(strange):
+    assert problem._tensor(strange) == problem._tensor(strange.clone())
 
 
 @pytest.mark.parametrize("workers", [0, 2])

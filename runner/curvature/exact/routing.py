@@ -93,7 +93,7 @@ class Router:
         self.loss_hessian = dag.loss.hessian(output, y)
         gradient = dag.loss.gradient(output, y).unsqueeze(1)
         eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(len(gradient), -1, -1)
-        if len(kinds := {str(t.dtype) for t in evaluation.values.values() if t.is_floating_point()}) > 1:
+        if len(kinds := {str(evaluation.values[v].dtype) for v in dag.order}) > 1:
             raise MeasurementError(f"nodes have several types ({', '.join(sorted(kinds))}): measure a copy in one type")
         self._pulled: dict[str, Tensor] = {dag.output: torch.cat([gradient, eye], 1)}
         self.local: dict[str, Derivatives] = {}

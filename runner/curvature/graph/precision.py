@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,28 +19,45 @@ _OLDER: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
 )
 
 
+_LOCK = threading.Lock()
+_INSIDE: list[Callable[[], None]] = []
+"""What puts the settings back, one entry for everything that is inside: they are those of all threads."""
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """While inside, float32 operations are not shortened: TF32, torch's default for convolutions on a GPU, has relative
-    errors of 1e-3, and bfloat16, which torch.set_float32_matmul_precision allows, of 1e-2."""
+    """While inside, float32 operations keep float32: TF32, torch's default for convolutions on a GPU, has relative
+    errors of 1e-4 to 1e-2, and so has bfloat16, which torch.set_float32_matmul_precision allows."""
+    with _LOCK:
+        _INSIDE.append(_INSIDE[-1] if _INSIDE else _set())
+    try:
+        yield
+    finally:
+        with _LOCK:
+            put_back = _INSIDE.pop()
+            if not _INSIDE:
+                put_back()
+
+
+def _set() -> Callable[[], None]:
+    """Sets full precision; the result undoes it."""
     settings = [getattr(library, kind) for library, kinds in _KINDS.items() for kind in kinds]
     before, older = [setting.fp32_precision for setting in settings], []
     if all(precision in _FULL for precision in before):
-        yield
-        return
-    for read, write, _ in _OLDER:
+        return lambda: None
+    for read, write, full in _OLDER:
         with suppress(RuntimeError):  # torch does not tell the older settings where the newer ones were used
             older.append((write, read()))
-    try:
-        for _, write, full in _OLDER:  # modules may read these
-            write(full)
-        for setting in settings:
-            if setting.fp32_precision not in _FULL:
-                setting.fp32_precision = "ieee"
-        yield
-    finally:
+        write(full)  # modules may read these
+    for setting in settings:
+        if setting.fp32_precision not in _FULL:
+            setting.fp32_precision = "ieee"
+
+    def put_back() -> None:
         for write, value in older:
             write(value)
         for setting, precision in zip(settings, before, strict=True):
             if setting.fp32_precision != precision:
                 setting.fp32_precision = precision
+
+    return put_back

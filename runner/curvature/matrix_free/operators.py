@@ -146,7 +146,7 @@ class CurvatureOperator(SymmetricOperator):
         """The operator of one example alone; of the batch where there is no graph, whose one piece it is."""
         if self.dag.no_graph:
             return self
-        part = [example, example]  # twice: a module that ends in `squeeze` has another output for one
+        part = slice(example, example + 1)
         x, y = self.x[part], self.y[part]
         return CurvatureOperator(self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False)
 
@@ -199,7 +199,7 @@ class CurvatureOperator(SymmetricOperator):
             graph.output, [graph.leaves[w] for w in names], u, create_graph=True, retain_graph=True, allow_unused=True
         )
         dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
-        if not isinstance(dot, Tensor) or not dot.requires_grad:
+        if not isinstance(dot, Tensor):
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)

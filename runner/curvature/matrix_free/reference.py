@@ -127,12 +127,12 @@ class FiniteDifferences(Reference):
             yield
 
     def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
-        """The network's output for one example with the nodes' outputs shifted: twice, since `squeeze` tells one."""
+        """The network's output for one example with the nodes' outputs shifted."""
         shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
-        return self.dag.forward(self.x[[example, example]], shaped)[self.dag.output]
+        return self.dag.forward(self.x[example : example + 1], shaped)[self.dag.output]
 
     def loss(self, output: Tensor, example: int) -> Tensor:
-        return self.dag.loss.per_example(output, self.y[[example, example]]).mean()
+        return self.dag.loss.per_example(output, self.y[example : example + 1]).sum()
 
     def value(self, shift: Mapping[str, Tensor], example: int) -> float:
         with self.quiet(), torch.no_grad():
@@ -172,7 +172,7 @@ class FiniteDifferences(Reference):
         """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
         with self.quiet():
             with torch.no_grad():
-                values = self.dag.forward(self.x[[example, example]])
+                values = self.dag.forward(self.x[example : example + 1])
             for name in reversed(self.dag.order):
                 if self._bends_wrongly(name, values, tolerance):
                     return name

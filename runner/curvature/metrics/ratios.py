@@ -166,9 +166,6 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
     def summary(self) -> str:
         return f"{len(self)} pairs of {len({node for pair in self for node in pair})} nodes"
 
-    def _repr_html_(self) -> str:
-        return str(self.to_frame()[["R", "C", "D", "gap", "method"]].to_html(float_format="%.4g"))
-
 
 @dataclass(frozen=True)
 class Measured:

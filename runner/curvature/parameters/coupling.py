@@ -107,8 +107,8 @@ def group_metrics(
     ValueError for an operator of another part and for unknown groups.
     """
     if getattr(operator, "part", None) != "hessian":
-        found = getattr(operator, "part", type(operator).__name__)
-        raise ValueError(f'expected a ParameterOperator with part="hessian", found {found!r}')
+        kind = f"{type(operator).__name__} {getattr(operator, 'part', '')}"
+        raise ValueError(f'expected a ParameterOperator with part="hessian", found {kind}')
     names = list(operator.groups)
     asked = [(g, h) for i, g in enumerate(names) for h in names[i:]] if pairs is None else [(g, h) for g, h in pairs]
     wanted = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))

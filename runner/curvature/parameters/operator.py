@@ -152,7 +152,7 @@ class ParameterOperator(SymmetricOperator):
         self.dtype, self.device = tensors[0].dtype, tensors[0].device
         for t in tensors:
             if t.device != self.device:
-                raise MeasurementError(f"parameters lie on {self.device} and {t.device}: move the module to one device")
+                raise MeasurementError(f"parameters are on {self.device} and {t.device}: move the module to one device")
             self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
         self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
@@ -353,15 +353,14 @@ class ParameterOperator(SymmetricOperator):
     def _indices_in_range(self, rows: Rows) -> Rows:
         """The rows, as a whole where the last example alone has an index out of range. On a GPU such an index ends the
         process, so that the example is tried on the processor."""
-        batch = next(iter(self.batches.data))
-        found = [t for t in tree_leaves((batch[0], batch[1])) if isinstance(t, Tensor)]
-        if self.device.type != "cuda" or all(t.is_floating_point() for t in found):
+        batch: Any = next(iter(self.batches.data)) if self.device.type == "cuda" else ()
+        if all(not isinstance(t, Tensor) or t.is_floating_point() for t in tree_leaves(batch)):
             return rows
         try:
-            last = tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, rows.cut(batch, 1)[-1])
+            last = tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, rows.cut(rows.spread(batch, 2), 1)[-1])
             Model(self.module, self.loss, self.model.pick, to=Tensor.cpu).loss_alone({}, last)
         except (ValueError, RuntimeError, IndexError, TypeError) as error:
-            if isinstance(error, IndexError) or re.search(r"out of (range|bounds)|num_classes", str(error)):
+            if re.search(r"(?<!imension )out of (range|bounds)|num_classes|indices in", str(error)):
                 return replace(rows, whole=first_line(error))
         return rows
 

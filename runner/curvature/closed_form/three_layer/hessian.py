@@ -273,13 +273,8 @@ def _unit_deviator(hessian: Tensor) -> Tensor:
 
 
 def contraction_gradient(theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid") -> Tensor:
-    """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta.
-
-    Raises ValueError when G is not a D × D matrix; it is taken to be symmetric.
-    """
+    """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta."""
     state = forward(theta, x, q, activation, 3)
-    if matrix.shape[-2:] != (theta.shape[-1],) * 2:
-        raise ValueError(f"expected G of shape (..., D, D) with D = {theta.shape[-1]}, found {tuple(matrix.shape)}")
     return _gradient(state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix))
 
 

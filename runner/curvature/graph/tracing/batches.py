@@ -132,10 +132,10 @@ class Examples(nn.Module):
         """The examples of `tree` as one tensor. Raises ValueError when a number would be rounded on the way, and for a
         batch that differs from the traced one in what belongs to no example, or in the shape of several parts."""
         leaves = [leaf for _, leaf in _flatten(tree)[0]]
-        moved = [_rows_first(leaves[p.index].detach(), p.dim, p.rows) for p in self.parts]
         fixed = self.constants | {i: getattr(self, f"shared{i}") for i in self.shared_names}
-        reshaped = len(moved) > 1 and any(t.shape[1:] != p.shape for t, p in zip(moved, self.parts, strict=True))
-        if reshaped or any(_differ(value, leaves[i]) for i, value in fixed.items()):
+        same = len(leaves) == len(fixed) + len(self.parts) and not any(_differ(v, leaves[i]) for i, v in fixed.items())
+        moved = [_rows_first(leaves[p.index].detach(), p.dim, p.rows) for p in self.parts] if same else []
+        if not same or (len(moved) > 1 and any(t.shape[1:] != p.shape for t, p in zip(moved, self.parts, strict=True))):
             raise MeasurementError("the batch differs from the traced one in more than its examples: trace this one")
         if len(moved) == 1:
             return moved[0]
@@ -171,8 +171,8 @@ class Examples(nn.Module):
 
 def _differ(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor):
-        return one.shape != getattr(other, "shape", None) or not bool(((one == other) | (one != one)).all())
-    return isinstance(one, int | float | str) and one != other
+        return one.shape != getattr(other, "shape", None) or not bool(((one == other.to(one)) | (one != one)).all())
+    return isinstance(one, int | float | str) and one == one and (isinstance(other, Tensor) or one != other)
 
 
 def _flatten(tree: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:

@@ -59,12 +59,7 @@ class Replay(nn.Module):
         self.register_buffer("x", x, persistent=False)
         self.points: dict[Call, Point] = {}
         self.resets = False
-        """Whether the module puts something back at its end, where the replay of a node does not get to."""
-
-    def settings(self) -> list[tuple[str, Any]]:
-        """Attributes of the modules, numbers and words with their values."""
-        every = (item for m in self.root.modules() for item in vars(m).items())
-        return [(key, v if isinstance(v, int | float | str) else type(v)) for key, v in every]
+        """Whether the module puts something back at its end, which the replay of a node does not reach."""
 
     def run(self, x: Tensor) -> Any:
         """The module's output for packed inputs."""
