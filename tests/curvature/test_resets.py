@@ -193,3 +193,12 @@ def test_numbers_that_are_not_a_number_and_missing_inputs():
     assert len(dag.pack({"t": X, "mask": mask, "fill": float("nan")})) == 4
     with pytest.raises(ValueError, match="in more than its examples"):
         dag.pack({"t": X, "mask": mask})
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
+def test_a_module_that_ends_in_squeeze_is_certified(loss):
+    """It has no output for one example alone, so that the batch is compared only."""
+    torch.manual_seed(0)
+    net = Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)).double()
+    dag = rc.trace_module(net, loss, (X, Y.double()))
+    assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok

@@ -100,7 +100,7 @@ class _Comparison:
             self.differences.spend(PRODUCT)
             if hasattr(self.operator, "single"):
                 alone = [self._error_alone(b, d, self.products[0].whole) for b, d in enumerate(found)]
-        told = [e for e, d in zip(alone, found, strict=False) if not d.kink]
+        told = [e for e, d in zip(alone, found, strict=False) if not d.kink and e == e]
         problems, errors = list(self.failed), dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0)
         for made in self.products:
             expected = self._expected(found, made.own)
@@ -110,7 +110,7 @@ class _Comparison:
                 problems.append(f"{made.method} are wrong: {self._cause(made, expected, now, singly)}")
             errors = {v: worst_of({"": errors[v], "now": now[v]}) for v in errors}
         if any(not e <= self.tolerance for e in told) and not problems:
-            worst = max((b for b, d in enumerate(found) if not d.kink), key=lambda b: nan_last(alone[b]))
+            worst = max((b for b, d in enumerate(found) if not d.kink and alone[b] == alone[b]), key=alone.__getitem__)
             problems.append(
                 f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: "
                 f"{self._cause_alone(worst, found[worst])}"
@@ -142,7 +142,7 @@ class _Comparison:
         if alone is None:
             return math.nan
         dtype = (operator or self.operator).dtype
-        return worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole))
+        return nan_last(worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole)))
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
