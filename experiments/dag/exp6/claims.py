@@ -230,4 +230,10 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
             f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published (30 probes, without "
             f"blocks with ‖H‖_F² < {negligible:.0e}) and {better} over all blocks by the engine (means over seeds)."
         )
+    origin = tables.get("origin", pd.DataFrame())
+    if "trained_on" in origin:
+        ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]
+        for (device,), part in groups(ended, ["trained_on"]):
+            seeds = ", ".join(map(str, sorted(set(part["seed"]))))
+            found.append(f"The networks of seed {seeds} were trained on {device} and measured on a processor.")
     return found
