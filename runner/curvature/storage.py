@@ -25,8 +25,8 @@ def save(result: Any, path: str | Path) -> None:
     Parameters
     ----------
     result
-        What a function of `runner.curvature` returns: a result, a tensor, a number, or dictionaries, tuples and lists
-        of these.
+        What an estimator of `runner.curvature` returns, a tensor, a number, or dictionaries, tuples and lists of these;
+        not the parts of blocks (`split_blocks`) and factors, whose tensors can be given.
     path
         The file, ".npz" by convention. It is replaced as a whole.
 
