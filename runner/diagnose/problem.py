@@ -335,7 +335,7 @@ def _code(waiting: list[Any]) -> Iterator[bytes]:
                 waiting += [*thing.__mro__[1:], *vars(thing).values()]
         elif not inspect.isfunction(thing):
             if kind not in PLAIN and _of_the_user(kind.__module__):  # an object that a function takes from its module
-                found.setdefault(f"object of {_name(kind)}", []).extend(_pieces(vars(thing), DEPTH - 2, set()))
+                found.setdefault(f"object of {_name(kind)}", []).extend(_pieces(thing, DEPTH - 2, set()))
                 waiting += [kind]
         elif _of_the_user(thing.__module__ or ""):
             place = f"{thing.__module__}.{thing.__qualname__}:{thing.__code__.co_firstlineno}"

@@ -114,11 +114,11 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
-    steps = steps_of(train_split, parameters, run, gradient, batch, clip)
+    steps, here = steps_of(train_split, parameters, run, gradient, batch, clip), describe(device)
     while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
-        if describe(device) not in run.training.devices:
-            run.training.devices.append(describe(device))
+        if here not in run.training.devices:
+            run.training.devices.append(here)
         step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
         mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip, steps)

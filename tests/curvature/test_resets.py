@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature.graph.dag import Node
+from runner.curvature.graph.from_module import _agrees
 from tests.curvature.cases import Own, seeded
 
 X, Y = torch.randn(4, 3, generator=seeded(1)).double(), torch.tensor([0, 1, 0, 1])
@@ -202,3 +204,35 @@ def test_a_module_that_ends_in_squeeze_is_certified(loss):
     net = Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)).double()
     dag = rc.trace_module(net, loss, (X, Y.double()))
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
+
+
+def test_a_state_that_a_stopped_replay_leaves_may_make_the_next_one_fail():
+    """A recurrent cell that forgets at its end what it keeps of its batch."""
+
+    def forward(m, t):
+        u = torch.tanh(m.a(t))
+        if m.kept is not None:
+            u = u + m.kept  # of another number of examples, this fails
+        m.kept = u
+        out = m.h(u)
+        m.kept = None
+        return out
+
+    torch.manual_seed(0)
+    net = Own(forward, a=nn.Linear(3, 4), h=nn.Linear(4, 2), kept=None).double()
+    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    plain = nn.Sequential(net.a, nn.Tanh(), net.h)
+    other = rc.trace_module(plain, nn.CrossEntropyLoss(), (X, Y))
+    one, two = rc.exact_blocks(dag, dag.x, dag.y), rc.exact_blocks(other, other.x, other.y)
+    torch.testing.assert_close(one["a", "h"], two["0", "2"], rtol=1e-10, atol=1e-14)
+    assert net.kept is None
+
+
+def test_replays_put_nothing_back_where_that_does_not_help():
+    """It takes time; a graph that is wrong for another reason is made again with every node before as a parent."""
+    net = Own(lambda m, t: m.h(torch.tanh(m.a(t))), a=nn.Linear(3, 4), h=nn.Linear(4, 2)).double()
+    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    assert _agrees(dag)
+    dag.nodes["h"] = Node("h", ("a",), lambda t: 0 * t[:, :2])
+    assert not _agrees(dag)
+    assert not dag.replay.resets

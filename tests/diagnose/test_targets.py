@@ -65,6 +65,7 @@ import torch
 SHARE = {share}
 
 class Settings:
+    __slots__ = ()
     scale = {scale}
 
 def same(f):

@@ -199,7 +199,7 @@ def gauss_newton_factors(
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
         stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
         error = 0.0
-        require_counts(0, rank=len(stacked) if rank is None else rank)
+        require_counts(0, rank=rank or 0)
         if rank is not None and rank < min(stacked.shape):
             _, values, right = torch.linalg.svd(stacked, full_matrices=False)
             # The matrix is F^T F: its dropped eigenvalues are the squares of the dropped singular values of F.

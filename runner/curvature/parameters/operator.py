@@ -21,6 +21,7 @@ from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
 from runner.curvature.graph.tensors import tree_leaves, tree_map
+from runner.curvature.graph.tracing.batches import names_of
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.criterion import TORCH, refuse_broadcast
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
@@ -159,9 +160,7 @@ class ParameterOperator(SymmetricOperator):
         self._fingerprint = Fingerprint(self.module, self.loss, **shares)
         self._fingerprint.volatile = self.model.volatile
         self._budget, self._unchecked = memory_budget, False
-        self.batches = Batches(
-            data, Rows(batch_dim, (shared,) if isinstance(shared, str) else tuple(shared)), memory_budget // 4
-        )
+        self.batches = Batches(data, Rows(batch_dim, names_of(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self._indices_in_range(self.batches.rows))
         self.data, self.examples = self.batches.data, self.batches.examples
         self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)

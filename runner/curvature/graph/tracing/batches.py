@@ -181,6 +181,11 @@ def _flatten(tree: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
     return [(path_name(path), leaf) for path, leaf in found], spec
 
 
+def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One name, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def path_name(path: tuple[Any, ...]) -> str:
     """The name of a leaf of (args, kwargs): "0" or "mask" for an argument, "0.mask" inside one."""
     keys = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
