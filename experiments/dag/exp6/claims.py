@@ -230,10 +230,13 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
             f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published (30 probes, without "
             f"blocks with ‖H‖_F² < {negligible:.0e}) and {better} over all blocks by the engine (means over seeds)."
         )
-    origin = tables.get("origin", pd.DataFrame())
-    if "trained_on" in origin:
-        ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]
-        for (device,), part in groups(ended, ["trained_on"]):
-            seeds = ", ".join(map(str, sorted(set(part["seed"]))))
-            found.append(f"The networks of seed {seeds} were trained on {device} and measured on a processor.")
-    return found
+    return found + devices(tables.get("origin", pd.DataFrame()))
+
+
+def devices(origin: pd.DataFrame) -> list[str]:
+    """Which seeds' networks were trained on another device than the processor, one sentence for each device."""
+    if "trained_on" not in origin:
+        return []
+    ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]
+    seeds = {d: ", ".join(map(str, sorted(set(part["seed"])))) for (d,), part in groups(ended, ["trained_on"])}
+    return [f"The networks of seed {numbers} were trained on {device}." for device, numbers in seeds.items()]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from experiments.dag.exp6.claims import devices
 from experiments.dag.exp6.measure import (
     by_distance,
     calibrated,
@@ -261,3 +262,11 @@ def test_end_to_end_without_a_store():
     assert set(found["distances"]["statistics"]) == {"running", "calibrated"}
     assert found["origin"]["initial"].tolist() == ["published"] * 4
     assert set(found["networks"]["parameters"]) == {11_181_642}
+
+
+def test_the_notes_name_the_device_that_trained():
+    origin = pd.DataFrame(
+        {"seed": [44, 45, 45], "checkpoint": ["final", "half", "final"], "trained_on": [None, "cpu; GPU", "GPU"]}
+    )
+    assert devices(origin) == ["The networks of seed 45 were trained on GPU."]
+    assert devices(origin.drop(columns="trained_on")) == []
