@@ -94,7 +94,6 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 	$(BIN)/python -m experiments.paper_audit.mutation_testing
 	cp outputs/paper_audit/errata.md docs/errata.md
 	mkdir -p docs/errata
-	cp outputs/paper_audit/errata.json docs/errata/errata.json
 	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done
 
 readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experiments.md, from the published results

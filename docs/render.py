@@ -112,7 +112,7 @@ def detail(experiment: str, name: str, after: str, index: int = 0) -> float:
 
 def note(experiment: str, start: str, after: str, index: int = 0) -> float:
     """A number in the one note of an analysis that begins with `start`, as in `detail`."""
-    notes = [text for text in _csv(experiment, "appendix")["note"] if _words(text).startswith(_words(start))]
+    notes = [text for text in _manifest(experiment)["notes"] if _words(text).startswith(_words(start))]
     if len(notes) != 1:
         raise LookupError(f"expected one note that begins with {start}, found {len(notes)}")
     return _number_in(notes[0], after, index)

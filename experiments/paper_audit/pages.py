@@ -192,7 +192,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
         "",
         "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
         "to 1e-9 relative, or, for an inequality, when neither random instances nor a search exceed it. Each entry has",
-        "an instance to recompute and the authors' view; `errata/errata.json` has the same content.",
+        "an instance to recompute and the authors' view.",
         "[The audit](../experiments/paper_audit/README.md) says how many injected errors its checks notice.",
     ]
     return "\n".join(lines) + "\n"

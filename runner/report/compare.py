@@ -1,19 +1,17 @@
-"""Measured values against published ones: the scorecard, claims as a table, and how sharp a scorecard is (what it would
-still let pass, whether its z behave as chance would, and other criteria). `runner.stats.judge` reaches the verdicts.
-"""
+"""Measured values against published ones: the scorecard, and claims as a table. `runner.stats.judge` reaches the
+verdicts."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim
 from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS, Score, published, resolution, score_of, text_of, yes
-from runner.stats import judge
-from runner.stats.intervals import NAN, Part, Sample
+from runner.stats.intervals import NAN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +70,8 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
     for row, matching in zip(rows, matched, strict=True):
         printed = replace(published(row), resolution=resolution(row, rows), std_resolution=resolution(row, rows, "std"))
         reason = next((m["comparable"] for m in matching if "comparable" in m), comparable_reason)
-        scores.append(score_of(printed, matching, reason, groups.get(_identity(row, shared), "")))
+        score = score_of(printed, matching, reason, groups.get(_identity(row, shared), ""))
+        scores.append(replace(score, values=" ".join(f"{m['seed']}:{m['value']:.9g}" for m in matching)))
     scores = _repeated(rows, keys, matched, _ordered(rows, scores))
     table = [
         {k: row[k] for k in keys} | {f.name: getattr(s, f.name) for f in fields(Score)}
@@ -149,98 +148,3 @@ def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:
             raise ValueError(f"claims: expected unique names within a group, found {key[0]!r} twice ({key[1]!r})")
         seen.add(key)
     return pd.DataFrame(rows, columns=[f.name for f in fields(Claim)])
-
-
-FACTORS = (1.0, 1.1, 1.25, 2.0)
-SCORED = ("exact match", "reproduced", "not reproduced", "inconclusive")
-"""Verdicts that could have come out otherwise; all other rows are left out here."""
-COLUMNS = ("what", "value", "of", "expected", "meaning")
-
-
-def sharpness(scores: pd.DataFrame) -> pd.DataFrame:
-    """Long table next to a scorecard: what, value, of (rows looked at), expected (where chance says what), meaning.
-
-    - "passes at × f": rows that would count as reproduced if all our values (mean and spread) were multiplied by f;
-    - "std of z", "share of |z| > 2": over the rows with a standard error, next to what Student's t with their degrees
-      of freedom gives when both sides are draws of one distribution;
-    - "std differs": rows whose printed and measured spread differ by the F test at 5 % (with the smallest p);
-    - "rows not independent": rows that repeat the values of another one.
-    """
-    import pandas as pd
-
-    kept = scores[scores["verdict"].isin(SCORED)] if len(scores) else scores
-    rows = [*_passing(kept), *_of_z(kept), *_of_stds(kept)] if len(kept) else []
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def outcome_at(row: Mapping[str, Any], factor: float) -> str:
-    """What the judge would say of a row of a scorecard if our values were `factor` times what they are."""
-    ours = Sample(factor * row["measured_mean"], factor * row["measured_std"], int(row["n"]))
-    if math.isnan(row["paper_mean"]):
-        return judge.below(ours, row["upper_bound"])[0]
-    theirs = Sample.printed(row["paper_mean"], row["paper_std"], int(row["n_seeds"]))
-    rounding, pairs = (float(row.get(name, NAN)) for name in ("rounding_std", "rounding_df"))
-    if not math.isnan(rounding):
-        grown = Part((factor * rounding) ** 2, math.inf if math.isnan(pairs) else pairs)
-        return judge.paired(ours, theirs, row["margin"], grown).outcome
-    df = math.inf if math.isnan(row["image_df"]) else row["image_df"]
-    images = Part(factor**2 * row["image_variance"], df) if row["image_variance"] > 0 else None
-    return judge.equal(ours, theirs, row["margin"], images).outcome
-
-
-def _passing(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    records = [{str(k): v for k, v in row.items()} for row in kept.to_dict("records")]
-    for factor in FACTORS:
-        value = sum(outcome_at(row, factor) == "reproduced" for row in records)
-        yield _row(
-            f"passes at × {factor:g}",
-            value,
-            len(records),
-            meaning="rows inside their margin if all our values were multiplied by this factor",
-        )
-
-
-def _of_z(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    from scipy.stats import t
-
-    part = kept[kept["z"].notna() & (kept["df"] > 0)]
-    if len(part) < 3:
-        return
-    df = _freedom(part).clip(upper=1e6)
-    above = df[df > 2]
-    spread = float((above / (above - 2)).mean() ** 0.5)
-    yield _row(
-        "std of z",
-        float(part["z"].std()),
-        len(part),
-        spread,
-        "z = difference / its standard error, the rounding of the print in it",
-    )
-    tail = float((2 * t.sf(2, df)).mean())
-    yield _row("share of |z| > 2", float((part["z"].abs() > 2).mean()), len(part), tail, "rows are not independent")
-    yield _row(
-        "shifted",
-        int((part["shifted"] == "yes").sum()),
-        len(part),
-        meaning="inside the margin with zero outside the 95 % interval of the difference",
-    )
-    shared = int(kept["reason"].str.contains("no independent row").sum())
-    yield _row("rows not independent", shared, len(kept), meaning="repeat the values of another row")
-
-
-def _freedom(part: pd.DataFrame) -> pd.Series[float]:
-    """Degrees of freedom of z (Welch–Satterthwaite): the rounding of the print, ± h, adds h²/3 without an error."""
-    squared = part["standard_error"] ** 2
-    return part["df"] * (1 + part["resolution"].fillna(0) ** 2 / (3 * squared)) ** 2
-
-
-def _of_stds(kept: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    part = kept[kept["std_p"].notna()]
-    if len(part):
-        meaning = f"two-sided F test at 5 %; smallest p {part['std_p'].min():.2g}, "
-        meaning += f"median ratio of the stds (ours over theirs) {part['std_ratio'].median():.2f}"
-        yield _row("std differs", int((part["std_p"] < 0.05).sum()), len(part), 0.05 * len(part), meaning)
-
-
-def _row(what: str, value: float, of: int, expected: float = NAN, meaning: str = "") -> dict[str, Any]:
-    return {"what": what, "value": float(value), "of": of, "expected": expected, "meaning": meaning}

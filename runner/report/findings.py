@@ -53,7 +53,6 @@ class Findings:
     stats: pd.DataFrame
     claims: pd.DataFrame
     scorecard: pd.DataFrame
-    measured: pd.DataFrame
     documents: Mapping[str, str]
     notes: Sequence[str]
     figures: Figures
@@ -63,16 +62,9 @@ class Findings:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """stats, claims and scorecard, how sharp the scorecard is, the values behind it, and the notes, by name."""
-        import pandas as pd
-
-        tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard, "measured": self.measured}
-        tables |= {
-            "scorecard_sharpness": compare.sharpness(self.scorecard),
-            "appendix": pd.DataFrame({"note": list(self.notes)}),
-        }
-        always = ("stats", "claims", "scorecard") if self.paper else ()
-        return {name: table for name, table in tables.items() if name in always or len(table)}
+        """stats, claims and scorecard by name, without empty ones where there is no paper."""
+        tables = {"stats": self.stats, "claims": self.claims, "scorecard": self.scorecard}
+        return {name: table for name, table in tables.items() if self.paper or len(table)}
 
 
 def ask(
@@ -102,7 +94,6 @@ def ask(
     nothing = compare.claims_table(())
     measured = failures.guard("values", lambda: _measured(asked, reference), _empty(VALUES))
     return Findings(
-        measured=measured,
         stats=_statistics_table(tests),
         claims=failures.guard("claims", lambda: compare.claims_table(asked.claims()), nothing),
         scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _empty(SCORES)),

@@ -27,7 +27,7 @@ from runner.store.store import Stored
 from runner.store.tables import read_json
 
 NAME = "manifest.json"
-ANSWERS = ("stats", "claims", "scorecard", "scorecard_sharpness", "measured", "appendix")
+ANSWERS = ("stats", "claims", "scorecard")
 """Tables that the analysis gives; every other table of a report is merged from the cells."""
 TYPES: Mapping[str, tuple[type, type | None]] = {
     "experiment": (str, None),
@@ -50,6 +50,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "scorecard": (dict, int),
     "report_failures": (list, dict),
     "certificates": (list, str),
+    "notes": (list, str),
     "captions": (dict, str),
     "alts": (dict, str),
     "sources": (dict, str),

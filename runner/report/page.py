@@ -15,7 +15,7 @@ from runner.contract import is_extension
 from runner.report.captions import place_of, places
 from runner.report.formatting import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
-from runner.report.score import Score, text_of
+from runner.report.score import Score
 
 GOOD = ("exact match", "reproduced", "confirmed")
 BAD = ("not reproduced", "refuted")
@@ -149,13 +149,11 @@ class Page:
     def scores(self) -> list[dict[str, Any]]:
         """Rows of the scorecard, each with its anchor, its keys, and the values of the seeds."""
         rows = self.table("scorecard")
-        values = [row | {k: text_of(v) for k, v in row.items() if k != "value"} for row in self.table("measured")]
         found = []
         for row in rows:
             keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in ("", "nan")}
-            wanted = {k: text_of(v) for k, v in keys.items()}
-            own = [v for v in values if all(v[k] == wanted[k] for k in wanted if k in v)]
-            seeds = [[int(float(v["seed"])), _number(v["value"])] for v in own if _number(v["value"]) is not None]
+            pairs = (pair.partition(":") for pair in row.get("values", "").split())
+            seeds = [[int(float(seed)), _number(value)] for seed, _, value in pairs if _number(value) is not None]
             numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
             words = {k: row[k] for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95") if row.get(k)}
             words |= {k: row[k] for k in ("in_their_prediction", "sign_kept", "margin_reason") if row.get(k)}

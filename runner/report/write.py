@@ -113,6 +113,7 @@ def write_report(
         "scorecard": compare.summarise(found.scorecard),
         "report_failures": failures.records,
         "certificates": trust,
+        "notes": list(found.notes),
         "captions": {figure: made.text for figure, made in gallery.captions.items()},
         "alts": {figure: made.alt for figure, made in gallery.captions.items()},
         "sources": gallery.sources,

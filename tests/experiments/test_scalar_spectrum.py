@@ -101,6 +101,12 @@ def test_the_figure_with_an_unprinted_scale_refutes_nothing(setup, tables):
         assert found[name].verdict == "not comparable" and "not printed" in found[name].detail
 
 
+def test_wiggles_at_one_scale_confirm_nothing(setup, tables):
+    waves = tables["pairs"].assign(second=-np.cos(tables["pairs"]["step"]))
+    found = {c.name: c for c in analyse(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves}).claims()}
+    assert found["wiggles"].verdict == "not comparable" and "confirmed" in found["wiggles"].variants
+
+
 def test_claims_can_be_refuted(setup, tables):
     broken = {name: table.copy() for name, table in tables.items()}
     broken["relu_cells"]["eigenvalue"] *= 1 + 1e-8

@@ -146,15 +146,6 @@ def test_rounding_of_the_printed_digits_is_not_enough_without_a_spread(tmp_path)
     assert (s.verdict, s.reason) == ("inconclusive", "no spread is known on either side")
 
 
-def sharp(tmp_path, spread):
-    rows = [f"e,1,plain,c{i},gap,{1 + i / 10},0.02,,5,T 1," for i in range(6)]
-    found = pd.concat(
-        measured("gap", [1 + i / 10 + spread * d for d in (-1, -0.5, 0, 0.5, 1)], arch="plain", checkpoint=f"c{i}")
-        for i in range(6)
-    )
-    return compare.scorecard(found, reference(tmp_path, *rows))
-
-
 def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
     """A paired row with every printed digit: rounding between devices is nothing beside that of the print."""
     values = [1.5202, 1.5198, 1.5203, 1.5199, 1.5197]
@@ -164,22 +155,6 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
     assert abs(s.z) < 1.8  # √3 at most, where 3e6 standard errors of rounding would be no information
     off = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.05 for v in values], **keys)
     assert abs(off.z) > 10
-
-
-def test_the_sharpness_of_a_scorecard(tmp_path):
-    table = compare.sharpness(sharp(tmp_path, 0.02)).set_index("what")
-    assert list(table.loc[["passes at × 1", "passes at × 1.1", "passes at × 1.25", "passes at × 2"], "value"]) == [
-        6,
-        6,
-        0,
-        0,
-    ]
-    assert table.loc["share of |z| > 2", "value"] == 0 and 0.04 < table.loc["share of |z| > 2", "expected"] < 0.1
-    value, expected = table.loc["std of z", ["value", "expected"]]
-    assert value == pytest.approx(0, abs=1e-9) and 1.001 < expected < 1.1
-    wide = compare.sharpness(sharp(tmp_path, 1.0)).set_index("what")
-    assert wide.loc["std differs", "value"] == 6 and wide.loc["passes at × 1", "value"] == 0
-    assert list(compare.sharpness(sharp(tmp_path, 0.02).iloc[:0]).columns) == list(table.reset_index().columns)
 
 
 @pytest.mark.parametrize(

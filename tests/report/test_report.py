@@ -156,7 +156,7 @@ def test_a_complete_report(tmp_path, reference):
     assert made["extensions"] == {"refuted": 1}
     assert made["scorecard"] == {verdict: int(verdict in ("reproduced", "not run")) for verdict in VERDICTS}
     assert not made["report_failures"]
-    csv = (*TABLES, "stats", "claims", "scorecard", "scorecard_sharpness", "measured", "appendix")
+    csv = (*TABLES, "stats", "claims", "scorecard")
     names = {"report.md", "stats.js", "index.html", "manifest.json", "figures", *(f"{name}.csv" for name in csv)}
     assert {p.name for p in out.iterdir()} == names
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig06.png", "fig07.png"]

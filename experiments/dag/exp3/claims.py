@@ -82,7 +82,7 @@ def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: M
 
 def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of Exp. 3b."""
-    networks = tables["networks"]
+    networks, curved = tables["networks"], gaps[~gaps["activation"].isin(PIECEWISE_LINEAR)]
     final = {k: seed_values(p, "gap") for (k,), p in by_activation(first(gaps)[lambda t: t["checkpoint"] == "final"])}
     flat = {k: list(v.values()) for k, v in final.items() if k in PIECEWISE_LINEAR}
     relu = final.get("relu", {})
@@ -90,7 +90,7 @@ def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapp
     last = first(networks)[lambda t: t["checkpoint"] == "final"]
     percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(last)}
     return [
-        rank_claim(says["gap ranks as E[σ''²]"], gaps, networks, CHECKPOINTS, main="final"),
+        rank_claim(says["gap ranks as E[σ''²]"], curved, networks, CHECKPOINTS, main="final"),
         judge.number(says["gap of piecewise linear networks"], flat),
         judge.bound(says["smooth activations add"], added),
         judge.bound(says["accuracy"], percent),

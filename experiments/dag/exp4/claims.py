@@ -18,7 +18,6 @@ PAIRS, DEPTHS = 48, 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""
 ENDS = ("init", "final")
 VARIANT = ["branch_depth", "merge", "activation"]
-KIND = ["merge", "activation"]
 CURVED = ("cat", "silu")
 GROWING = (("sum", "relu"), ("cat", "relu"))
 """Configurations for which H4.2b is printed; the caption of Fig. N.2 has all four, at k = 2."""

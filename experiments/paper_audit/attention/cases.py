@@ -18,11 +18,6 @@ from experiments.paper_audit.attention.terms import (
 )
 from experiments.paper_audit.checks import Entry
 
-DELTA = (
-    "the term without f_{i0,i2} is there for i1 = i2 only: "
-    "the proof takes the entry i1 of f o e_{i1} instead of f o e_{i2}"
-)
-
 
 def same2(t: Terms) -> float:
     """1 where i1 = i2, else 0."""
@@ -64,13 +59,6 @@ def _d8(t: Terms) -> Tensor:
 def _dc(t: Terms) -> Tensor:
     """The corrected second derivative of c, both cases."""
     return df01(t) * (t.w1 * (t.h1 - t.s) + t.v1) + t.f01 * t.w1 * (same2(t) * t.v2 - ds(t))
-
-
-H4 = (
-    "f_{i0,i1} (delta - f_{i0,i2}) w2 (w1 (h_{j0,i1} - s) + v_{j1,j0}) "
-    "+ f_{i0,i1} w1 (delta v_{j2,j0} - f_{i0,i2} ((h_{j0,i2} - s) w2 + v_{j2,j0})), delta = 1 if i1 = i2 else 0"
-)
-EMPTY = "the right-hand side is blank in our text; what the end of the proof shows is checked. "
 
 
 CHECKS: dict[str, Entry] = {

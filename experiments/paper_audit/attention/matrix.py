@@ -150,13 +150,6 @@ def _pairs() -> Outcome:
     return Outcome(worst, corrected, count, witness)
 
 
-H2 = (
-    "f_{i0,i2} ((f_{i0,i0} w1 + z1) (2 s w2 - h_{j0,i2} w2 - v_{j2,j0}) "
-    "+ (h_{j0,i2} - s) (<W_{*,j1}, X_{*,i2}> w2 + w_{j2,j1}) "
-    "+ <W_{*,j1}, X_{*,i2}> v_{j2,j0} - f_{i0,i0} w2 (h_{j0,i0} w1 + v_{j1,j0}) - m1 w2), m1 = <f o x1, h>"
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class Block:
     """Vectors and scalars of Lemma E.4 at (i0, j0).

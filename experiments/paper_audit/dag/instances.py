@@ -61,18 +61,18 @@ def residual(seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5, 
     return _with_data(f"residual network of depth {depth}", Dag(nodes), 3, 2)
 
 
-def diamond(seed: int, act: Act = nn.SiLU, merge: str = "cat") -> Instance:
-    """stem -> a, b -> merge -> out; merge "cat": act(W [a, b]), "sum": a + b."""
+def diamond(seed: int, act: Act = nn.SiLU, merge: str = "cat", lengths: tuple[int, int] = (1, 1)) -> Instance:
+    """stem -> a, b -> merge -> out; merge "cat": act(W [a, b]), "sum": a + b. lengths: layers of the branches, the last
+    of which are a and b."""
     torch.manual_seed(seed)
     join: nn.Module = Concatenated(layer(6, 3, act)) if merge == "cat" else WeightedSum(1.0, 1.0)
-    nodes = [
-        Node("stem", ("input",), layer(3, 4, act)),
-        Node("a", ("stem",), layer(4, 3, act)),
-        Node("b", ("stem",), layer(4, 3, act)),
-        Node("merge", ("a", "b"), join),
-        Node("out", ("merge",), nn.Linear(3, 3).double()),
-    ]
-    return _with_data(f"diamond with {merge} merge", Dag(nodes), 3, 2)
+    nodes = [Node("stem", ("input",), layer(3, 4, act))]
+    for end, length in zip("ab", lengths, strict=True):
+        names = [*(f"{end}{k}" for k in range(1, length)), end]
+        for parent, name in zip(("stem", *names), names, strict=False):
+            nodes.append(Node(name, (parent,), layer(4 if parent == "stem" else 3, 3, act)))
+    nodes += [Node("merge", ("a", "b"), join), Node("out", ("merge",), nn.Linear(3, 3).double())]
+    return _with_data(f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}", Dag(nodes), 3, 2)
 
 
 def skip(seed: int, act: Act = nn.SiLU) -> Instance:
@@ -142,6 +142,8 @@ def smooth() -> tuple[Instance, ...]:
         residual(3),
         diamond(4),
         diamond(5, nn.Softplus, "sum"),
+        diamond(8, lengths=(2, 2)),
+        diamond(9, nn.Tanh, lengths=(1, 2)),
         skip(6),
         attention(7),
     )
@@ -186,6 +188,12 @@ def product_with_a_skip() -> Instance:
     return scalar_nodes(nodes, [1.0], name="v = x, w = v, out = v w, loss = out, at x = 1")
 
 
+def product_of_unequal_paths() -> Instance:
+    nodes = [("v", ("input",), identity), ("w", ("input",), identity), ("p", ("w",), identity)]
+    joined = [*nodes, ("out", ("v", "p"), lambda a, b: a * b)]
+    return scalar_nodes(joined, [1.0], name="v = x, w = x, p = w, out = v p, loss = out, at x = 1")
+
+
 def linear_chain() -> Instance:
     nodes = [("v", ("input",), identity), ("u", ("v",), identity), ("out", ("u",), identity)]
     return scalar_nodes(nodes, [1.0], square=True, name="v = x, u = v, out = u, loss = out²/2, at x = 1")
@@ -193,8 +201,8 @@ def linear_chain() -> Instance:
 
 @cache
 def by_hand() -> tuple[Instance, ...]:
-    """Three networks of one number a node."""
-    return (square_after_identity(), product_with_a_skip(), linear_chain())
+    """Four networks of one number a node."""
+    return (square_after_identity(), product_with_a_skip(), product_of_unequal_paths(), linear_chain())
 
 
 Edges = tuple[tuple[str, str], ...]

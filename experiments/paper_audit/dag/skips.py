@@ -25,19 +25,20 @@ from experiments.paper_audit.dag.instances import (
     WIDTH,
     Instance,
     Linear,
-    by_hand,
     chain,
     diamond,
     identity,
     line,
+    linear_chain,
     scalar_nodes,
     skip,
+    square_after_identity,
 )
 from experiments.paper_audit.dag.oracle import Example, assembled, examples
 
 
 def path_cases() -> tuple[Instance, ...]:
-    return (by_hand()[2], by_hand()[0], chain(0), diamond(0), skip(0))
+    return (linear_chain(), square_after_identity(), chain(0), diamond(0), skip(0))
 
 
 def theorem_33() -> Outcome:

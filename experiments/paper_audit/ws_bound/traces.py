@@ -111,7 +111,7 @@ def _tanh_condition() -> Outcome:
     return Outcome(second, third, 1, witness)
 
 
-ROOT3, ROOT2 = math.sqrt(3), math.sqrt(2)
+ROOT3 = math.sqrt(3)
 
 
 PAIRED = ((1, 1, 2), (2, 3, 3))

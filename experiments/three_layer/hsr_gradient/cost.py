@@ -164,13 +164,13 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         chosen = {
             name: function
             for name, function in forms(experiment.difference_step).items()
-            if samples <= _largest(experiment, name)
+            if not _left_out(experiment, name, samples, units)
         }
         least, repeats = least_seconds(chosen, (theta, x, q), experiment.cost_repeats, experiment.cost_budget)
         exact = tl.upper_bound_gradient(theta, x, q)
         for name in FORMS:
             if name not in chosen:
-                reason = f"more than {_largest(experiment, name)} samples: I² pairs"
+                reason = _left_out(experiment, name, samples, units)
                 rows.append(about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason})
                 continue
             error = (
@@ -181,11 +181,14 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     return {"cost": rows}
 
 
-def _largest(experiment: HsrGradient, form: str) -> int:
-    """Most samples for which a form is timed."""
-    if form == "numerical":
-        return experiment.numerical_samples
-    return experiment.pairwise_samples if form in PAIRWISE else max(experiment.cost_sizes)
+def _left_out(experiment: HsrGradient, form: str, samples: int, units: int) -> str:
+    """Why a form is not timed at a size, "" where it is."""
+    most = experiment.numerical_samples if form == "numerical" else experiment.pairwise_samples
+    if form in PAIRWISE and samples > most:
+        return f"more than {most} samples: I² pairs"
+    if form == "numerical" and units > experiment.numerical_units:
+        return f"more than {experiment.numerical_units} hidden units: 2 D values"
+    return ""
 
 
 def least_seconds(

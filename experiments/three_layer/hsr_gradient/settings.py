@@ -11,7 +11,7 @@ from typing import ClassVar
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner import contract as c
 
-SECONDS = {"cost": 30.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
+SECONDS = {"cost": 45.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
 SIZES = {"dimension": "D", "samples": "I"}
 FORMS = {
     "double sum": "double sum",
@@ -42,6 +42,7 @@ class HsrGradient(ThreeLayerStudy):
     cost_sizes: list[int] = c.since([100 * 2**k for k in range(11)], free=True, above=0)
     pairwise_samples: int = c.since(6400, free=True, above=0)
     numerical_samples: int = c.since(800, free=True, above=0)
+    numerical_units: int = c.since(320, free=True, above=0)
     cost_repeats: int = c.since(5, free=True, above=0)
     cost_budget: float = c.since(0.3, free=True, above=0)
     octaves: int = c.report_only(3, above=0)

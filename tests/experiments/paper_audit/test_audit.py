@@ -117,7 +117,7 @@ def check_verdict(of: Paper, formula: Formula) -> str:
 
 
 def committed() -> list[dict]:
-    return json.loads((DOCS / "errata.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "outputs" / "published" / "paper_audit" / "errata.json").read_text(encoding="utf-8"))
 
 
 def test_cells_beside_the_protocol_enter_no_erratum() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from experiments.paper_audit import three_layer
+from experiments.paper_audit.attention import bounds
 from experiments.paper_audit.attention.terms import all_same, compare, derivative, points, same1
 from experiments.paper_audit.checks import attack, equality, relative_error
 from experiments.paper_audit.dag import oracle as dag
@@ -16,7 +17,7 @@ from experiments.paper_audit.dag.instances import (
 )
 from experiments.paper_audit.scalar import cases as scalar
 from runner.curvature import exact_blocks, parametric_blocks, split_blocks
-from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.closed_form import attention as att, three_layer as tl
 
 
 def test_relative_error_does_not_hide_shapes_or_nan() -> None:
@@ -98,3 +99,13 @@ def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
     )
     assert found.agreement == "fails" and found.witness is not None
     assert found.witness.instance.startswith("d = 1, X = (1.0, 0.0)")
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 2), (4, 3)])
+def test_minimiser_of_theorem_j_1_tells_the_column_sums_alone(n: int, d: int) -> None:
+    """What the errata say of X* at the admissible γ: to first order every column is V Bᵀ1 / (n γ)."""
+    x, _, w, v, _ = (m[0] for m in bounds.draw(n, d, 2.0, 1, frobenius=True))
+    outputs = att.outputs(x, w, v)
+    _, minimiser, _ = bounds._regularised(n, d, 2.0)
+    column = v @ outputs.sum(0) / (n * bounds.admissible_gamma(n, d, 2.0))
+    torch.testing.assert_close(minimiser, att.vec(column[:, None].expand(d, n)), rtol=1e-3, atol=0)
