@@ -27,7 +27,7 @@ Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, ea
 Metrics of blocks   block_metrics, resonance, coupling, stable_rank, gn_gap, assemble
 Jacobians           block_jacobians
 Low rank            gauss_newton_factors
-Parameters          ParameterOperator, discarded_coupling; parameter_hessian, parametric_blocks, parametric_terms
+Parameters          ParameterOperator, discarded_coupling
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
                     as_curvlinops
 Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot();
@@ -66,7 +66,6 @@ from runner.curvature.metrics.blocks import (
 from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
 from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
-from runner.curvature.parameters.dense import parameter_hessian, parametric_blocks, parametric_terms
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
@@ -84,7 +83,7 @@ __all__ = [
     "as_linear_operator", "assemble", "block_jacobians", "block_metrics", "check_before_measuring", "coupling",
     "couplings", "discarded_coupling", "exact_blocks", "frobenius_norms", "gauss_newton_blocks", "gauss_newton_factors",
     "gn_gap", "gn_gaps", "group_metrics", "inter_layer_metrics", "lanczos_extremes", "load",
-    "parameter_hessian", "parametric_blocks", "parametric_terms", "resonance", "save",
+    "resonance", "save",
     "spectral_density", "spectral_norms", "split_blocks", "stable_rank", "stable_ranks", "top_eigenpairs",
     "trace_estimate", "trace_module", "upper_bound_estimate", "verify",
 ]  # fmt: skip

@@ -287,7 +287,6 @@ def test_every_public_function_runs_there_and_with_that_default_device(device):
             measure(dag, dag.x, dag.y)
         rc.inter_layer_metrics(dag, dag.x, dag.y)
         rc.gn_gaps(dag, dag.x, dag.y, list(dag.order), pairs)
-        rc.parameter_hessian(dag, dag.x, dag.y)
         layers = rc.CurvatureOperator(dag, dag.x, dag.y)
         for estimate in (rc.frobenius_norms, rc.spectral_norms, rc.stable_ranks, rc.couplings):
             estimate(layers, pairs)

@@ -7,24 +7,21 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, parameter_hessian, trace_module, verify
+from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, trace_module, verify
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
 from runner.curvature.graph.tracing.segment import Segment
 from tests.curvature.cases import Own, X, Y, between, patched, relative_error, seeded
 from tests.curvature.module_cases import (
     MODULES,
-    Checkpointed,
     Encoder,
     ModuleCase,
     Recurrent,
-    Reused,
     classes,
     hessian_by_hooks,
     make_module,
     ready,
     x,
 )
-from tests.curvature.oracles import flat_function
 
 
 def trace(case, **options):
@@ -184,24 +181,6 @@ def test_another_precision_and_another_batch():
     packed, y = dag.pack(given), dag.pack_target(classes(5))
     assert torch.equal(packed, fresh.x)
     assert relative_error(exact_blocks(dag, packed, y), exact_blocks(fresh, fresh.x, fresh.y)) < 1e-12
-
-
-@pytest.mark.parametrize("module", [Reused, lambda: Checkpointed(False)])
-def test_parameters_of_the_parts(module):
-    module = ready(module())
-    loss = nn.MSELoss()
-    given, target = x(3, 3), x(3, 2)
-    dag = trace_module(module, loss, (given, target), ["body", "head"] if hasattr(module, "body") else ["head"])
-    found = parameter_hessian(dag, dag.x, dag.y)
-    names = [name.split("root.")[-1].removeprefix("head.") for name in found.spans]
-    known = dict(module.named_parameters())
-    full = [next(k for k in (n, f"head.{n}", f"body.{n}") if k in known) for n in names]
-    if hasattr(module, "reentrant"):
-        module.reentrant = None
-    output, flat = flat_function(module, given, full)
-    expected = torch.autograd.functional.hessian(lambda t: loss(output(t), target), flat)
-    assert len(flat) == sum(p.numel() for p in known.values())
-    assert torch.allclose(found.matrix, expected, rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------ hooks, losses and memory of their own

@@ -102,17 +102,11 @@ def blocks_of(factors):
     return {(v, w): factors.block(v, w) for v in factors.factors for w in factors.factors}
 
 
-@pytest.mark.parametrize("rank", [None, 0, 1, 3, 5])
 @pytest.mark.parametrize("graph", ["diamond_sum", "skip", "shared_weights"])
-def test_gauss_newton_factors_of_every_rank(graph, rank):
+def test_gauss_newton_factors_give_the_blocks(graph):
     case = make(graph)
-    exact = rc.assemble(rc.gauss_newton_blocks(case.dag, case.x, case.y), case.nodes)
-    found = rc.gauss_newton_factors(case.dag, case.x, case.y, rank=rank)
-    matrix = rc.assemble(blocks_of(found), case.nodes)
-    assert float(torch.linalg.matrix_norm(matrix - exact)) == pytest.approx(found.error, abs=1e-12)
-    if rank is not None:
-        assert int(torch.linalg.matrix_rank(matrix, rtol=1e-10)) <= rank
-        assert found.error == pytest.approx(float(torch.linalg.eigvalsh(exact)[: len(exact) - rank].norm()), abs=1e-12)
+    exact = rc.gauss_newton_blocks(case.dag, case.x, case.y)
+    assert relative_error(blocks_of(rc.gauss_newton_factors(case.dag, case.x, case.y)), exact) < 1e-12
 
 
 def test_a_loss_that_is_not_convex_has_no_factors():
@@ -121,13 +115,12 @@ def test_a_loss_that_is_not_convex_has_no_factors():
         rc.gauss_newton_factors(case.dag, case.x, case.y)
 
 
-@pytest.mark.parametrize("rank", [None, 5])
-def test_factors_and_metrics_in_bfloat16(rank):
+def test_factors_and_metrics_in_bfloat16():
     """torch.linalg has no bfloat16: the loss Hessian is decomposed in float32."""
     case = make("chain")
     narrow, x = case.dag.to(torch.bfloat16), case.x.bfloat16()
-    exact = rc.gauss_newton_factors(case.dag, case.x, case.y, rank=rank)
-    found = rc.gauss_newton_factors(narrow, x, case.y, rank=rank)
+    exact = rc.gauss_newton_factors(case.dag, case.x, case.y)
+    found = rc.gauss_newton_factors(narrow, x, case.y)
     assert next(iter(found.factors.values())).dtype == torch.bfloat16
     assert relative_error({k: b.double() for k, b in blocks_of(found).items()}, blocks_of(exact)) < 0.05
     pair = (case.nodes[0], case.nodes[0])

@@ -12,7 +12,6 @@ from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 import runner.curvature as rc
-from runner.curvature.parameters.dense import parameter_hessian
 from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
 from tests.curvature.cases import seeded
 from tests.curvature.test_coverage import NETWORKS, SEEDS
@@ -312,7 +311,10 @@ def test_density_against_the_eigenvalues():
 def parameter_spectrum(network: str) -> Tensor:
     """Eigenvalues of the Hessian in all parameters of a network of test_coverage."""
     dag, x, y, _ = NETWORKS[network]()
-    return torch.linalg.eigvalsh(parameter_hessian(dag, x, y).matrix)
+    module = nn.Module()
+    module.parts = nn.ModuleList(node.fn for node in dag.nodes.values() if isinstance(node.fn, nn.Module))
+    module.forward = lambda x: dag.forward(x)[dag.output]
+    return torch.linalg.eigvalsh(rc.ParameterOperator(module, lambda f, y: dag.loss.value(f, y).mean(), (x, y)).dense())
 
 
 EVERY = [(name, probes, SEEDS, 0.90, 0.99) for name in NETWORKS for probes in (4, 10, 30)]

@@ -38,9 +38,6 @@ MEASURED = {
     "inter_layer_metrics": lambda dag, x: rc.inter_layer_metrics(dag, x, Y, generator=seeded())[PAIR].R.value,
     "block_jacobians": lambda dag, x: norms(rc.block_jacobians(dag, x)),
     "gauss_newton_factors": lambda dag, x: norms(rc.gauss_newton_factors(dag, x, Y).factors),
-    "parametric_blocks": lambda dag, x: norms(rc.parametric_blocks(dag, x, Y)),
-    "parametric_terms": lambda dag, x: bool(rc.parametric_terms(dag, x, Y)),
-    "parameter_hessian": lambda dag, x: float(rc.parameter_hessian(dag, x, Y).matrix.norm()),
 }
 
 

@@ -155,7 +155,7 @@ def _evaluate_node(
     node: Node, inputs: Sequence[Tensor], copies: Sequence[Tensor]
 ) -> tuple[Tensor, tuple[Structure, Any] | None]:
     """Output of a node, and its closed form with what that keeps, where there is one. copies: for the function."""
-    if node.params or len(set(node.parents)) < len(inputs):
+    if len(set(node.parents)) < len(inputs):
         return node(*copies).detach(), None
     structure = structure_of(node.fn, inputs)
     if structure is not None:

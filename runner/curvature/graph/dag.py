@@ -6,7 +6,7 @@ The modules at the beginning state a node's structure: several steps as one node
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,7 @@ class Node:
 
     name: unique, not "input" (reserved for the network's input). parents: names, in the order of fn's arguments; a
     name may repeat. fn: batched over examples (dimension 0) and acting on each example by itself; any callable or
-    `nn.Module`. params: tensors handed to a plain callable as keywords; needed only for parametric blocks of
-    callables, since a module states its own. The same tensor in two nodes is a shared weight.
+    `nn.Module`.
 
     Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by row (last index
     fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
@@ -106,7 +105,6 @@ class Node:
     name: str
     parents: tuple[str, ...]
     fn: Callable[..., Tensor]
-    params: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parents = (self.parents,) if isinstance(self.parents, str) else tuple(self.parents)
@@ -119,20 +117,16 @@ class Node:
             raise ValueError(f"node {self.name!r} has no parents: name at least one, for example ({INPUT!r},)")
         if not callable(self.fn):
             raise ValueError(f"node {self.name!r}: fn must be callable, got {type(self.fn).__name__}")
-        if self.params and isinstance(self.fn, nn.Module):
-            raise ValueError(
-                f"node {self.name!r}: a module states its own parameters; pass params with plain callables only"
-            )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes wrong in it."""
         with explained(lambda error: node_failure(self.name, inputs, error)):
-            value = self.fn(*inputs, **self.params)
+            value = self.fn(*inputs)
         return expect_tensor(self.name, value)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Parameters by name: those of the module, else `params`."""
-        return dict(self.fn.named_parameters()) if isinstance(self.fn, nn.Module) else dict(self.params)
+        """Parameters by name, of a module."""
+        return dict(self.fn.named_parameters()) if isinstance(self.fn, nn.Module) else {}
 
 
 class Dag:
@@ -217,12 +211,7 @@ class Dag:
             fn = node.fn
             if isinstance(fn, nn.Module):
                 fn = deep_copy(fn, memo)._apply(lambda t: in_dtype(t, dtype))
-            params: dict[str, Tensor] = {}
-            for key, value in node.params.items():
-                if id(value) not in memo:
-                    memo[id(value)] = value.detach().to(dtype)
-                params[key] = memo[id(value)]  # type: ignore[assignment]
-            copies.append(Node(node.name, node.parents, fn, params))
+            copies.append(Node(node.name, node.parents, fn))
         return Dag(copies, self.loss)
 
     def __repr__(self) -> str:

@@ -93,7 +93,6 @@ def reachable(*owners: Any) -> Reachable:
         for name in owner.order:
             node = owner.nodes[name]
             found.add(node.fn, name)
-            found.add(dict(node.params), name)
         found.add(owner.loss.fn, "loss")
     return found
 

@@ -20,7 +20,6 @@ from runner.curvature.exact.checks import check_before_measuring, check_network
 from runner.curvature.exact.derivatives import evaluate, node_derivatives
 from runner.curvature.exact.routing import Reach, Router
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import require_counts
 from runner.curvature.graph.state import undisturbed
 from runner.curvature.matrix_free.base import norm_of
 
@@ -157,11 +156,9 @@ def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | No
 
 @dataclass(frozen=True)
 class GaussNewtonFactors:
-    """F_v, (r, d_v), with GN[v,w] = F_v^T F_w; error: Frobenius norm of what truncation dropped from the matrix
-    [GN[v,w]], in its units. `block` raises KeyError for a node without a factor."""
+    """F_v, (B K, d_v), with GN[v,w] = F_v^T F_w. `block` raises KeyError for a node without a factor."""
 
     factors: dict[str, Tensor]
-    error: float
 
     def block(self, v: str, w: str) -> Tensor:
         return self.factors[v].mT @ self.factors[w]
@@ -173,16 +170,14 @@ def gauss_newton_factors(
     x: Tensor,
     y: Tensor,
     nodes: Iterable[str] | None = None,
-    rank: int | None = None,
     *,
     check: bool = True,
 ) -> GaussNewtonFactors:
     """Factors of the batch-mean Gauss-Newton blocks of all pairs at once, without the blocks.
 
-    With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact factors of rank B K;
-    rank cuts the matrix over all `nodes` to its leading eigenvectors, which keeps it positive semi-definite. Storage
-    r sum d_v instead of (sum d_v)^2. Raises ValueError when the loss is not convex at an output, and as the guards of
-    checks.py do.
+    With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact factors of rank B K.
+    Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss is not convex at an output, and as the
+    guards of checks.py do.
     """
     names = dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
@@ -198,16 +193,9 @@ def gauss_newton_factors(
             raise ValueError("the loss is not convex in the output: its Gauss-Newton matrix has no real factors")
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
         stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
-        error = 0.0
-        require_counts(0, rank=rank or 0)
-        if rank is not None and rank < min(stacked.shape):
-            _, values, right = torch.linalg.svd(stacked, full_matrices=False)
-            # The matrix is F^T F: its dropped eigenvalues are the squares of the dropped singular values of F.
-            dropped = torch.linalg.svdvals(stacked.double())[rank:].square()
-            error, stacked = float(dropped.norm()), values[:rank, None] * right[:rank]
     sizes = [jacobians[v].shape[2] for v in names]
     pieces = stacked.to(hessian.dtype).split(sizes, 1)
-    return GaussNewtonFactors(dict(zip(names, pieces, strict=True)), error)
+    return GaussNewtonFactors(dict(zip(names, pieces, strict=True)))
 
 
 @undisturbed

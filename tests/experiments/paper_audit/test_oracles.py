@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from experiments.paper_audit import three_layer
 from experiments.paper_audit.attention import bounds
@@ -16,7 +17,7 @@ from experiments.paper_audit.dag.instances import (
     smooth,
 )
 from experiments.paper_audit.scalar import cases as scalar
-from runner.curvature import exact_blocks, parametric_blocks, split_blocks
+from runner.curvature import ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.closed_form import attention as att, three_layer as tl
 
 
@@ -48,7 +49,12 @@ def test_blocks_agree_with_the_engine(case) -> None:
 
 def test_parameter_blocks_agree_with_the_engine() -> None:
     case = chain(0, widths=(2, 3, 2))
-    assert block_error(parametric_blocks(case.dag, case.x, case.y), dag.parameter_blocks(case)) < 1e-9
+    parts = {v: node.fn for v, node in case.dag.nodes.items()}
+    sizes = [sum(p.numel() for p in part.parameters()) for part in parts.values()]
+    whole = ParameterOperator(nn.Sequential(*parts.values()), "cross_entropy", (case.x, case.y)).dense()
+    rows = dict(zip(parts, whole.split(sizes), strict=True))
+    found = {(v, w): block for v in parts for w, block in zip(parts, rows[v].split(sizes, 1), strict=True)}
+    assert block_error(found, dag.parameter_blocks(case)) < 1e-9
 
 
 def test_block_error_sees_a_wrong_block() -> None:

@@ -297,8 +297,6 @@ class Traced:
     spans: dict[Call, Span] = field(default_factory=dict)
     finished: dict[str, frozenset[Call]] = field(default_factory=dict)
     """Calls that had ended when an output was measured."""
-    keys: dict[str, int] = field(default_factory=dict)
-    """Memory of each parameter by name."""
     output: str = ""
     attention: bool = False
     followed: bool = True
@@ -366,7 +364,6 @@ def _followed(
         found.output = output.name
         found.needs[output.name] = flow.needs(result)
         found.finished[output.name] = frozenset(ended)
-    found.keys = {name: flow.key(p) for name, p in root.named_parameters()}
     found.attention = departures.attention
     return found
 

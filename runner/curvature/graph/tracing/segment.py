@@ -11,7 +11,7 @@ can still be evaluated and differentiated on the batch as it is, which is all th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,12 +37,11 @@ class _Reached(BaseException):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the replay of a node does: skip these calls, and give these parameters their gradients."""
+    """What the replay of a node does: skip these calls."""
 
     point: Point
     parents: tuple[str, ...]
     skipped: frozenset[Call]
-    parameters: frozenset[str]
 
 
 class Replay(nn.Module):
@@ -159,15 +158,6 @@ class Segment(nn.Module):
             raise TypeError(f"expected tensors, found {[type(t).__name__ for t in given]}")
         return self.replay.node(self.plan, given)
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters that this part of the network reads."""
-        own = f"{prefix}." if prefix else ""
-        for name, parameter in self.replay.root.named_parameters(remove_duplicate=remove_duplicate):
-            if name in self.plan.parameters:
-                yield f"{own}replay.root.{name}", parameter
-
 
 def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, int], whole: bool) -> Plan:
     """The replay of a node. whole: everything measured before it is a parent and nothing is skipped; always right,
@@ -175,13 +165,11 @@ def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, in
     ended = traced.finished[point.name]
     if whole:
         before = [p.name for call, p in replay.points.items() if call in ended and p.name in order]
-        names = frozenset(name for name, _ in replay.root.named_parameters())
-        return Plan(point, (INPUT, *sorted(before, key=order.__getitem__)), frozenset(), names)
+        return Plan(point, (INPUT, *sorted(before, key=order.__getitem__)), frozenset())
     needs = traced.needs[point.name]
     skipped = frozenset(call for call in ended if _skippable(replay, traced, call, point.name))
     parents = sorted((name for name in needs.names), key=lambda name: order.get(name, -1))
-    parameters = frozenset(name for name, key in traced.keys.items() if key in needs.storages)
-    return Plan(point, tuple(parents), skipped, parameters)
+    return Plan(point, tuple(parents), skipped)
 
 
 def _skippable(replay: Replay, traced: Traced, call: Call, name: str) -> bool:
