@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, trace_module, verify
+from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, inter_layer_metrics, trace_module, verify
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
 from runner.curvature.graph.tracing.segment import Segment
 from tests.curvature.cases import Own, X, Y, between, patched, relative_error, seeded
@@ -249,6 +249,68 @@ def test_a_loss_derived_from_torchs_is_measured_as_what_it_computes(name):
 
 def own(forward):
     return Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3))
+
+
+def masked(detach: bool):
+    """Logits next to a tensor that the loss reads without differentiating it: a mask, or a weight that it detaches."""
+
+    def forward(s, t):
+        h = torch.tanh(s.a(t))
+        return {"logits": s.c(s.b(h)), "keep": h[:, 0].exp() if detach else t[:, 0] > 0}
+
+    def loss(output, target):
+        each = F.cross_entropy(output["logits"], target, reduction="none")
+        keep = output.get("keep")
+        return each.mean() if keep is None else (each * (keep.detach() if detach else keep)).mean()
+
+    return own(forward), loss
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_what_a_loss_reads_of_the_output_besides_stays_as_it_is(detach):
+    torch.manual_seed(0)
+    module, loss = masked(detach)
+    dag = trace_module(ready(module), loss, (X, Y), ["b", "c"])
+    with torch.no_grad():
+        whole = module(X)
+        keep = whole["keep"].double()
+    expected = torch.autograd.functional.hessian(
+        lambda e: (F.cross_entropy(whole["logits"] + e, Y, reduction="none") * keep).mean(),
+        torch.zeros(3, dtype=torch.float64),
+    )
+    assert torch.allclose(exact_blocks(dag, dag.x, dag.y)["c", "c"], expected, rtol=1e-10)
+    assert verify(dag, dag.x, dag.y).ok
+    with pytest.raises(ValueError, match="a mask of the output"):
+        dag.pack_target(Y)
+
+
+def kept_by_an_attribute(how):
+    def forward(s, t):
+        h = torch.tanh(s.a(t))
+        s.kept = {"graph": h, "detached": h.detach()}[how].pow(4).sum(1).mean()
+        return s.c(s.b(h))
+
+    module = own(forward)
+    return module, lambda f, y: F.cross_entropy(f, y) + module.kept
+
+
+@pytest.mark.parametrize("how", ["graph", "detached"])
+def test_a_loss_of_what_the_module_keeps_is_refused(how):
+    torch.manual_seed(0)
+    module, loss = kept_by_an_attribute(how)
+    with pytest.raises(ValueError, match="by another way than its output"):
+        trace_module(ready(module), loss, (X, Y))
+    penalised = ready(own(lambda s, t: s.c(s.b(s.a(t)))))
+    dag = trace_module(penalised, lambda f, y: F.cross_entropy(f, y) + penalised.a.weight.square().sum(), (X, Y))
+    assert dag.order[-1] == "c"  # a penalty on the weights does not change from call to call
+
+
+def test_a_loss_without_a_second_derivative_is_named():
+    labels = torch.tensor([[0, -1, -1], [1, 2, -1], [2, -1, 0], [0, 1, -1]])
+    dag = trace_module(net(), nn.MultiLabelMarginLoss(), (X, labels))
+    for measure in (exact_blocks, lambda *data: inter_layer_metrics(*data)):
+        with pytest.raises(ValueError, match="the loss uses an operation without a second derivative"):
+            measure(dag, dag.x, dag.y)
 
 
 OWN = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -641,3 +643,91 @@ def test_a_perfect_fit_near_the_end_of_a_range_is_measured():
     module, x = Correlated(), torch.randn(6, 2)
     data = [(part, module(part).detach()) for part in x.chunk(2)]
     assert (ParameterOperator(module, "mse", data) @ torch.ones(1)).isfinite().all()
+
+
+class Complex(nn.Module):
+    """A real and a complex tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 3)
+
+    def forward(self, t):
+        return self.a(t), torch.fft.fft(torch.tanh(self.a(t)))
+
+
+def test_complex_tensors_of_the_output_are_no_constants():
+    torch.manual_seed(0)
+    module, data = Complex().double(), [(x(4, 3), x(4, 3))]
+
+    def loss(output, target):
+        return F.mse_loss(output[0], target) + output[1].abs().square().mean()
+
+    ParameterOperator(module, loss, data)
+    for part in ("gauss_newton", "empirical_fisher"):
+        with pytest.raises(ValueError, match="complex tensor of the output"):
+            ParameterOperator(module, loss, data, part=part)
+    with pytest.raises(ValueError, match="complex tensor of the output"):
+        trace_module(module, loss, data[0])
+
+
+class OneSize(nn.Module):
+    """Refuses batches of another size in a way of its own."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.a, self.error = nn.Linear(3, 3), error
+
+    def forward(self, t):
+        if len(t) != 4:
+            raise self.error("expected four examples")
+        return self.a(t)
+
+
+@pytest.mark.parametrize("error", [AssertionError, KeyError, type("Own", (Exception,), {})])
+def test_a_module_of_one_batch_size_may_refuse_others_in_any_way(error):
+    assert ParameterOperator(OneSize(error), "cross_entropy", (x(4, 3).float(), classes(4))).shape == (12, 12)
+
+
+class Drawing(nn.Module):
+    """Adds noise from a generator of its own."""
+
+    def __init__(self, generator, draw):
+        super().__init__()
+        self.a, self.generator, self.draw = nn.Linear(3, 3), generator, draw
+
+    def forward(self, t):
+        return self.a(t + 1e-6 * self.draw(self.generator))
+
+
+GENERATORS = {
+    "python": (lambda: random.Random(0), lambda g: g.random()),
+    "numpy": (lambda: np.random.Generator(np.random.MT19937(0)), lambda g: g.random()),
+    "torch": (lambda: torch.Generator().manual_seed(0), lambda g: torch.rand(3, generator=g)),
+}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_generator_of_the_modules_own_is_put_back_and_refused(name):
+    make, draw = GENERATORS[name]
+    module, twin = Drawing(make(), draw), make()
+    with pytest.raises(ValueError, match=r"random|draws"):
+        ParameterOperator(module, "cross_entropy", (x(4, 3).float(), classes(4)))
+    assert torch.equal(torch.as_tensor(draw(module.generator)), torch.as_tensor(draw(twin)))
+
+
+def test_verify_refuses_a_loader_that_gives_others_each_time():
+    examples = torch.utils.data.TensorDataset(x(10, 3), classes(10))
+    loader = torch.utils.data.DataLoader(examples, 4, shuffle=True)
+    module = ready(nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)))
+    assert verify(ParameterOperator(module, "cross_entropy", loader)).ok
+    with pytest.raises(ValueError, match="shuffle=False"):
+        verify(ParameterOperator(module, "cross_entropy", loader, memory_budget=300))
+
+
+def test_cumulative_log_sums_have_a_gauss_newton_matrix():
+    module = ready(Own(lambda m, t: m.b(torch.logcumsumexp(m.a(t), -1)), a=nn.Linear(3, 3), b=nn.Linear(3, 3)))
+    data = (x(4, 3), classes(4))
+    operator = ParameterOperator(module, "cross_entropy", data, part="gauss_newton")
+    expected = parameter_matrix("gauss_newton", module, F.cross_entropy, *data)
+    assert torch.allclose(operator.dense(), expected, atol=1e-12)

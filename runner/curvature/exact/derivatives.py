@@ -18,23 +18,13 @@ from torch import Tensor
 from runner.curvature.exact.recognise import structure_from_trace, structure_of, traceable
 from runner.curvature.exact.structure import Structure
 from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import MeasurementError, describe
+from runner.curvature.graph.errors import MeasurementError, describe, second_derivatives
 from runner.curvature.graph.losses import replicated_jacobian
 from runner.curvature.graph.state import differentiable_copy
 from runner.curvature.graph.tensors import alike, slices_of
 
-NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
-
 UNWATCHED = "support saved tensor hooks"
 """torch's words where a network takes derivatives of its own with torch.func: nothing that is saved can be counted."""
-
-
-_ADVICE = {
-    "attention": "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out",
-    "embedding_bag": "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out",
-    "hardsigmoid": "write it out as F.hardtanh(x / 6 + 0.5, 0, 1)",
-    "": "write it out of other operations, take torch.compile off (module._orig_mod), or leave its parameters out",
-}
 
 
 @dataclass
@@ -58,20 +48,6 @@ class Evaluation:
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
         return self.values[name][0].numel()
-
-
-@contextmanager
-def second_derivatives(where: str) -> Iterator[None]:
-    """Turns torch's error about an operation without a second derivative into a ValueError that says what to do."""
-    try:
-        yield
-    except RuntimeError as error:
-        if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
-            raise MeasurementError(
-                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}): "
-                + next(advice for word, advice in _ADVICE.items() if word in str(error))
-            ) from error
-        raise
 
 
 def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None:

@@ -17,6 +17,32 @@ class CallsChanged(MeasurementError):
     """A module made other calls than when it was traced: its control flow depends on the data, and they have moved."""
 
 
+NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
+LOSS = "the loss"
+COMPLEX = "the loss reads a complex tensor of the output: let the module return torch.view_as_real of it"
+_ADVICE = {
+    "attention": "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out",
+    "embedding_bag": "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out",
+    "hardsigmoid": "write it out as F.hardtanh(x / 6 + 0.5, 0, 1)",
+    "": "write it out of other operations, take torch.compile off (module._orig_mod), or leave its parameters out",
+}
+
+
+@contextmanager
+def second_derivatives(where: str) -> Iterator[None]:
+    """Turns torch's error about an operation without a second derivative into a ValueError that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
+            advice = next(advice for word, advice in _ADVICE.items() if word in str(error))
+            raise MeasurementError(
+                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}): "
+                + ("write it out of other operations" if where == LOSS else advice)
+            ) from error
+        raise
+
+
 def no_derivatives(bad: str) -> MeasurementError:
     """Of values that are not finite; bad: as first_not_finite says it."""
     return MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")

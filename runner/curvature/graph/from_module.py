@@ -54,9 +54,13 @@ class TracedDag(Dag):
 
     def pack_target(self, target: Any) -> Tensor:
         """The target of a batch as the engine takes it. Raises MeasurementError for a loss that divides by a number of
-        the batch: weights of classes, labels that are ignored."""
+        the batch (weights of classes, labels that are ignored) or reads tensors of the output that are kept as they
+        were (masks)."""
         if len(self.targets.spec.children()[0].children()) > 1:
-            raise MeasurementError("the loss divides by a number of its batch: trace the module again with this batch")
+            raise MeasurementError(
+                "the loss divides by a number of its batch, or reads a mask of the output: trace the module again with "
+                "this batch"
+            )
         return self.targets.pack(((target,), {}))
 
     def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, describe, explained, first_line
+from runner.curvature.graph.errors import LOSS, MeasurementError, describe, explained, first_line, second_derivatives
 
 # Elements that one replicated tensor may hold: 2^23 float64 numbers are 64 MiB.
 MAX_ELEMENTS = 1 << 23
@@ -145,7 +145,8 @@ class Loss:
             (out,) = torch.autograd.grad(self.summed(outputs[0], targets), outputs[0], create_graph=True)
             return out.flatten(1)
 
-        return replicated_jacobian(gradient, (output,), output[0].numel())[0]
+        with second_derivatives(LOSS):
+            return replicated_jacobian(gradient, (output,), output[0].numel())[0]
 
 
 class CrossEntropy(Loss):

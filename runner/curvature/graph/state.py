@@ -6,6 +6,7 @@ While `untouched` is active, every module that is called is watched, also one th
 from __future__ import annotations
 
 import functools
+import pickle
 import random
 import sys
 from collections import deque
@@ -45,6 +46,7 @@ class _Kept:
     """Weights that a call rescales in place: embeddings with a largest norm."""
     attributes: dict[str, Any]
     containers: list[tuple[Any, Any]]
+    generators: list[tuple[Any, Any]]
     requires_grad: list[tuple[nn.Parameter, bool]]
 
     @classmethod
@@ -56,9 +58,11 @@ class _Kept:
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         rescales = attributes.get("max_norm") is not None
         rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
-        return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], parameters)
+        drawing = [(v, state) for v in attributes.values() if (state := _state_of(v)) is not None]
+        return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], drawing, parameters)
 
-    def restore(self) -> None:
+    def restore(self) -> bool:
+        """Puts everything back; whether a generator of the module's own had moved."""
         for key, (buffer, value) in self.buffers.items():
             self.module._buffers[key] = buffer
             _copy_back(buffer, value)
@@ -75,6 +79,30 @@ class _Kept:
         for parameter, flag in self.requires_grad:
             if parameter.requires_grad != flag:
                 parameter.requires_grad_(flag)
+        moved = [(g, state) for g, state in self.generators if _state_of(g) != state]
+        for generator, state in moved:
+            _put_state(generator, state)
+        return bool(moved)
+
+
+def _state_of(generator: Any) -> Any:
+    """The state of a generator of Python, numpy or torch, to be compared; None for anything else."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return tuple(generator.get_state().tolist())
+    if type(generator).__module__ == "numpy.random._generator":  # numpy need not be there
+        return pickle.dumps(generator.bit_generator.state)
+    return None
+
+
+def _put_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(torch.tensor(state, dtype=torch.uint8, device="cpu"))
+    else:
+        generator.bit_generator.state = pickle.loads(state)
 
 
 def _refill(container: Any, content: Any) -> None:
@@ -170,11 +198,15 @@ def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-        for saved in kept.values():
-            saved.restore()
+        moved = [saved.module for saved in kept.values() if saved.restore()]
         for tensor, value in loose:
             _copy_back(tensor, value)
         generators.restore()
+    if moved:
+        raise MeasurementError(
+            f"{type(moved[0]).__name__} draws at random from its own generator, so that the numbers would be those "
+            "of one draw: remove the randomness, or make what is drawn an input"
+        )
 
 
 # ------------------------------------------------------------------ the state that derivatives need

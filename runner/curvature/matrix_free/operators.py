@@ -21,10 +21,9 @@ from runner.curvature.exact.derivatives import (
     naming_node,
     not_differentiable,
     refuse_cut_backwards,
-    second_derivatives,
 )
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError, first_not_finite
+from runner.curvature.graph.errors import MeasurementError, first_not_finite, second_derivatives
 from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
+from runner.curvature.exact.derivatives import refuse_cut_backwards
 from runner.curvature.graph.dag import INPUT, Dag
+from runner.curvature.graph.errors import second_derivatives
 from runner.curvature.graph.modes import Convolutions, Operations
 
 Products = dict[str, Tensor]

@@ -195,7 +195,7 @@ class Batches:
                     break
                 if told[1] and self.uneven is None:
                     self.uneven = place[0]
-        except (ValueError, RuntimeError, IndexError, TypeError):
+        except Exception:  # of the user's code
             found[-1, -1] = math.nan
         self._labels, self.own = found, Share(*self.own[:2], math.fsum(found.values()), self.uneven is not None)
 
@@ -344,7 +344,10 @@ def check_loss(
         if not math.isfinite(whole):
             raise MeasurementError(f"the loss of a batch is not finite ({whole}): look at the weights and the data")
         if abs(whole - again) > 1e-4 * abs(whole):
-            raise MeasurementError("the loss is random: two evaluations differ. Call .eval() and remove the randomness")
+            raise MeasurementError(
+                "two evaluations of the loss differ: it is random (call .eval(), remove the randomness), or the module "
+                "keeps values from one call to the next (counters, hidden states: reset them in its forward pass)"
+            )
         refuse_broadcast(model.loss, output, batch[1])
         count = rows.count(batch)
         first = next(iter(parameters.values()))
@@ -362,7 +365,7 @@ def check_loss(
                     labels = [n for piece in pieces if (n := model.labels(parameters, piece))]
                     if any(uneven for _, uneven in labels) and not any(math.isnan(number) for number, _ in labels):
                         sizes = [number for number, _ in labels]
-            except (ValueError, RuntimeError, IndexError, TypeError) as error:
+            except Exception as error:  # of the user's code
                 if not needs_mean:
                     return
                 raise MeasurementError(

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from runner.curvature.graph.tensors import tree_map
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.tensors import tree_leaves, tree_map
 from runner.curvature.matrix_free.reference import Reference, Vectors, bent, gradients, widen, widened
 from runner.curvature.parameters.model import Named
 from runner.curvature.parameters.products import BatchFactored
@@ -45,6 +46,12 @@ class ParameterDifferences(Reference):
 
     def __init__(self, operator: Any) -> None:  # a ParameterOperator, which imports this module
         self.operator = operator
+        one, again = (tree_leaves(operator.batches.batch(0)) for _ in range(2))
+        if not all(torch.equal(a, b) for a, b in zip(one, again, strict=False) if isinstance(a, Tensor)):
+            raise MeasurementError(
+                "verify reads every batch several times, and this loader gives others each time: let it keep its order "
+                "(shuffle=False), or raise memory_budget, so that its batches are kept"
+            )
         self.weights = [operator.batches.share(i) for i in range(len(operator.batches.counts))]
         self.examples = len(self.weights)
         self.names = list(operator.layout.parameters)

@@ -358,7 +358,7 @@ class ParameterOperator(SymmetricOperator):
         try:
             last = tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, rows.cut(rows.spread(batch, 2), 1)[-1])
             Model(self.module, self.loss, self.model.pick, to=Tensor.cpu).loss_alone({}, last)
-        except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        except Exception as error:  # of the user's code
             if re.search(r"(?<!imension )out of (range|bounds)|num_classes|indices in", str(error)):
                 return replace(rows, whole=first_line(error))
         return rows
@@ -372,7 +372,7 @@ class ParameterOperator(SymmetricOperator):
             return rows
         try:
             self.model.loss_alone(self._leaves, rows.cut(batch, max(1, rows.count(batch) // 2))[0])
-        except (ValueError, RuntimeError, IndexError, TypeError):
+        except Exception:  # of the user's code
             return replace(rows, shared=(*rows.shared, *square))
         return rows
 
@@ -424,7 +424,7 @@ class ParameterOperator(SymmetricOperator):
         rows = self.batches.rows
         halves = [rows.spread(b, (rows.count(b) + 1) // 2) for b in (before, sample)]
         for make in (lambda: rows.joined(*halves), lambda: rows.spread(sample, max(2, rows.count(sample)))):
-            with suppress(ValueError, RuntimeError, IndexError, TypeError), self.model.differentiable(graph=False):
+            with suppress(Exception), self.model.differentiable(graph=False):
                 pair = make()
                 output, value = self.model.output_and_loss(self._leaves, pair)
                 refuse_broadcast(self.loss, output, pair[1])

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import jvp
 
-from runner.curvature.exact.derivatives import refuse_cut_backwards, second_derivatives
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.exact.derivatives import refuse_cut_backwards
+from runner.curvature.graph.errors import COMPLEX, LOSS, MeasurementError, second_derivatives
 from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.tensors import tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.parameters.model import Model, Named
@@ -68,7 +68,7 @@ class BatchHessian:
         there are parameters, are not kept. Raises MeasurementError for a backward that has no second derivative."""
         if self._gradients is not None:
             return self._gradients
-        with self.model.differentiable(), Convolutions("all"), second_derivatives("the module"):
+        with self.model.differentiable(), Convolutions("all"), second_derivatives("the module or the loss"):
             value = self.model.value(self.parameters, self.batch)
             grads = torch.autograd.grad(value, list(self.parameters.values()), create_graph=True, allow_unused=True)
         refuse_cut_backwards(grads, "the module")
@@ -83,7 +83,7 @@ class BatchHessian:
         gradients = self.graph()
         names = [k for k in directions if k in gradients]
         parameters = {k: self.parameters[k] for k in wanted}
-        with second_derivatives("the module"):
+        with second_derivatives("the module or the loss"):
             _pull([gradients[k] for k in names], [directions[k] for k in names], parameters, self.keep, take)
 
 
@@ -136,7 +136,7 @@ class BatchFactored:
 
     def _pullback(self, tensor: Tensor) -> tuple[Tensor, dict[str, GradientEdge]]:
         """u, and where J^T u leaves the graph that makes it, for the parameters that the output depends on."""
-        u = torch.zeros_like(tensor, requires_grad=True)
+        u = torch.ones_like(tensor, requires_grad=True)
         if not tensor.requires_grad:
             return u, {}
         pulled = torch.autograd.grad(
@@ -208,15 +208,16 @@ class Output:
 
     def _used(self) -> list[int]:
         """Which leaves the loss reads."""
-        floating = [i for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t.is_floating_point()]
+        tensors = [(i, t) for i, t in enumerate(self.leaves) if isinstance(t, Tensor)]
+        floating = [i for i, t in tensors if t.is_floating_point() or t.is_complex()]
         reached = {k: p for k, p in self.parameters.items() if p.requires_grad}
         with torch.enable_grad():
             wanted = {i: self.leaves[i].clone().requires_grad_() for i in floating}
             value = self._loss([wanted.get(i, t) for i, t in enumerate(self.leaves)], self.target)
-            tensors = [*wanted.values(), *reached.values()]
-            grads: Any = [None] * len(tensors)
+            sources = [*wanted.values(), *reached.values()]
+            grads: Any = [None] * len(sources)
             if value.requires_grad:
-                grads = torch.autograd.grad(value, tensors, allow_unused=True)
+                grads = torch.autograd.grad(value, sources, allow_unused=True)
         others = [k for k, g in zip(reached, grads[len(wanted) :], strict=True) if g is not None]
         if others:
             kinds = {type(t).__name__ for t in self.leaves if not isinstance(t, Tensor) and hasattr(t, "__dict__")}
@@ -228,6 +229,8 @@ class Output:
         used = [i for i, g in zip(wanted, grads, strict=False) if g is not None]
         if not used:
             raise MeasurementError("the loss depends on no tensor of the module's output")
+        if any(self.leaves[i].is_complex() for i in used):
+            raise MeasurementError(COMPLEX)
         return used
 
     def _loss(self, leaves: list[Any], target: Any) -> Tensor:
@@ -255,7 +258,7 @@ class LossHessian:
     """d2 L / df2, from the graph of the loss alone. Raises MeasurementError for a loss that is linear in f."""
 
     def __init__(self, loss: Callable[[Tensor, Any], Tensor], output: Tensor, target: Any) -> None:
-        with torch.enable_grad():
+        with torch.enable_grad(), second_derivatives(LOSS):
             self.leaf = output.detach().requires_grad_()
             (self.gradient,) = torch.autograd.grad(loss(self.leaf, target), self.leaf, create_graph=True)
         if not self.gradient.requires_grad:
@@ -265,7 +268,8 @@ class LossHessian:
             )
 
     def apply(self, u: Tensor) -> Tensor:
-        return torch.autograd.grad(self.gradient, self.leaf, u, retain_graph=True, materialize_grads=True)[0]
+        with second_derivatives(LOSS):
+            return torch.autograd.grad(self.gradient, self.leaf, u, retain_graph=True, materialize_grads=True)[0]
 
 
 class OuterProducts:

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graph.errors import COMPLEX, MeasurementError
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.reachable import as_written
-from runner.curvature.graph.tensors import tree_flatten, tree_unflatten
+from runner.curvature.graph.tensors import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.calls import Pick, picked
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
@@ -51,15 +51,18 @@ def criterion(
     given = tree_unflatten(leaves, spec) if place is None else leaves[place]
     watch = FixedMeans()
     used: tuple[int, ...] | None = None if place is None else (place,)
+    fixed: tuple[int, ...] = ()
     whole = place is None and not own and (len(leaves) > 1 or _accepts(function, given, target))
     if not own:
         if len(leaves) == 1 and not whole:
             refuse_broadcast(function, found[0], target)
-        used = _read_by(function, given, leaves, target, watch) if whole else used
+        if whole:
+            used, fixed = _read_by(function, given, leaves, target, watch)
         if used is None:
             with contextlib.suppress(Exception), torch.no_grad(), watch:  # what fails is told when it is measured
                 function(given, target)
-    extra = watch.divisors(targets.batch, replay.x.device)
+        _refuse_kept(function, given, target, replay)
+    extra = (*(found[i] for i in fixed), *watch.divisors(targets.batch, replay.x.device))
     if extra:
         targets = Examples(((target, *extra), {}), targets.batch, batch_dim, several=True)
     named = function if extra or whole else _named(loss, shape, targets)
@@ -68,7 +71,8 @@ def criterion(
     if own or not (whole or held or part.dim or part.rows > 1):  # the target is one tensor with its examples first
         return Criterion(named, used, targets)
     function = TORCH.get(named, named) if isinstance(named, str) else named
-    return Criterion(_unpacked(function, targets, shape if whole else None, used or (0,)), used, targets, extra)
+    read = _unpacked(function, targets, shape if whole else None, used or (0,), fixed)
+    return Criterion(read, used, targets, extra)
 
 
 def _accepts(loss: Any, given: Any, target: Any) -> bool:
@@ -82,11 +86,28 @@ def _accepts(loss: Any, given: Any, target: Any) -> bool:
         return False
 
 
-def _read_by(loss: Any, given: Any, leaves: list[Any], target: Any, watch: TorchFunctionMode) -> tuple[int, ...]:
-    """Which tensors of the output the loss depends on."""
-    wanted = [i for i, t in enumerate(leaves) if _floating(t)]
-    with torch.enable_grad(), watch:
-        value, tensors = loss(given, target).mean(), [leaves[i] for i in wanted]
+class _Reads(TorchFunctionMode):
+    """Sees which of some tensors operations take. places: those tensors' places by their id."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        super().__init__()
+        self.places = {id(t): i for i, t in enumerate(leaves) if isinstance(t, Tensor)}
+        self.seen: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.seen |= {self.places[id(t)] for t in tree_leaves((args, kwargs or {})) if id(t) in self.places}
+        return func(*args, **(kwargs or {}))
+
+
+def _read_by(
+    loss: Any, given: Any, leaves: list[Any], target: Any, watch: TorchFunctionMode
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which tensors of the output the loss depends on, and which others it reads: masks, weights that it detaches."""
+    wanted, reads = [i for i, t in enumerate(leaves) if _floating(t)], _Reads(leaves)
+    with torch.enable_grad():
+        with watch, reads:
+            value = loss(given, target).mean()
+        tensors = [leaves[i] for i in wanted]
         grads = torch.autograd.grad(value, tensors, allow_unused=True) if value.requires_grad else ()
     used = tuple(i for i, g in zip(wanted, grads, strict=False) if g is not None)
     if not used:
@@ -94,7 +115,35 @@ def _read_by(loss: Any, given: Any, leaves: list[Any], target: Any, watch: Torch
             "the loss depends on no tensor of the module's output: leave the loss to loss(output, target) where the "
             "module returns its loss, or pick a tensor with output=..."
         )
-    return used
+    fixed = tuple(sorted(reads.seen - set(used)))
+    if any(leaves[i].is_complex() for i in fixed):
+        raise MeasurementError(COMPLEX)
+    return used, fixed
+
+
+def _refuse_kept(loss: Any, given: Any, target: Any, replay: Replay) -> None:
+    """Raises MeasurementError for a loss that reads what the module keeps of its last call (an auxiliary loss in an
+    attribute): it changes when the module runs on other examples, while output and target stay."""
+    x, scales = replay.x, replay.x.is_floating_point() and len(replay.inputs.parts) == 1
+    other = x[:1].expand_as(x) if len(x) > 1 else 1.5 * x if scales else x
+    with torch.no_grad():
+        try:
+            given = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, given)
+            replay.run(x.clone())
+            first, again = loss(given, target), loss(given, target)
+            replay.run(other.clone())
+            moved = loss(given, target)
+        except Exception:  # what fails is told when it is measured
+            return
+    if all(isinstance(t, Tensor) for t in (first, again, moved)) and _equal(first, again) and not _equal(first, moved):
+        raise MeasurementError(
+            "the loss depends on what the module keeps of its last call, by another way than its output (an auxiliary "
+            "loss or features in an attribute): let the module return it in its output"
+        )
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class FixedMeans(TorchFunctionMode):
@@ -191,14 +240,18 @@ def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:
     return "mse" if loss is F.mse_loss and fits else loss
 
 
-def _unpacked(loss: Any, targets: Examples, shape: Shape | None, places: tuple[int, ...]) -> Any:
+def _unpacked(
+    loss: Any, targets: Examples, shape: Shape | None, places: tuple[int, ...], fixed: tuple[int, ...]
+) -> Any:
     """loss(tensor, y) for a packed target, and for a loss of a whole output of which it reads the tensors at `places`,
-    next to each other in one row where they are several."""
+    next to each other in one row where they are several, and those at `fixed`, which the packed target holds."""
 
-    def whole(output: Tensor) -> Any:
+    def whole(output: Tensor, held: Sequence[Tensor]) -> Any:
         if shape is None:
             return output
         leaves = [None if isinstance(leaf, Leaf) else leaf for leaf in shape.leaves]
+        for place, tensor in zip(fixed, held, strict=True):
+            leaves[place] = tensor
         start = 0
         for place in places:
             leaf = shape.leaves[place]
@@ -211,9 +264,10 @@ def _unpacked(loss: Any, targets: Examples, shape: Shape | None, places: tuple[i
         return tree_unflatten(leaves, shape.spec)
 
     def unpacked(output: Tensor, y: Tensor) -> Tensor:
-        (target, *divisors), _ = targets.unpack(y)
+        (target, *extra), _ = targets.unpack(y)
+        held, divisors = extra[: len(fixed)], extra[len(fixed) :]
         with FixedMeans(divisors, len(y)) if divisors else contextlib.nullcontext():
-            return loss(whole(output), target)
+            return loss(whole(output, held), target)
 
     return unpacked
 
