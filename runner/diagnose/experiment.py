@@ -15,6 +15,8 @@ import torch
 
 from runner.contract import Cell, Context, Experiment, SettingError, Table, report_only
 from runner.curvature import MeasurementError
+from runner.curvature.graph.tensors import tree_flatten_with_path
+from runner.curvature.graph.tracing.batches import arguments_of, path_name
 from runner.curvature.graph.tracing.calls import check_evaluation, chosen, unwrapped
 from runner.curvature.parameters.batches import Rows, check_loss
 from runner.curvature.parameters.model import Model, scalar_loss
@@ -80,11 +82,12 @@ class Diagnosis(Experiment):
 
 @dataclass
 class Diagnosed:
-    """The last job, stored cells in order, parts that failed, and how many parts were stored before."""
+    """The last job, stored cells in order, parts that failed, and how many were measured, and stored before."""
 
     job: Job | None = None
     cells: list[Stored] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    measured: int = 0
     stored: int = 0
 
 
@@ -124,7 +127,7 @@ def diagnose(request: Request, tell: Callable[[str], None]) -> int:
         mistake = error
     failed = [f"{cell.label}: {cell.error}" for cell in diagnosed.missing]
     if diagnosed.job is not None:
-        tell(f"{name}: {diagnosed.stored} parts were stored")
+        tell(f"{name}: {diagnosed.measured} parts measured, {diagnosed.stored} were stored before")
         command = f"hess-run diagnose {shlex.join(request.words) or f'target={request.target}'}"
         lines, failures = write(diagnosed.job, diagnosed.cells, diagnosed.missing, command)
         failed += failures
@@ -172,6 +175,7 @@ def _measure(
     if outcome.interrupted:
         raise KeyboardInterrupt
     diagnosed.job = job
+    diagnosed.measured += len(outcome.measured)
     diagnosed.stored += len(outcome.stored)
     diagnosed.cells += [store.get(cell_id) for cell_id, _ in job.cells() if cell_id not in outcome.failed]
     errors = store.failed()
@@ -213,8 +217,9 @@ def predict(problem: Problem, parts: list[str], stored: int, tell: Callable[[str
     time_needed = f"{wall:.0f} s" if wall < 120 else f"{wall / 60:.0f} min"
     tell(
         f"step {problem.snapshot.step}: {problem.size} parameters, {sum(problem.examples)} examples; {len(parts)} "
-        f"parts to measure, {stored} stored; predicted cost {total:.4g} gradients of {gradient.seconds:.3g} s, about "
-        f"{time_needed}, {memory / 2**30:.2g} GiB in addition to the network"
+        f"parts to measure, {stored} stored; predicted cost {total:.4g} gradients of {gradient.seconds:.3g} s of "
+        f"processor time, about {time_needed} in all as the machine is loaded now, {memory / 2**30:.2g} GiB in "
+        "addition to the network"
     )
     return costs
 
@@ -270,7 +275,29 @@ def check(problem: Problem) -> None:
         raise SettingError(f"{where}: {error}") from error
     except Exception as error:  # the user's code may raise anything
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise SettingError(f"{where}: loss(module(input), target) has no gradient: {line}") from error
+        if "does not require grad" in line:
+            raise SettingError(f"{where}: loss(module(input), target) has no gradient: {line}") from error
+        advice = _names_of_output(problem) or "Check the shapes and dtypes of the data and the range of the labels"
+        text = f"loss(module(input), target) failed: {type(error).__name__}: {line.rstrip('.')}. {advice}"
+        raise SettingError(f"{where}: {text}") from error
+
+
+def _names_of_output(problem: Problem) -> str:
+    """How to name a tensor of an output that is none itself; "" where that is not what is wrong."""
+    if problem.options.output:
+        return ""
+    args, kwargs = arguments_of(problem.batches[0][0])
+    try:
+        with torch.no_grad():
+            output = problem.module(*args, **kwargs)
+    except Exception:  # what fails is told already
+        return ""
+    leaves = tree_flatten_with_path(output)[0]
+    names = [path_name((None, *path)) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    if isinstance(output, torch.Tensor) or not names:
+        return ""
+    found = f"{type(output).__name__} with {', '.join(names)}"
+    return f"The module returns a {found}: name the tensor that the loss takes, as in output={names[0]}"
 
 
 def _check_loss(problem: Problem) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import random
 import sys
 import traceback
@@ -56,6 +57,13 @@ def load(text: str) -> tuple[str, Callable[[], Any]]:
         near = get_close_matches(function, known, n=1) or known[:1]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise SettingError(f"target: {place} has no function {function}{hint}")
+    try:
+        inspect.signature(target).bind()
+    except TypeError as error:
+        text = f"target: {place}:{function} must take no arguments ({error}); wrap it in a function without parameters"
+        raise SettingError(text) from error
+    except ValueError:  # a callable that does not tell
+        pass
     return f"{module.__name__.rpartition('.')[2]}-{function}", target
 
 

@@ -200,7 +200,8 @@ def run_command(call: Call) -> int:
         return show_hydra(shown_words(arguments))
     lines, open_jobs = survey(jobs)
     lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
-    if lacking and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells()):
+    able = [job for job in open_jobs if not (lacking and missing_data([job.experiment]))]
+    if lacking and not able and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells()):
         raise SettingError(lacking)
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
@@ -214,21 +215,21 @@ def run_command(call: Call) -> int:
     at_work = {id(job) for job in open_jobs}
     for job in (job for job in jobs if id(job) not in at_work):
         print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
-    if lacking:
-        status = report_status(jobs)
-        say(f"not every cell is stored, and the others cannot be measured: {lacking}")
-        return max(status, 1)
-    if open_jobs:
+    if able:
         try:
             if arguments.multirun and chosen(arguments):
-                launch(arguments, jobs, open_jobs)
+                launch(arguments, jobs, able)
             else:
-                _measure(open_jobs)
+                _measure(able)
         except (SettingError, KeyboardInterrupt):
             raise
         except Exception as error:
             return _ended_early(error, jobs)
-    return report_status(jobs)
+    status = report_status(jobs)
+    if lacking:
+        say(f"not every cell is stored, and some cannot be measured: {lacking}")
+        return max(status, 1)
+    return status
 
 
 def quick_notice(jobs: Sequence[Job]) -> str:

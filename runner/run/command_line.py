@@ -8,6 +8,7 @@
   hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
   hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
   hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
+  hess-run results [NAME]                        tables of the stored cells: rows, columns, how to load them
   hess-run open [NAME]                           the page of an experiment, or all of them, in a browser
   hess-run site                                  all pages as one folder and one zip file
   hess-run data list|fetch|verify [NAME]         what is there; download an official archive; check it
@@ -15,6 +16,7 @@
   hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
   hess-run audit PLACE                           one formula of a paper: printed, right, reference
   hess-run diagnose target=FILE.py:FUNCTION      the same engine on a network of your own
+  hess-run publish NAME [show=true]              for maintainers: merge finished cells into the published results
   hess-run VERB --help                           more on each of them
 
 keys of every run (= default)
@@ -23,7 +25,7 @@ keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=
   and of its groups by path (training.steps=5000, dataset.train=100); another kind: dataset=surrogate
 
 Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hydra-help, --info plugins;
-  with experiment=NAME: --cfg job|hydra|all, --info; 'experiment=glob(hsr_*)' sweeps over names.
+  with experiment=NAME: --cfg job|hydra|all, --info; 'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
 of this program: -q (no output but errors), --json (list, plan, why, store, verify, results)
 scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
@@ -142,8 +144,9 @@ def parse(argv: Sequence[str]) -> Call:
     positional = tuple(word for word in words if verb and _is_positional(word, known))
     rest = [word for word in words if word not in positional]
     if not len(known.required) <= len(positional) <= len(known.words.split()):
-        wanted = "key=value" if known.settings else known.usage(verb)
-        raise SettingError(f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}")
+        wanted = "key=value" if known.settings and positional else known.usage(verb)
+        hint = _meant(verb, positional[0]) if positional else ""
+        raise SettingError(f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}{hint}")
     keys = {key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys}
     settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
     if settings and not known.settings:
@@ -163,6 +166,15 @@ def _is_positional(word: str, verb: Verb) -> bool:
     if verb.settings or not verb.words:
         return not equals and not word.startswith("~")
     return not equals or not (key in verb.keys or nearest(key, verb.keys))  # model=mlp, a file with = in its name
+
+
+def _meant(verb: str, word: str) -> str:
+    """The key that a word without one was meant for."""
+    from runner.run.config import experiment_names
+
+    if verb == "diagnose":
+        return f"; did you mean target={short(word)}?"
+    return f"; did you mean experiment={word}?" if word in experiment_names() else ""
 
 
 def _check_first(words: Sequence[str]) -> None:

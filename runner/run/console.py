@@ -217,6 +217,10 @@ class Progress:
         """No more cells."""
 
 
+WARM_UP = 10.0
+"""Seconds that a process may need before its first cell."""
+
+
 class _Counting(Progress):
     """Counts cells and predicted seconds."""
 
@@ -234,9 +238,9 @@ class _Counting(Progress):
         self._done, self._running = self._done + 1, 0.0
         self._to_go -= cell.seconds
         took = time.monotonic() - self._since if seconds is None else seconds
-        if state == "measured":
+        if state == "measured":  # the first one imports and warms up as well
+            self._took += took if self._predicted else max(took - WARM_UP, min(took, cell.seconds))
             self._predicted += cell.seconds
-            self._took += took
         self.ended(state, took)
 
     def ended(self, state: str, took: float) -> None:

@@ -221,7 +221,8 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
     jobs that have a cell to measure."""
     planned, lines = _planned(jobs), []
     for outputs, name in dict.fromkeys((job.outputs, job.name) for job in jobs):
-        records = [record for job, of in planned if (job.outputs, job.name) == (outputs, name) for record in of]
+        of_name = [record for job, of in planned if (job.outputs, job.name) == (outputs, name) for record in of]
+        records = list({record["cell"]: record for record in of_name}.values())  # jobs of a sweep may share cells
         missing = [record for record in records if record["state"] != "stored"]
         known, published = len(records) - len(missing), sum(record["published"] for record in records)
         shown = f" ({'all' if published == known else published} published)" if published else ""

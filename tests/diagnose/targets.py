@@ -1,5 +1,7 @@
 """What the tests diagnose."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -154,3 +156,33 @@ def penalised():
     module = network()
     loss = lambda f, y: LOSS(f, y) + 0.1 * sum(p.square().sum() for p in module.parameters())  # noqa: E731
     return module, loss, data()
+
+
+@dataclass
+class Result:
+    """What a language model returns."""
+
+    loss: torch.Tensor | None
+    logits: torch.Tensor
+    hidden: tuple[torch.Tensor, ...] = ()
+
+
+class Returns(nn.Module):
+    """A network that returns an object."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = torch.tanh(self.body(x))
+        return Result(None, self.head(h), (h,))
+
+
+def returns_an_object():
+    torch.manual_seed(0)
+    return Returns().eval(), nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.arange(6) % 3)
+
+
+def takes_an_argument(size):
+    return size

@@ -50,8 +50,16 @@ MISTAKES = [
     (["target=tests.diagnose.targets:in_training_mode"], "training mode"),
     (["target=tests.diagnose.targets:no_module"], "expected a torch.nn.Module, found str"),
     (["target=tests.diagnose.targets:two_things"], "it returned (Sequential, CrossEntropyLoss)"),
-    (["target=tests.diagnose.targets:wrong_loss"], "loss(module(input), target) has no gradient"),
+    (["target=tests.diagnose.targets:wrong_loss"], "loss(module(input), target) failed"),
     (["target=tests.diagnose.targets:fails"], "KeyError"),
+    (
+        ["target=tests.diagnose.targets:takes_an_argument"],
+        "must take no arguments (missing a required",
+    ),
+    (
+        ["target=tests.diagnose.targets:returns_an_object"],
+        "The module returns a Result with logits, hidden.0: name",
+    ),
     (["target=tests.diagnose.targets:empty_batch"], "batch 0 has no examples"),
     (["target=tests.diagnose.targets:empty_loader"], "expected batches (input, target), found nothing"),
     (["target=tests.diagnose.targets:frozen"], "no parameter of the module requires a gradient"),
@@ -166,7 +174,8 @@ def test_a_training_draws_the_same_numbers_whatever_is_stored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [("twice", "step 3 was yielded twice"), ("breaks_later", "step 1: .* has no gradient")]
+    ("function", "message"),
+    [("twice", "step 3 was yielded twice"), ("breaks_later", "step 1: .* failed: ValueError")],
 )
 def test_a_later_snapshot_that_is_a_mistake_is_one_line(function, message, tmp_path):
     with pytest.raises(ValueError, match=message) as refused:

@@ -48,7 +48,9 @@ def whole(tmp_path_factory):
 def test_the_cost_is_predicted_before_and_measured_after(whole):
     said, folder = whole
     first, last = said[0], next(line for line in said if "cost: predicted" in line)
-    number = re.search(r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s, about", first)
+    number = re.search(
+        r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of processor", first
+    )
     assert number, first
     assert float(number[1]) == pytest.approx(float(re.search(r"predicted ([\d.e+]+)", last)[1]), rel=1e-3)
     for name in PARTS:
@@ -224,3 +226,9 @@ def test_a_diagnosis_leaves_the_module_as_it_was(kind, tmp_path, monkeypatch):
         assert kind
     torch.set_rng_state(before[4])  # the command seeds it, as it says
     assert_as_it_was(module, before)
+
+
+def test_an_output_that_is_an_object_is_measured_by_the_name_of_its_tensor(tmp_path):
+    said, folder = run("returns_an_object", tmp_path, "output=logits", "parts=network,layers,trace")
+    assert any("3 parts measured, 0 were stored before" in line for line in said)
+    assert (folder / "report.md").is_file() and not any("failed" in line for line in said)

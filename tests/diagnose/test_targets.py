@@ -91,7 +91,7 @@ def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tm
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
         status, said, folder = diagnose("f", tmp_path / "out", "parts=trace", file=str(tmp_path / "edited.py"))
         assert status == 0
-        stored = next(int(line.split()[1]) for line in said if line.endswith("parts were stored"))
+        stored = next(int(line.split()[4]) for line in said if line.endswith("were stored before"))
         return stored, float(table(folder, "scalars")["value"].iloc[0])
 
     first = run()

@@ -135,6 +135,15 @@ def stored(command, measured, monkeypatch):
     return command
 
 
+def test_one_data_set_that_is_not_there_keeps_no_other_experiment_from_measuring(stored, monkeypatch):
+    lacks = lambda made: "wide: get it" if any(2 in e.width for e in made) else ""  # noqa: E731
+    monkeypatch.setattr("runner.run.command.missing_data", lacks)
+    status, out, error = stored("-m", "experiment=toy", "width=1,2", "shape=round", "seed=44")
+    assert status == 1 and "1 measured, 0 were stored" in out and "some cannot be measured: wide: get it" in error
+    status, out, error = stored("experiment=toy", "width=2", "shape=round", "seed=45")
+    assert status == 2 and "measured" not in out and error.strip() == "hess-run: wide: get it"
+
+
 def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     assert stored("report", "experiment=toy")[0] == 0
     status, out, _ = stored("list", "--json")
