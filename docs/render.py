@@ -143,13 +143,18 @@ def mean(experiment: str, table: str, column: str, **where: Any) -> float:
 
 
 def resnet(quantity: str, distance: int = 0, statistics: str = "running", **where: Any) -> float:
-    """The mean over the seeds of networks of Experiment 6: R, C, gap, decay R(0)/R(4), or accuracy in percent."""
+    """Of networks of Experiment 6: R, C, gap, decay R(0)/R(4), or accuracy in percent, exact values. The mean over the
+    seeds whose network is trained, also before training."""
+    networks = _table("exp6_resnet18", "networks")
+    kind = {name: value for name, value in where.items() if name in ("activation", "arch")}
+    trained = set(_select(networks, {"checkpoint": "final", **kind})["seed"])
     if quantity == "accuracy":
-        return 100 * mean("exp6_resnet18", "networks", "test_accuracy", statistics=statistics, **where)
+        return 100 * mean_of(networks, "test_accuracy", {"statistics": statistics, **where})
     column = {"decay": "R", "gap": "tensor"}.get(quantity, quantity)
     keys = {"estimator": "engine", "statistics": statistics, "distance": distance, **where}
     over = {"decay": {"distance": 4}, "gap": "gn"}.get(quantity)
-    return mean_of(_table("exp6_resnet18", "distances"), column, keys, over)
+    distances = _table("exp6_resnet18", "distances")
+    return mean_of(distances[distances["seed"].isin(trained)], column, keys, over)
 
 
 def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:

@@ -178,7 +178,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
     lines = ["# Errata of the five papers", "", MADE, "", "## The five most important errors", ""]
     chosen = [found[i] for i in HEADLINES if i in found]
     lines += [
-        f"{n}. **[{of.title}](errata/{of.key}.md), {e['place']}.** {e['consequence']}"
+        f"{n}. **[{of.title}](errata_{of.key}.md), {e['place']}.** {e['consequence']}"
         for n, (of, e) in enumerate(chosen, start=1)
     ]
     lines += ["", "## All papers", "", *_totals(papers), ""]
@@ -193,7 +193,7 @@ def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
         "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
         "to 1e-9 relative, or, for an inequality, when neither random instances nor a search exceed it. Each entry has",
         "an instance to recompute and the authors' view.",
-        "[The audit](../experiments/paper_audit/README.md) says how many injected errors its checks notice.",
+        "`experiments/paper_audit/README.md` says how many injected errors its checks notice.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -205,7 +205,7 @@ def _totals(papers: Sequence[tuple[Paper, list[Row]]]) -> list[str]:
         verdicts = Counter(row["verdict"] for row in rows)
         kinds = (str(classes[k]) for k in CLASSES)
         counted = str(len(rows) - verdicts["not counted"])
-        body.append((f"[{of.title}](errata/{of.key}.md)", counted, str(verdicts["holds"]), *kinds))
+        body.append((f"[{of.title}](errata_{of.key}.md)", counted, str(verdicts["holds"]), *kinds))
     return table(("paper", "clauses counted", "hold", *CLASSES), body)
 
 

@@ -237,10 +237,9 @@ def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], 
     lines = [f"NOT certified, {_place(row)}: {row['status']}" for row in wrong]
     if any(phrase in str(row["status"]) for row in wrong for phrase in OLDER):
         lines.append(
-            "A certificate that says of a ReLU network that differences do not settle, or that blocks are a factor "
-            "near one times the mean, is older than the one that tells a kink within the step from a wrong block: one "
-            "ReLU of one example that crosses its kink gives both. It is no evidence against the numbers, and none for "
-            "them; a cell measured again carries the new one."
+            "These certificates were made by an earlier version of the check, which could not tell a wrong block from "
+            "a ReLU that changes sign within the finite-difference step. They neither support nor contradict the "
+            "numbers; cells that are measured again (force=true) carry new ones."
         )
     if any(carried):
         errors = [float(row["error"]) for row in found if row["ok"]]

@@ -227,7 +227,7 @@ def _split(text: str) -> str:
     named = {
         v: ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}" for v, names in parts.items()
     }
-    return f" ({'; '.join(f'{names} {verdict}' for verdict, names in named.items())})"
+    return f" (variants: {'; '.join(f'{names} {verdict}' for verdict, names in named.items())})"
 
 
 def _needed(row: Mapping[str, Any]) -> str:

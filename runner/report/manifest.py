@@ -133,7 +133,9 @@ def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str
     if changed:
         warnings.append(f"{changed} cells were measured from a changed working tree")
     if missing:
-        warnings.append(f"incomplete: {len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured")
+        shared = [word for word in missing[0].split() if all(word in label.split() for label in missing)]
+        cells = f"{len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured"
+        warnings.append(f"incomplete: {cells}" + (f" ({' '.join(shared)})" if shared else ""))
     return warnings
 
 

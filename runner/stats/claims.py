@@ -143,7 +143,7 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
     if count["opposite"]:
         text += f", {count['opposite']} the opposite"
     if len(with_power) < len(found):
-        text += f"; {len(found) - len(with_power)} without power"
+        text += f"; {len(found) - len(with_power)} inconclusive"
     if len(with_power) < rule.least:
         return "inconclusive", f"{text}; at least {rule.least} are needed"
     shown, against = count["yes"] / len(with_power), count["opposite"] / len(with_power)

@@ -81,10 +81,10 @@ def test_a_statement_says_of_which_networks(same, word):
     ("variants", "said"),
     [
         ("confirmed: a; refuted: b (other seeds)", " (published networks; other seeds: claims.csv)"),
-        ("confirmed: a; not run: b", " (a confirmed; b not run)"),
+        ("confirmed: a; not run: b", " (variants: a confirmed; b not run)"),
         ("confirmed: a; true by construction: b", ""),
         ("refuted: a, b", ""),
-        ("confirmed: a, b, c, d, e; refuted: f", " (5 of 6 confirmed; f refuted)"),
+        ("confirmed: a, b, c, d, e; refuted: f", " (variants: 5 of 6 confirmed; f refuted)"),
         ("no verdict of ours: a; refuted: b", ""),
         ("", ""),
     ],

@@ -365,4 +365,4 @@ def test_captions_are_those_of_the_functions_that_draw():
 def test_cells_of_changed_trees_are_named_in_a_warning():
     cells = [{"git_commit": commit} for commit in ("abc", "def+changes", "abc+changes")]
     assert warnings_of({"cells": cells}, ()) == ["2 cells were measured from a changed working tree"]
-    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == ["incomplete: 1 cell is not measured"]
+    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == ["incomplete: 1 cell is not measured (seed=1)"]

@@ -310,7 +310,7 @@ def test_the_sign_of_a_test_decides():
 
 def test_tests_that_cannot_reach_the_level_are_inconclusive():
     found = evidence(*[(0.0625, 1.0)] * 5, p_min=0.0625).tested(SAYS, "t", sign=1)
-    assert found.verdict == "inconclusive" and "5 without power" in found.detail
+    assert found.verdict == "inconclusive" and "5 inconclusive" in found.detail
     assert Evidence(judge.DataSetRule(), 0.01).tested(SAYS, "t", sign=1).verdict == "not run"
 
 

@@ -42,7 +42,7 @@ def test_a_certificate_from_before_kinks_were_told_is_said_to_be_one():
     lines = certificate_lines(
         [True], [certificate_row("blocks", Certificate(False, (), {"a": 1.0}, 1e-6, 1e-5, (old,)))]
     )
-    assert len(lines) == 3 and "no evidence against the numbers, and none for them" in lines[1]
+    assert len(lines) == 3 and "neither support nor contradict the numbers" in lines[1]
 
 
 def table(certificate: Certificate) -> pd.DataFrame:

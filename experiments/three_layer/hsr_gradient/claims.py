@@ -25,7 +25,7 @@ LAST_DECADES = 2
 CONFIDENT = 0.01
 """|delta| below which a sample counts as estimated with high confidence (Section V-A)."""
 PAPER_FORM = "matrix"
-"""The paper's double sum as matrices, where calls cost least; row by row and this project's form are marks."""
+"""The paper's double sum as matrices, where calls cost least; row by row and this project's form are variants."""
 EXPECTED = "the paper expects it of the double sum and does not print the sizes; the largest exponents are those where "
 EXPECTED += "the matrices of pairs leave the processor's caches"
 UNPRINTED = "network, scale and step of the differences are not printed"

@@ -65,12 +65,12 @@ def open_protocol(claim: Claim) -> Claim:
     by = {part: verdict for verdict, parts in variants_of(claim.variants).items() for part in parts}
     wide = by.get("fitted draws with wide radius", by.get("fitted with wide radius"))
     if claim.verdict == "confirmed" and wide in ("refuted", "inconclusive"):
-        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is open or fails"
+        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is not confirmed"
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     if claim.verdict == "refuted" and claim.name == "larger radius of A-SAM":
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPERATOR}")
     if claim.verdict in ("refuted", "inconclusive") and wide == "confirmed":
-        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement holds"
+        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is confirmed"
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     return claim
 

@@ -170,11 +170,11 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     ax.plot(ends, ends, color="black", linewidth=1)
     draw.log_axis(ax, "both")
     ax.set_xlabel(f"{BOUND} where the search stops")
-    ax.set_ylabel(f"{BOUND} where it leads")
+    ax.set_ylabel(f"{BOUND} after continued descent")
     rank = both["lambda_sup_before"].corr(both["lambda_sup"], method="spearman")
     draw.note(figure, f"all data sets; (b), (c): {chosen.title}, N = {narrow}; line in (c): equality")
-    titles = ["what becomes of the ends", "gradient left by the stop rule", f"rank correlation {rank:.2f}"]
-    draw.letter([axes[0, 0], left_ax, ax], titles)
+    kinds, left = "classification after continued descent", "gradient left by the stop rule"
+    draw.letter([axes[0, 0], left_ax, ax], [kinds, left, f"rank correlation {rank:.2f}"])
     return figure
 
 
@@ -197,7 +197,7 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
     ax.grid(False)
-    ax.set_xlabel("share of the unique ends, all data sets")
+    ax.set_xlabel("share of the distinct end points, all data sets")
     ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1), title="continued downhill:")
 
 
@@ -205,7 +205,7 @@ def draws(tables: Tables) -> Figure:
     """Fig. 7 over further draws: mean macro F1 of the low group less that of the high one, a dot a draw of data and
     starts; black: their mean with its 95 % interval."""
     rows = tables["draws"]
-    stages = {"stopped": "where the search stops", "polished": "where it leads"}
+    stages = {"stopped": "where the search stops", "polished": "after continued descent"}
 
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
@@ -216,5 +216,5 @@ def draws(tables: Tables) -> Figure:
         ax.set_xlim(-0.5, len(stages) - 0.5)
 
     titles = {size: f"{size} test samples" for size in sorted(rows["test_samples"].unique())}
-    y = "mean macro F1,\nlow less high bound"
+    y = "difference in macro F1,\nlow − high bound"
     return draw.panels(titles, panel, y=y, sharey=False, legend_columns=0, width=8.0, height=3.2)
