@@ -186,10 +186,10 @@ def test_a_missing_std_is_stood_in_for_and_said(tmp_path):
     values = [1.0, 1.2, 1.1, 0.9, 1.3]
     s = score(tmp_path, "e,1,plain,init,gap,1.31,,,5,T 1,", values)
     assert s.standard_error == pytest.approx(np.std(values, ddof=1) * math.sqrt(2 / 5))
-    assert "ours stands in" in s.reason
+    assert "ours is used" in s.reason
     s = score(tmp_path, "e,1,plain,init,gap,1.31,0.2,,5,T 1,", [1.0])
     assert s.standard_error == pytest.approx(0.2 * math.sqrt(5 / 4) * math.sqrt(1 + 1 / 5))
-    assert "paper's std stands in" in s.reason
+    assert "standard deviation is used" in s.reason
 
 
 def test_upper_bounds(tmp_path):
