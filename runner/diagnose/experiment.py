@@ -6,7 +6,7 @@ import random
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -177,7 +177,8 @@ def _measure(
     diagnosed.job = job
     diagnosed.measured += len(outcome.measured)
     diagnosed.stored += len(outcome.stored)
-    diagnosed.cells += [store.get(cell_id) for cell_id, _ in job.cells() if cell_id not in outcome.failed]
+    whole = job_of(problem, replace(request, parts=()), name, tell)  # the page has every part that is stored
+    diagnosed.cells += [store.get(i) for i, _ in whole.cells() if i not in outcome.failed and store.has(i)]
     errors = store.failed()
     for cell_id, cell in job.cells():
         if cell_id in outcome.failed:

@@ -131,7 +131,10 @@ def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypat
     said, folder = run("batch", tmp_path, "parts=network,layers,density")
     assert "1 parts to measure, 2 stored" in said[0]
     assert [line.split(":")[0].strip() for line in said if "took" in line] == ["density"]
-    assert {"layers", "density", "scalars"} <= {p.stem for p in (folder / "tables").glob("*.csv")}
+    kept = {p.stem for p in (folder / "tables").glob("*.csv")}
+    assert {"layers", "density", "scalars"} <= kept
+    said, folder = run("batch", tmp_path, "parts=network")
+    assert not any("took" in line for line in said) and {p.stem for p in (folder / "tables").glob("*.csv")} == kept
 
 
 def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path, monkeypatch):
