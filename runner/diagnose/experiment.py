@@ -278,7 +278,9 @@ def check(problem: Problem) -> None:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         if "does not require grad" in line:
             raise SettingError(f"{where}: loss(module(input), target) has no gradient: {line}") from error
-        advice = _names_of_output(problem) or "Check the shapes and dtypes of the data and the range of the labels"
+        named = isinstance(error, TypeError | AttributeError)  # of an output that is no tensor
+        advice = _names_of_output(problem) if named else ""
+        advice = advice or "Check the shapes and dtypes of the data and the range of the labels"
         text = f"loss(module(input), target) failed: {type(error).__name__}: {line.rstrip('.')}. {advice}"
         raise SettingError(f"{where}: {text}") from error
 
@@ -293,8 +295,8 @@ def _names_of_output(problem: Problem) -> str:
             output = problem.module(*args, **kwargs)
     except Exception:  # what fails is told already
         return ""
-    leaves = tree_flatten_with_path(output)[0]
-    names = [path_name((None, *path)) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    leaves = [(path, t) for path, t in tree_flatten_with_path(output)[0] if isinstance(t, torch.Tensor) and t.dim()]
+    names = list(dict.fromkeys(path_name((None, *path)) for path, t in leaves if t.is_floating_point()))
     if isinstance(output, torch.Tensor) or not names:
         return ""
     found = f"{type(output).__name__} with {', '.join(names)}"

@@ -144,8 +144,8 @@ def parse(argv: Sequence[str]) -> Call:
     positional = tuple(word for word in words if verb and _is_positional(word, known))
     rest = [word for word in words if word not in positional]
     if not len(known.required) <= len(positional) <= len(known.words.split()):
-        wanted = "key=value" if known.settings and positional else known.usage(verb)
-        hint = _meant(verb, positional[0]) if positional else ""
+        wanted = "key=value" if known.settings and not known.words else known.usage(verb)
+        hint = _meant(verb, positional[0]) if positional and not known.words and known.settings else ""
         raise SettingError(f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}{hint}")
     keys = {key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys}
     settings = tuple(word for word in rest if word.partition("=")[0] not in keys)

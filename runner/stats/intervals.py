@@ -115,11 +115,8 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     else:
         given = ours if known else theirs
         parts.append(Part(given.std**2 * (1 / ours.n + 1 / theirs.n), given.n - 1))
-        ours, theirs = (
-            "the paper prints no standard deviation: ours is used",
-            "one measured seed: the paper's standard ",
-        )
-        how = ours if known else theirs + "deviation is used"
+        how = "the paper prints no standard deviation: ours is used"
+        how = how if known else "one measured seed: the paper's standard deviation is used"
     total = math.fsum(p.variance for p in parts)
     scatter = math.fsum(p.variance**2 / p.df for p in parts)
     return Difference(value, math.sqrt(total), total**2 / scatter if scatter > 0 else math.inf, how)

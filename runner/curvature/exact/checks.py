@@ -108,6 +108,7 @@ def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
             values, again = dag.forward(x), dag.forward(x)
         if not first_not_finite(values):
             _require_deterministic(dag, values, again)
+        dag.check_target(x, y)
         output = values[dag.output]
         targets = dag.loss.targets(output, y)
         if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(values):
@@ -127,6 +128,7 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
         evaluation = check_network(dag, x, finite=finite)
         if not finite and first_not_finite(evaluation.values):
             return evaluation
+        dag.check_target(x, y)
         output = evaluation.values[dag.output]
         dag.loss.targets(output, y)
         if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):

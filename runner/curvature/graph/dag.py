@@ -203,6 +203,9 @@ class Dag:
         parents = [INPUT, *labels[:-1]]
         return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, runs, strict=True)], loss)
 
+    def check_target(self, x: Tensor, y: Tensor) -> None:
+        """Raises MeasurementError where y holds something that x or the weights no longer give: never here."""
+
     def to(self, dtype: torch.dtype) -> Dag:
         """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss is kept."""
         memo: dict[int, object] = {}

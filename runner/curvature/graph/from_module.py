@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite, no_derivatives
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module, untouched
-from runner.curvature.graph.tensors import alike, deep_copy, in_dtype
-from runner.curvature.graph.tracing.batches import Examples, arguments_of, names_of
+from runner.curvature.graph.tensors import alike, deep_copy, in_dtype, tree_leaves
+from runner.curvature.graph.tracing.batches import arguments_of, names_of
 from runner.curvature.graph.tracing.calls import Nodes, Pick, check_evaluation, unwrapped
+from runner.curvature.graph.tracing.criterion import Criterion
 from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, nodes_of, prepared, replay_of
 from runner.curvature.graph.tracing.record import Point
 from runner.curvature.graph.tracing.segment import NoGraph, Replay, described, without_functions
@@ -31,10 +32,10 @@ class TracedDag(Dag):
     """
 
     def __init__(
-        self, nodes: Iterable[Node], loss: LossSpec, replay: Replay, point: Point, y: Tensor, targets: Examples
+        self, nodes: Iterable[Node], loss: LossSpec, replay: Replay, point: Point, y: Tensor, measured: Criterion
     ) -> None:
         super().__init__(nodes, loss)
-        self.replay, self.point, self.y, self.targets = replay, point, y, targets
+        self.replay, self.point, self.y, self.targets, self.held = replay, point, y, measured.targets, measured.fixed
         self.packed = len(replay.inputs.parts) > 1
         self.notes: tuple[str, ...] = ()
         self.no_graph = ""
@@ -63,6 +64,23 @@ class TracedDag(Dag):
             )
         return self.targets.pack(((target,), {}))
 
+    def check_target(self, x: Tensor, y: Tensor) -> None:
+        """Raises MeasurementError where tensors of the output that the loss reads and holds fixed are no longer those
+        in y: of another batch, or of other weights."""
+        if not self.held:
+            return
+        (_, *kept), _ = self.targets.unpack(y)
+        with torch.no_grad():
+            leaves = tree_leaves(self.replay.run(x.clone()))
+        for place, old in zip(self.held, kept, strict=False):
+            layout = self.replay.shapes.output.leaves[place].layout
+            now = leaves[place] if layout is None else layout.encode(leaves[place])
+            if not alike(now.to(old.dtype), old):
+                raise MeasurementError(
+                    "the loss reads a tensor of the output that it does not differentiate (a mask, a detached weight), "
+                    "and it has changed since the module was traced: trace the module again"
+                )
+
     def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Outputs of every node (and "input") in one run of the module; see Dag.forward."""
         found = self.replay.values(x, self.point, perturbation or {})
@@ -79,6 +97,8 @@ class TracedDag(Dag):
             part._apply(lambda t: in_dtype(t, dtype))
         if twin.y.is_floating_point():
             twin.y = twin.y.to(dtype)
+            twin.targets.refuse_rounding(self.y, twin.y)
+        twin.replay.inputs.refuse_rounding(self.x, twin.x)
         return twin
 
 
@@ -101,10 +121,10 @@ def trace_module(
     name -> which tensor of a structured output ("0", "hidden.0", or a callable that returns it; default the first
     floating one). Default: the submodules with parameters directly below the module, containers opened. The second
     call of a module is the node "name#2". The module's own output is the last node, called "output" unless it is that
-    of a submodule. output: which tensor of a structured output the loss gets; without it the loss gets the whole, and
-    must use one tensor of it. batch_dim: the dimension of the examples in inputs and targets. shared: inputs that
-    belong to no example although their first dimension has the size of the batch ("mask", or "1" for the second
-    positional argument).
+    of a submodule. output: which tensor of a structured output the loss gets; without it the loss gets the whole.
+    What the loss reads of it and does not differentiate stays as it is in this batch. batch_dim: the dimension of the
+    examples in inputs and targets. shared: inputs that belong to no example although their first dimension has the size
+    of the batch ("mask", or "1" for the second positional argument).
 
     Returns a Dag whose edges are the data flow between the measured outputs, with the batch as `.x` and `.y`:
     H[v,w] = d2 L / de_v de_w for e_v added to the output of submodule v (DAG paper, Definition 4). Node functions
@@ -151,12 +171,34 @@ def _traced(task: Task) -> TracedDag:
     notes: list[str] = []
     try:
         replay, count = replay_of(task, notes)
-        return _with_notes(_graph(prepared(task, replay, count, notes), notes), notes)
+        made = prepared(task, replay, count, notes)
+        dag = _graph(made, notes)
     except NoGraph as error:
-        why = str(error)
-    notes = [f"no graph, and no exact blocks: {why}"]
-    replay, count = hooked_replay(task)
-    return _with_notes(_hooked(prepared(task, replay, count, notes), why, notes), notes)
+        notes = [f"no graph, and no exact blocks: {error}"]
+        replay, count = hooked_replay(task)
+        made = prepared(task, replay, count, notes)
+        dag = _hooked(made, str(error), notes)
+    if made.measured.value is not None:
+        _refuse_kept(dag, made.measured.value)
+    return _with_notes(dag, notes)
+
+
+def _refuse_kept(dag: TracedDag, value: Callable[[], Any]) -> None:
+    """Raises MeasurementError for a loss that reads what the module keeps of its last call (an auxiliary loss in an
+    attribute): it changes when the measured outputs are perturbed, while output and target stay."""
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad(), untouched(dag.replay.root), contextlib.suppress(RuntimeError, CallsChanged):
+        values = dag.forward(dag.x)
+        first, again = value().mean(), value().mean()
+        floating = {v: t for v, t in values.items() if t.is_floating_point()}
+        dag.forward(dag.x, {v: (0.1 + 0.1 * t.abs()) * _noise(t, g) for v, t in floating.items()})
+        moved = value().mean()
+        eps = 16 * torch.finfo(first.dtype).eps * float(first.abs())
+        if float((first - again).abs()) <= eps < float((first - moved).abs()):
+            raise MeasurementError(
+                "the loss depends on what the module keeps of its last call, by another way than its output (an "
+                "auxiliary loss or features in an attribute): let the module return it in its output"
+            )
 
 
 def _graph(made: Prepared, notes: list[str]) -> TracedDag:
@@ -185,7 +227,7 @@ def _hooked(made: Prepared, why: str, notes: list[str]) -> TracedDag:
 
 
 def _dag(made: Prepared, nodes: list[Node]) -> TracedDag:
-    return TracedDag(nodes, made.loss, made.replay, made.final, made.y, made.targets)
+    return TracedDag(nodes, made.loss, made.replay, made.final, made.y, made.measured)
 
 
 def _with_notes(dag: TracedDag, notes: list[str]) -> TracedDag:

@@ -58,7 +58,8 @@ class _Kept:
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         rescales = attributes.get("max_norm") is not None
         rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
-        drawing = [(v, state) for v in attributes.values() if (state := _state_of(v)) is not None]
+        held = (part for v in own for part in (v.values() if isinstance(v, dict) else v))
+        drawing = [(v, state) for v in (*attributes.values(), *held) if (state := _state_of(v)) is not None]
         return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], drawing, parameters)
 
     def restore(self) -> bool:
@@ -91,8 +92,9 @@ def _state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, torch.Generator):
         return tuple(generator.get_state().tolist())
-    if type(generator).__module__ == "numpy.random._generator":  # numpy need not be there
-        return pickle.dumps(generator.bit_generator.state)
+    kind = type(generator)  # numpy need not be there
+    if kind.__module__.startswith("numpy.random") and kind.__name__ in ("Generator", "RandomState"):
+        return pickle.dumps(generator)
     return None
 
 
@@ -101,8 +103,10 @@ def _put_state(generator: Any, state: Any) -> None:
         generator.setstate(state)
     elif isinstance(generator, torch.Generator):
         generator.set_state(torch.tensor(state, dtype=torch.uint8, device="cpu"))
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = pickle.loads(state).bit_generator.state
     else:
-        generator.bit_generator.state = pickle.loads(state)
+        generator.set_state(pickle.loads(state).get_state())
 
 
 def _refill(container: Any, content: Any) -> None:

@@ -52,7 +52,9 @@ def _take(node: _Opened) -> tuple[list[Any], tuple[type, tuple, tuple]]:
 
 def _rebuild(parts: Iterable[Any], context: tuple[type, tuple, tuple]) -> Any:
     kind, names, keys = context
-    left, twin = iter(parts), object.__new__(kind) if not issubclass(kind, dict) else kind.__new__(kind)
+    left = iter(parts)
+    known: Any = kind  # these have a constructor of their own
+    twin = known.__new__(known) if issubclass(kind, dict | SimpleNamespace) else object.__new__(kind)
     for name in names:
         object.__setattr__(twin, name, next(left))
     for key in keys:

@@ -212,7 +212,7 @@ class CurvatureOperator(SymmetricOperator):
         if not isinstance(value, Tensor) or not value.requires_grad:
             return zero
         leaves = [graph.leaves[v] for v in self.nodes]
-        with naming_node(self.dag, self._values), second_derivatives("a node"):
+        with naming_node(self.dag, self._values), second_derivatives("a node or the loss"):
             grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
         return {v: zero[v] if g is None else g.flatten(1) for v, g in zip(self.nodes, grads, strict=True)}
 

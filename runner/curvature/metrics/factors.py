@@ -243,7 +243,7 @@ class TensorPart:
         zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
         if dot is None or not dot.requires_grad:
             return zero
-        with second_derivatives("a node"):
+        with second_derivatives("a node or the loss"):
             grads = torch.autograd.grad(dot, list(leaves.values()), retain_graph=True, allow_unused=True)
         return {
             v: zero[v] if g is None else g.reshape(copies, -1, self.sizes[v]).sum(1)[:count]

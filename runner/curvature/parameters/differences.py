@@ -46,11 +46,12 @@ class ParameterDifferences(Reference):
 
     def __init__(self, operator: Any) -> None:  # a ParameterOperator, which imports this module
         self.operator = operator
-        one, again = (tree_leaves(operator.batches.batch(0)) for _ in range(2))
-        if not all(torch.equal(a, b) for a, b in zip(one, again, strict=False) if isinstance(a, Tensor)):
+        data = operator.batches.data
+        readings = () if isinstance(data, Sequence) or len(operator.batches) == 1 else zip(data, data, strict=False)
+        if not all(_same(one, again) for one, again in readings):
             raise MeasurementError(
                 "verify reads every batch several times, and this loader gives others each time: let it keep its order "
-                "(shuffle=False), or raise memory_budget, so that its batches are kept"
+                "(shuffle=False, no augmentation), or raise memory_budget, so that its batches are kept"
             )
         self.weights = [operator.batches.share(i) for i in range(len(operator.batches.counts))]
         self.examples = len(self.weights)
@@ -162,3 +163,13 @@ class ParameterDifferences(Reference):
 def widen_tree(batch: Any) -> Any:
     """The tensors of a batch in float64."""
     return tree_map(widen, batch)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two readings of a batch have the same tensors."""
+    pairs = zip(tree_leaves(one), tree_leaves(other), strict=False)
+    return all(
+        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in pairs
+        if isinstance(a, Tensor) and a.layout == torch.strided and a is not b
+    )

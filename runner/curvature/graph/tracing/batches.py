@@ -164,6 +164,17 @@ class Examples(nn.Module):
             leaves[part.index] = t.movedim(0, part.dim).contiguous() if part.dim else t
         return tree_unflatten([leaves[i] for i in range(len(leaves))], self.spec)
 
+    def refuse_rounding(self, one: Tensor, other: Tensor) -> None:
+        """Raises MeasurementError where whole numbers among the examples are others in another precision."""
+        for part in self.parts if len(self.parts) > 1 else ():
+            if not part.dtype.is_floating_point:
+                before, after = (t[:, part.columns].to(part.dtype) for t in (one, other))
+                if not torch.equal(before, after):
+                    raise MeasurementError(
+                        f"whole numbers next to floating ones ({part.name!r}) do not fit into {other.dtype}: "
+                        "trace a copy of the module in that type"
+                    )
+
     def ambiguous(self) -> list[str]:
         """Square matrices taken for one row per example, though they could be one mask for all of them."""
         return [part.name for part in self.parts[1:] if part.shape == (self.batch,)]

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from runner.curvature.graph.errors import COMPLEX, MeasurementError
+from runner.curvature.graph.errors import COMPLEX, MeasurementError, first_line
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.reachable import as_written
-from runner.curvature.graph.tensors import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from runner.curvature.graph.tensors import alike, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples
 from runner.curvature.graph.tracing.calls import Pick, picked
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
@@ -30,12 +30,16 @@ TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross
 @dataclass(frozen=True)
 class Criterion:
     """loss: a name where it has a closed form, else loss(tensor, y) of one tensor with one row per example. leaves: the
-    tensors of the output that it reads, None where the user picked one. targets: of y. extra: what y holds besides."""
+    tensors of the output that it reads, None where the user picked one. targets: of y. extra: what y holds besides:
+    tensors of the output that the loss reads without differentiating them, at the places `fixed`, then divisors. value:
+    the user's loss again at the traced output, None for torch's own, which reads nothing else."""
 
     loss: Any
     leaves: tuple[int, ...] | None
     targets: Examples
     extra: tuple[Tensor, ...] = ()
+    fixed: tuple[int, ...] = ()
+    value: Callable[[], Any] | None = None
 
 
 def criterion(
@@ -46,7 +50,7 @@ def criterion(
     own = not callable(function) or hasattr(function, "per_example")  # a Loss of this package, or a mistake
     with torch.no_grad():
         found, spec = tree_flatten(replay.run(replay.x.clone()))
-    leaves = [t.detach().requires_grad_() if _floating(t) else t for t in found]
+    leaves = [t.detach().clone().requires_grad_() if _smooth(t) else t for t in found]
     place = None if output is None else picked(tree_unflatten(leaves, spec), output, "output")
     given = tree_unflatten(leaves, spec) if place is None else leaves[place]
     watch = FixedMeans()
@@ -61,18 +65,29 @@ def criterion(
         if used is None:
             with contextlib.suppress(Exception), torch.no_grad(), watch:  # what fails is told when it is measured
                 function(given, target)
-        _refuse_kept(function, given, target, replay)
-    extra = (*(found[i] for i in fixed), *watch.divisors(targets.batch, replay.x.device))
+    layouts = [shape.leaves[i].layout for i in fixed]
+    held = [found[i] if layout is None else layout.encode(found[i]) for i, layout in zip(fixed, layouts, strict=True)]
+    extra = (*held, *watch.divisors(targets.batch, replay.x.device))
     if extra:
-        targets = Examples(((target, *extra), {}), targets.batch, batch_dim, several=True)
+        alone = [str(k) for k, layout in enumerate(layouts, 1) if layout is None]  # belong to no example
+        targets = Examples(((target, *extra), {}), targets.batch, batch_dim, alone, several=True)
     named = function if extra or whole else _named(loss, shape, targets)
     part = targets.parts[0]
-    held = len(targets.parts) > 1 or targets.constants or targets.shared_names
-    if own or not (whole or held or part.dim or part.rows > 1):  # the target is one tensor with its examples first
-        return Criterion(named, used, targets)
+    several = len(targets.parts) > 1 or targets.constants or targets.shared_names
+    value = None if own or _of_torch(function) else lambda: function(given, target)
+    if own or not (whole or several or part.dim or part.rows > 1):  # the target is one tensor with its examples first
+        return Criterion(named, used, targets, value=value)
     function = TORCH.get(named, named) if isinstance(named, str) else named
     read = _unpacked(function, targets, shape if whole else None, used or (0,), fixed)
-    return Criterion(read, used, targets, extra)
+    if whole and used and value is not None:
+        _refuse_other_value(
+            read,
+            value,
+            [found[i] for i in used],
+            [shape.leaves[i].layout for i in used],
+            targets.pack(((target, *extra), {})),
+        )
+    return Criterion(read, used, targets, extra, fixed, value)
 
 
 def _accepts(loss: Any, given: Any, target: Any) -> bool:
@@ -87,15 +102,19 @@ def _accepts(loss: Any, given: Any, target: Any) -> bool:
 
 
 class _Reads(TorchFunctionMode):
-    """Sees which of some tensors operations take. places: those tensors' places by their id."""
+    """Sees which of some tensors operations take. places: where those tensors are, by their id: one may be an item and
+    an attribute."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         super().__init__()
-        self.places = {id(t): i for i, t in enumerate(leaves) if isinstance(t, Tensor)}
+        self.places: dict[int, set[int]] = {}
+        for i, t in enumerate(leaves):
+            if isinstance(t, Tensor):
+                self.places.setdefault(id(t), set()).add(i)
         self.seen: set[int] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.seen |= {self.places[id(t)] for t in tree_leaves((args, kwargs or {})) if id(t) in self.places}
+        self.seen.update(*(self.places.get(id(t), ()) for t in tree_leaves((args, kwargs or {}))))
         return func(*args, **(kwargs or {}))
 
 
@@ -103,7 +122,7 @@ def _read_by(
     loss: Any, given: Any, leaves: list[Any], target: Any, watch: TorchFunctionMode
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Which tensors of the output the loss depends on, and which others it reads: masks, weights that it detaches."""
-    wanted, reads = [i for i, t in enumerate(leaves) if _floating(t)], _Reads(leaves)
+    wanted, reads = [i for i, t in enumerate(leaves) if _smooth(t)], _Reads(leaves)
     with torch.enable_grad():
         with watch, reads:
             value = loss(given, target).mean()
@@ -116,34 +135,38 @@ def _read_by(
             "module returns its loss, or pick a tensor with output=..."
         )
     fixed = tuple(sorted(reads.seen - set(used)))
-    if any(leaves[i].is_complex() for i in fixed):
+    if any(leaves[i].is_complex() for i in (*used, *fixed)):
         raise MeasurementError(COMPLEX)
     return used, fixed
 
 
-def _refuse_kept(loss: Any, given: Any, target: Any, replay: Replay) -> None:
-    """Raises MeasurementError for a loss that reads what the module keeps of its last call (an auxiliary loss in an
-    attribute): it changes when the module runs on other examples, while output and target stay."""
-    x, scales = replay.x, replay.x.is_floating_point() and len(replay.inputs.parts) == 1
-    other = x[:1].expand_as(x) if len(x) > 1 else 1.5 * x if scales else x
+def _of_torch(loss: Any) -> bool:
+    """Whether a loss is torch's own, which reads nothing but its arguments."""
+    own = type(loss).__module__ == "torch.nn.modules.loss"
+    return own or getattr(loss, "__module__", "") == "torch.nn.functional"
+
+
+def _refuse_other_value(
+    read: Any, value: Callable[[], Any], tensors: Sequence[Tensor], layouts: Sequence[Any], y: Tensor
+) -> None:
+    """Raises MeasurementError where the loss of the tensors that it was seen to read is not the loss of the output."""
+    rows = [layout.encode(t).flatten(1) for t, layout in zip(tensors, layouts, strict=True) if layout is not None]
+    if len(rows) < len(tensors):
+        return
     with torch.no_grad():
+        whole, again = value().mean(), value().mean()
         try:
-            given = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, given)
-            replay.run(x.clone())
-            first, again = loss(given, target), loss(given, target)
-            replay.run(other.clone())
-            moved = loss(given, target)
-        except Exception:  # what fails is told when it is measured
-            return
-    if all(isinstance(t, Tensor) for t in (first, again, moved)) and _equal(first, again) and not _equal(first, moved):
+            mine = read(tensors[0] if len(tensors) == 1 else torch.cat(rows, 1), y).mean()
+        except Exception as error:
+            raise MeasurementError(
+                f"the loss cannot be evaluated from the tensors that it was seen to read ({type(error).__name__}: "
+                f"{first_line(error)}): let it take a tensor, with output=..."
+            ) from error
+    if alike(whole, again) and not alike(mine, whole):
         raise MeasurementError(
-            "the loss depends on what the module keeps of its last call, by another way than its output (an auxiliary "
-            "loss or features in an attribute): let the module return it in its output"
+            f"the loss of the output, {float(whole):.6g}, is not that of the tensors that it computes with, "
+            f"{float(mine):.6g} (it asks whether another one is there?): let it take a tensor, with output=..."
         )
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class FixedMeans(TorchFunctionMode):
@@ -220,6 +243,10 @@ def _floating(t: Any) -> bool:
     return isinstance(t, Tensor) and t.is_floating_point()
 
 
+def _smooth(t: Any) -> bool:
+    return isinstance(t, Tensor) and (t.is_floating_point() or t.is_complex())
+
+
 def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:
     """The name of torch's plain cross-entropy of (B, K) or mean squared error, else the loss itself: one that is
     derived from torch's, has a hook, or spreads targets of another shape over the outputs."""
@@ -251,7 +278,8 @@ def _unpacked(
             return output
         leaves = [None if isinstance(leaf, Leaf) else leaf for leaf in shape.leaves]
         for place, tensor in zip(fixed, held, strict=True):
-            leaves[place] = tensor
+            layout = shape.leaves[place].layout
+            leaves[place] = tensor if layout is None else layout.decode(tensor)
         start = 0
         for place in places:
             leaf = shape.leaves[place]

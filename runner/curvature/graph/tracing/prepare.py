@@ -15,7 +15,7 @@ from runner.curvature.graph.reachable import hooked
 from runner.curvature.graph.tensors import tree_leaves
 from runner.curvature.graph.tracing.batches import Examples, count_examples
 from runner.curvature.graph.tracing.calls import Call, Nodes, Pick, chosen, submodules
-from runner.curvature.graph.tracing.criterion import criterion, of_layout
+from runner.curvature.graph.tracing.criterion import Criterion, criterion, of_layout
 from runner.curvature.graph.tracing.record import (
     Leaf,
     Point,
@@ -137,7 +137,11 @@ class Prepared:
     asked: set[str]
     loss: LossSpec
     y: Tensor
-    targets: Examples
+    measured: Criterion
+
+    @property
+    def targets(self) -> Examples:
+        return self.measured.targets
 
 
 def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepared:
@@ -151,7 +155,7 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
         ) from error
     shape = replay.shapes.output
     measured = criterion(task.loss, replay, targets, shape, task.target, task.output, task.batch_dim)
-    of_tensor, targets = measured.loss, measured.targets
+    of_tensor = measured.loss
     name = "output" if "output" not in submodules(task.root) else "output()"
     last = last_point(name, shape, measured.leaves, task.output)
     if last is None:
@@ -164,9 +168,8 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
         notes.append(ATTENTION_NOTE)
     final = next((p for p in replay.points.values() if p.name == traced.output), last)
     fitting: LossSpec = of_tensor if isinstance(of_tensor, str) else of_layout(of_tensor, final)  # type: ignore[assignment]
-    return Prepared(
-        replay, traced, last, final, asked, fitting, targets.pack(((task.target, *measured.extra), {})), targets
-    )
+    y = measured.targets.pack(((task.target, *measured.extra), {}))
+    return Prepared(replay, traced, last, final, asked, fitting, y, measured)
 
 
 def _no_output(shape: Shape) -> str:

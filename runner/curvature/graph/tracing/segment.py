@@ -146,7 +146,7 @@ class Replay(nn.Module):
 
 
 class Segment(nn.Module):
-    """f_u as a function of the outputs of u's parents. Its parameters are those of the module that it depends on."""
+    """f_u as a function of the outputs of u's parents."""
 
     def __init__(self, replay: Replay, plan: Plan) -> None:
         super().__init__()
