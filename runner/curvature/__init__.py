@@ -17,7 +17,7 @@ True
 >>> verify(dag, x, y).ok
 True
 
-State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Composition, Residual, WeightedSum,
+State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential; Residual, WeightedSum,
                     Concatenated
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
 Without matrices    CurvatureOperator, BlockOperator; frobenius_norms, spectral_norms, stable_ranks, couplings, gn_gaps,
@@ -45,7 +45,7 @@ from runner.curvature.exact.blocks import (
     split_blocks,
 )
 from runner.curvature.exact.checks import check_before_measuring
-from runner.curvature.graph.dag import Composition, Concatenated, Dag, Node, Residual, WeightedSum
+from runner.curvature.graph.dag import Concatenated, Dag, Node, Residual, WeightedSum
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.base import BlockOperator, Estimate, SymmetricOperator
@@ -76,7 +76,7 @@ from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_est
 from runner.curvature.storage import load, save
 
 __all__ = [
-    "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Composition", "Concatenated",
+    "BlockOperator", "BlockSplit", "Certifiable", "Certificate", "Concatenated",
     "CurvatureOperator", "Dag", "DiscardedCoupling", "Eigenpairs", "Estimate", "GaussNewtonFactors",
     "InterLayerMetrics", "MeasurementError", "Node", "PairMetrics", "ParameterOperator", "Residual",
     "SpectralDensity", "SymmetricOperator", "TraceEstimate", "TracedDag", "UpperBound", "WeightedSum", "as_curvlinops",

@@ -18,6 +18,7 @@ from typing import Any
 
 from runner.contract import SettingError, check, one_of, setting
 from runner.contract.schema import imported
+from runner.diagnose.target import exit_text
 from runner.run.command_line import Call
 from runner.run.console import FULL_ERROR, guarded, protect, say
 from runner.run.execute import end_with, stop
@@ -221,7 +222,7 @@ def _serve(pipe: Any, request: Request, parent: int) -> None:
             traceback.print_exc()
         message = "mistake", str(error)
     except SystemExit as error:
-        message = "mistake", f"target: {_exit_of(error, request.file)}"
+        message = "mistake", f"target: {exit_text(error, request.file)}"
     except KeyboardInterrupt:
         return
     except Exception as error:
@@ -259,14 +260,3 @@ def _no_fork() -> int:
         return _FORK()
     place = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}"
     raise SettingError(f"target: {place} forks its process (os.fork); a diagnosis needs one process: remove that call")
-
-
-def _exit_of(error: SystemExit, file: str) -> str:
-    """Where a target called sys.exit, and why where argparse did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    parses = any(Path(frame.filename).name == "argparse.py" for frame in frames)
-    own = [frame for frame in frames if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")]
-    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else file
-    if parses:
-        return f"{place} reads command-line arguments (argparse), and there are none; give each of them a default"
-    return f"{place} called sys.exit({error.code!r}); remove that call"

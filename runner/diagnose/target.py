@@ -123,12 +123,25 @@ def _run(code: Callable[[], Any]) -> Any:
         return code()
     except SettingError:
         raise
+    except SystemExit as error:
+        raise SettingError(f"target: {exit_text(error, 'the function')}") from error
     except Exception as error:
         places = traceback.extract_tb(error.__traceback__)
         where = f"{Path(places[-1].filename).name}:{places[-1].lineno}"
         raise SettingError(
             f"target: the function failed at {where}: {type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows all)"
         ) from error
+
+
+def exit_text(error: SystemExit, file: str) -> str:
+    """Where a target called sys.exit, and why where argparse did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    parses = any(Path(frame.filename).name == "argparse.py" for frame in frames)
+    own = [frame for frame in frames if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")]
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else file
+    if parses:
+        return f"{place} reads command-line arguments (argparse), and there are none; give each of them a default"
+    return f"{place} called sys.exit({error.code!r}); remove that call"
 
 
 def _shape(value: Any) -> str:

@@ -47,7 +47,8 @@ def perceptron(activation: nn.Module) -> Network:
 def convolutional() -> Network:
     torch.manual_seed(2)
     layers = [nn.Conv2d(2, 4, 3, 1, 1), nn.SiLU(), nn.Conv2d(4, 3, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(27, 4)]
-    dag = Dag.from_sequential(nn.Sequential(*layers).double(), group=[2, 2, 2])
+    net = nn.Sequential(*layers).double()
+    dag = Dag.from_sequential([net[:2], net[2:4], net[4:]])
     return dag, torch.randn(6, 2, 6, 6, dtype=torch.float64), torch.arange(6) % 4, dag.order[:2]
 
 

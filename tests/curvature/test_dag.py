@@ -30,7 +30,6 @@ def graph(*nodes, loss="cross_entropy"):
         (lambda: Node("a", (), identity), "no parents"),
         (lambda: Node("input", ("a",), identity), "'input'"),
         (lambda: Node("a", ("input",), 3), "callable"),
-        (lambda: Dag.from_sequential(nn.Sequential(nn.Tanh(), nn.Tanh()), group=[3, 2]), "adding up to 2"),
         (lambda: Dag.from_sequential(nn.Sequential(nn.Tanh(), nn.Tanh()), names=["a"]), "names"),
         (lambda: Dag.from_sequential(nn.Linear(2, 2)), "expected an nn.Sequential.*found Linear"),
         (lambda: make("diamond_cat").dag.select(["stem", "nowhere"]), "unknown nodes"),
@@ -77,7 +76,7 @@ def test_from_sequential_on_an_unmodified_network():
     single = Dag.from_sequential(net)
     assert single.order == ("0", "1", "2", "3", "4", "5")
     assert torch.equal(single.forward(x)["5"], net(x))
-    grouped = Dag.from_sequential(net, names=["first", "second", "head"], group=[3, 2, 1])
+    grouped = Dag.from_sequential([net[:3], net[3:5], net[5]], names=["first", "second", "head"])
     assert grouped.order == ("first", "second", "head")
     fine, coarse = exact_blocks(single, x, y, ["2", "4"]), exact_blocks(grouped, x, y, ["first", "second"])
     assert torch.allclose(fine["2", "4"], coarse["first", "second"], rtol=1e-12, atol=1e-15)

@@ -117,7 +117,8 @@ def test_zero_blocks_are_nan_with_a_reason():
 def wide(activation: nn.Module) -> tuple[Dag, Tensor, Tensor]:
     torch.manual_seed(0)
     parts = [nn.Linear(8, 40), activation, nn.Linear(40, 40), activation, nn.Linear(40, 3)]
-    dag = Dag.from_sequential(nn.Sequential(*parts).double(), group=[2, 2, 1])
+    net = nn.Sequential(*parts).double()
+    dag = Dag.from_sequential([net[:2], net[2:4], net[4]])
     return dag, 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
 
 
@@ -139,7 +140,8 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
     monkeypatch.setattr(pairs, "_too_many_outputs", lambda *_: True)
     torch.manual_seed(0)
     parts = [nn.Linear(8, 500), nn.Tanh(), nn.Linear(500, 3)]
-    dag = Dag.from_sequential(nn.Sequential(*parts).double(), group=[2, 1])
+    net = nn.Sequential(*parts).double()
+    dag = Dag.from_sequential([net[:2], net[2]])
     x, y = 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
     expected = truth(dag, x, y, ("0",))["0", "0"]
     few, more = (

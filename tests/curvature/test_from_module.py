@@ -1,5 +1,7 @@
 """trace_module against a dense float64 Hessian, whose perturbations forward hooks add to the module's own outputs."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -282,6 +284,51 @@ def test_what_a_loss_reads_of_the_output_besides_stays_as_it_is(detach):
     assert verify(dag, dag.x, dag.y).ok
     with pytest.raises(ValueError, match="a mask of the output"):
         dag.pack_target(Y)
+    with torch.no_grad():
+        module.a.weight.mul_(1.5)
+    if detach:  # the weight is now another one, the mask of the input is not
+        with pytest.raises(ValueError, match="it has changed since the module was traced"):
+            exact_blocks(dag, dag.x, dag.y)
+    with pytest.raises(ValueError, match="it has changed since the module was traced"):
+        exact_blocks(dag, -dag.x, dag.y)
+
+
+class Both(OrderedDict):
+    """Every field is an item and an attribute, as of Hugging Face's outputs."""
+
+    def __init__(self, **fields):
+        super().__init__(fields)
+        vars(self).update(fields)
+
+
+def test_a_mask_that_is_an_item_and_an_attribute_is_kept():
+    torch.manual_seed(0)
+    module = ready(own(lambda s, t: Both(logits=s.c(s.b(s.a(t))), keep=t[:, 0] > 0)))
+
+    def loss(output, target):
+        each = F.cross_entropy(output.logits, target, reduction="none")
+        return each.mean() if output.keep is None else (each * output.keep).mean()
+
+    dag = trace_module(module, loss, (X, Y), ["c"])
+    with torch.no_grad():
+        whole = module(X)
+    expected = torch.autograd.functional.hessian(
+        lambda e: (F.cross_entropy(whole.logits + e, Y, reduction="none") * whole.keep).mean(),
+        torch.zeros(3, dtype=torch.float64),
+    )
+    assert torch.allclose(exact_blocks(dag, dag.x, dag.y)["c", "c"], expected, rtol=1e-10)
+    with pytest.raises(ValueError, match="is not that of the tensors that it computes with"):
+        trace_module(module, lambda o, y: F.cross_entropy(o.logits, y) * (2 if o.keep is not None else 1), (X, Y))
+
+
+def test_labels_next_to_a_weight_do_not_survive_every_precision():
+    torch.manual_seed(0)
+    module = ready(own(lambda s, t: {"logits": s.c(s.b(s.a(t))) @ torch.ones(3, 600).double(), "w": t[:, 0].exp()}))
+    loss = lambda o, y: (F.cross_entropy(o["logits"], y, reduction="none") * o["w"].detach()).mean()  # noqa: E731
+    dag = trace_module(module, loss, (X, torch.full((len(X),), 513)), ["c"])
+    assert dag.to(torch.float32).y.dtype == torch.float32
+    with pytest.raises(ValueError, match="do not fit into torch"):
+        dag.to(torch.bfloat16)
 
 
 def kept_by_an_attribute(how):

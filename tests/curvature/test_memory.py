@@ -78,7 +78,7 @@ conv = nn.Sequential(
     nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 3, 1, 1), nn.SiLU(), nn.Flatten(),
     nn.Linear(1024, 10),
 ).eval()
-images, net = torch.randn(32, 3, 16, 16), Dag.from_sequential(conv, group=[3, 2, 1, 1])
+images, net = torch.randn(32, 3, 16, 16), Dag.from_sequential([conv[:3], conv[3:5], conv[5], conv[6]])
 for part in ("total", "tensor"):
     operators = {b: CurvatureOperator(net, images[:b], y[:b], part=part, memory_budget=96 << 20) for b in (1, 32)}
     peak(96, lambda b: operators[b].apply({net.order[0]: torch.randn(50 if b > 1 else 1, 1024)}))

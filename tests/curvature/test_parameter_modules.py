@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -731,3 +732,65 @@ def test_cumulative_log_sums_have_a_gauss_newton_matrix():
     operator = ParameterOperator(module, "cross_entropy", data, part="gauss_newton")
     expected = parameter_matrix("gauss_newton", module, F.cross_entropy, *data)
     assert torch.allclose(operator.dense(), expected, atol=1e-12)
+
+
+def replaced(net):
+    net[1] = nn.Sigmoid()
+
+
+def hooked(net):
+    net[1].register_forward_hook(lambda m, given, out: 2 * out)
+
+
+@pytest.mark.parametrize("change", [replaced, hooked, lambda net: net.append(nn.Tanh())])
+def test_a_network_that_was_put_together_anew_is_refused(change):
+    net = ready(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)))
+    operator = ParameterOperator(net, "cross_entropy", (x(4, 3), classes(4)))
+    operator @ torch.ones(31, dtype=torch.float64)
+    change(net)
+    with pytest.raises(ValueError, match="submodules or hooks"):
+        operator @ torch.ones(31, dtype=torch.float64)
+
+
+def test_another_tensor_or_array_behind_the_data_is_refused():
+    buffer = np.ones((4, 3))
+    net = ready(nn.Linear(3, 3))
+    operator = ParameterOperator(net, "cross_entropy", (torch.from_numpy(buffer), classes(4)))
+    operator @ torch.ones(12, dtype=torch.float64)
+    buffer[:] = 2
+    with pytest.raises(ValueError, match="the data have changed"):
+        operator @ torch.ones(12, dtype=torch.float64)
+    loss = nn.CrossEntropyLoss(weight=torch.ones(3, dtype=torch.float64))
+    loss.scale = torch.ones((), dtype=torch.float64)
+    weighted = ParameterOperator(net, lambda f, y: loss.scale * loss(f, y), (x(4, 3), classes(4)))
+    loss.scale = 2 * loss.scale
+    with pytest.raises(ValueError, match="scale"):
+        weighted @ torch.ones(12, dtype=torch.float64)
+
+
+def test_tracing_in_several_threads_leaves_the_module_as_it_was():
+    net = ready(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)))
+    data = (x(4, 3), classes(4))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            orders = list(pool.map(lambda _: trace_module(net, "cross_entropy", data).order, range(12)))
+    finally:
+        sys.setswitchinterval(before)
+    assert set(orders) == {("0", "2")} and not any("forward" in vars(module) for module in net.modules())
+
+
+def test_groups_without_components_are_left_out_or_refused():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.none = nn.Linear(3, 3), nn.Parameter(torch.zeros(0))
+
+        def forward(self, t):
+            return self.inner(t)
+
+    net, data = ready(Net()), (x(4, 3), classes(4))
+    assert tuple(ParameterOperator(net, "cross_entropy", data).groups) == ("inner",)
+    with pytest.raises(ValueError, match="group 'none' are empty"):
+        ParameterOperator(net, "cross_entropy", data, ["none", "inner"])

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import Composition, CurvatureOperator, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
+from runner.curvature import CurvatureOperator, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
 from runner.curvature.exact.derivatives import evaluate
 from runner.models.network import SumMerge
 from tests.curvature.cases import (
@@ -76,7 +76,6 @@ RECOGNISED = {
     "norm first": nn.Sequential(NORM, nn.GELU()),
     "residual of a residual": Residual(nn.Sequential(Residual(nn.Sequential(LIN, nn.SiLU())), nn.Tanh()), 2.0),
     "scaled residual inside": nn.Sequential(LIN, Residual(nn.Sequential(NORM, OTHER, nn.Tanh()), 0.7), nn.SiLU()),
-    "composition": Composition([LIN, torch.sin, NORM, torch.relu, nn.Identity()]),
     "nothing": nn.Sequential(),
     "no bias": nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4, bias=False), nn.Softplus()).double(),
     "plain norm": nn.Sequential(nn.LayerNorm(4, elementwise_affine=False), nn.Tanh()),

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
@@ -473,3 +474,31 @@ def test_a_product_that_is_not_finite_later_is_told(size):
     assert found.reason == "a product is not finite"
     assert not bool(found.converged.any())
     assert bool(found.values.isnan().all())
+
+
+def test_an_operator_may_use_the_memory_of_its_result_again():
+    diagonal, buffer = torch.linspace(1, 2, 50, dtype=torch.float64), torch.zeros(50, dtype=torch.float64)
+    found = rc.trace_estimate(Own(diagonal, lambda v: torch.mul(diagonal, v, out=buffer)), 50)
+    assert found.value == pytest.approx(75, rel=1e-12)
+
+
+class Own:
+    """An operator of one's own."""
+
+    def __init__(self, like, matvec, dtype=torch.float64):
+        self.shape, self.matvec, self.dtype = (len(like), len(like)), matvec, dtype
+
+
+def test_an_operator_that_says_whole_numbers_is_given_real_ones():
+    matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = matrix + matrix.mT
+    found = rc.top_eigenpairs(Own(matrix, matrix.__matmul__, torch.int64), 1)
+    assert float(found.values[0]) == pytest.approx(float(torch.linalg.eigvalsh(matrix).abs().max()), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [lambda m: m.numpy(), lambda m: csr_matrix(m.numpy()), lambda m: m])
+def test_matrices_that_are_not_symmetric_are_refused_however_they_are_kept(kind):
+    shift = torch.diag(torch.ones(19, dtype=torch.float64), 1)
+    with pytest.raises(ValueError, match="differs from its transpose"):
+        rc.spectral_density(kind(shift))
+    assert rc.spectral_density(kind(shift + shift.mT)).nodes.numel()

@@ -1,5 +1,6 @@
 """What the tests diagnose."""
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -186,3 +187,8 @@ def returns_an_object():
 
 def takes_an_argument(size):
     return size
+
+
+def exits_later():
+    yield 0, network(), LOSS, data()
+    sys.exit(3)

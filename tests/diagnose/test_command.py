@@ -175,12 +175,17 @@ def test_a_training_draws_the_same_numbers_whatever_is_stored(tmp_path):
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("twice", "step 3 was yielded twice"), ("breaks_later", "step 1: .* failed: ValueError")],
+    [
+        ("twice", "step 3 was yielded twice"),
+        ("breaks_later", "step 1: .* failed: ValueError"),
+        ("exits_later", r"targets.py:\d+ called sys.exit\(3\); remove"),
+    ],
 )
 def test_a_later_snapshot_that_is_a_mistake_is_one_line(function, message, tmp_path):
     with pytest.raises(ValueError, match=message) as refused:
         diagnose(function, tmp_path, "parts=network")
     assert "\n" not in str(refused.value)
+    assert len(list(tmp_path.glob("*/report.md"))) == 1  # of the steps before
 
 
 def test_gradient_noise_of_a_loader(tmp_path):

@@ -27,7 +27,7 @@ from runner.curvature.exact.structure import (
     Stage,
     Structure,
 )
-from runner.curvature.graph.dag import Composition, Concatenated, Residual, WeightedSum
+from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
 from runner.curvature.graph.reachable import as_written, hooked
 
 SMOOTH: dict[Any, Callable[..., Tensor]] = {
@@ -259,8 +259,6 @@ def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
         return None
     if isinstance(fn, nn.Sequential) and as_written(fn, nn.Sequential):
         return _chain_of(list(fn))
-    if isinstance(fn, Composition) and as_written(fn, Composition):
-        return _chain_of(fn.parts)
     if isinstance(fn, Residual) and as_written(fn, Residual):
         branch = _stages(fn.branch)
         return None if branch is None else [ResidualStage(Chain(tuple(branch)), float(fn.scale))]

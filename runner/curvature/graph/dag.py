@@ -17,28 +17,6 @@ from runner.curvature.graph.tensors import deep_copy, in_dtype
 from runner.curvature.result import short
 
 
-class Composition(nn.Module):
-    """f(x) = parts[-1](... parts[0](x)), for parts that are modules or plain functions, (B, ...) -> (B, ...).
-
-    Whatever a part raises is raised.
-    """
-
-    def __init__(self, parts: Sequence[Callable[..., Tensor]]) -> None:
-        super().__init__()
-        self.functions = {i: part for i, part in enumerate(parts) if not isinstance(part, nn.Module)}
-        self.members = nn.ModuleDict({str(i): part for i, part in enumerate(parts) if isinstance(part, nn.Module)})
-        self.length = len(parts)
-
-    @property
-    def parts(self) -> list[Callable[..., Tensor]]:
-        return [self.functions[i] if i in self.functions else self.members[str(i)] for i in range(self.length)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        for part in self.parts:
-            x = part(x)
-        return x
-
-
 class Residual(nn.Module):
     """h + scale * branch(h), (B, d) -> (B, d): a residual block as one node.
 
@@ -172,12 +150,10 @@ class Dag:
         modules: nn.Sequential | nn.ModuleList | Sequence[Callable[..., Tensor]],
         loss: LossSpec = "cross_entropy",
         names: Sequence[str] | None = None,
-        group: Sequence[int] | None = None,
     ) -> Dag:
         """The chain of an unmodified `nn.Sequential`, `nn.ModuleList` or list of modules, one node per module.
 
-        names: one per node (default: the modules' own names, "0", "1", ...). group: sizes of consecutive runs of
-        modules that form one node each, e.g. [3, 3, 1] for Linear-LayerNorm-act twice and a head.
+        names: one per node (default: the modules' own names, "0", "1", ...). An nn.Sequential among them is one node.
         """
         if not isinstance(modules, nn.Sequential | nn.ModuleList | Sequence):
             raise ValueError(
@@ -186,22 +162,11 @@ class Dag:
             )
         parts: list[Callable[..., Tensor]] = list(modules)
         own = list(modules._modules) if isinstance(modules, nn.Module) else []  # a module may be there twice
-        sizes = list(group) if group is not None else [1] * len(parts)
-        if sum(sizes) != len(parts) or any(size < 1 for size in sizes):
-            raise ValueError(f"group must be positive sizes adding up to {len(parts)} modules, got {sizes}")
-        runs: list[Callable[..., Tensor]] = []
-        start = 0
-        for size in sizes:
-            run = parts[start : start + size]
-            runs.append(run[0] if size == 1 else Composition(run))
-            start += size
-        labels = (
-            list(names) if names is not None else (own if own and group is None else [str(i) for i in range(len(runs))])
-        )
-        if len(labels) != len(runs):
-            raise ValueError(f"expected {len(runs)} names, got {len(labels)}")
+        labels = list(names) if names is not None else own or [str(i) for i in range(len(parts))]
+        if len(labels) != len(parts):
+            raise ValueError(f"expected {len(parts)} names, got {len(labels)}")
         parents = [INPUT, *labels[:-1]]
-        return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, runs, strict=True)], loss)
+        return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, parts, strict=True)], loss)
 
     def check_target(self, x: Tensor, y: Tensor) -> None:
         """Raises MeasurementError where y holds something that x or the weights no longer give: never here."""

@@ -120,8 +120,15 @@ def weighted_sum(t: Tensor) -> Tensor:
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Attributes that a result depends on and that are no tensors; whole numbers are often counts of calls."""
-    return {key: value for key, value in vars(module).items() if isinstance(value, bool | float | str)}
+    """Attributes that a result depends on, but whole numbers, which are often counts of calls: values, which tensor or
+    function it is, and the submodules and hooks."""
+    found = {key: value for key, value in vars(module).items() if isinstance(value, bool | float | str)}
+    found |= {key: id(value) for key, value in vars(module).items() if isinstance(value, Tensor | types.FunctionType)}
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return found | {PARTS: (*map(id, module._modules.values()), *map(len, hooks))}
+
+
+PARTS = "submodules or hooks"
 
 
 class Fingerprint:
@@ -172,7 +179,7 @@ class Fingerprint:
         """Label of the first tensor that is not what it was, "" when all are."""
         for label, module, settings in self.settings:
             for key, value in _settings(module).items():
-                compared = key == "training" or (self.volatile is not None and key not in self.volatile)
+                compared = key in ("training", PARTS) or (self.volatile is not None and key not in self.volatile)
                 if compared and value == value != settings.get(key, value):
                     return f"{label} (its {'training mode' if key == 'training' else key})"
         for label, module, key, tensor in self.owners:

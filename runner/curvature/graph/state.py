@@ -9,6 +9,7 @@ import functools
 import pickle
 import random
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -236,6 +237,9 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
     return measured
 
 
+ONE_AT_A_TIME = threading.RLock()
+"""Held while something is measured: graphs, hooks, modules and the levels of forward differentiation belong to all
+threads."""
 _MEASURED: ContextVar[Mapping[tuple[int, ...], Reachable]] = ContextVar("measured", default={})  # noqa: B039
 """Owners of the measurements that are under way in this context, and what they are made of."""
 
@@ -258,7 +262,7 @@ def measuring_module(*owners: Any) -> Iterator[None]:
     refuse_autocast(devices_of(found))
     token = _MEASURED.set({**_MEASURED.get(), known: found})
     try:
-        with torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
+        with ONE_AT_A_TIME, torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
             yield
     finally:
         _MEASURED.reset(token)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import MeasurementError, batch_failure, describe, explained, first_line
+from runner.curvature.graph.reachable import weighted_sum
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
@@ -180,7 +181,7 @@ class Batches:
         self._labels: dict[Place, float] = {}
         held = tree_leaves(self.data) if isinstance(self.data, Sequence) else []
         self._tensors = [t for t in held if isinstance(t, Tensor) and not t.is_inference()]
-        self._versions = [t._version for t in self._tensors]
+        self._versions = self._marks()
         self.weigh([self.own])
 
     def count_labels(self, labels: Callable[[Batch], tuple[float, bool] | None]) -> None:
@@ -244,9 +245,15 @@ class Batches:
                 )
         return total
 
+    def _marks(self) -> list[tuple[int, float]]:
+        """Versions, and sums where the memory is that of an array of numpy, which has no version."""
+        shared = [t.layout == torch.strided and not t.untyped_storage().resizable() for t in self._tensors]
+        sums = [float(weighted_sum(t).nan_to_num()) if s else 0.0 for t, s in zip(self._tensors, shared, strict=True)]
+        return [(t._version, s) for t, s in zip(self._tensors, sums, strict=True)]
+
     def refuse_changes_in_place(self) -> None:
         """Raises MeasurementError where a tensor of the data is not what it was."""
-        if [t._version for t in self._tensors] != self._versions:
+        if self._marks() != self._versions:
             raise MeasurementError("the data have changed since this operator was built: build a new one")
 
     def refuse_changes(self) -> None:

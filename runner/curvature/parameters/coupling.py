@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.graph.errors import require_counts
-from runner.curvature.matrix_free.base import rademacher, student
+from runner.curvature.matrix_free.base import FEW, on_sphere, rademacher, student
 from runner.curvature.metrics.ratios import InterLayerMetrics, Measured, Pair, Square, pair_metrics
 from runner.curvature.metrics.singular_values import Requests, leading_singular_values
 from runner.curvature.parameters.operator import ParameterOperator
@@ -59,7 +59,7 @@ def discarded_coupling(
     inside: dict[str, Tensor] = {}
     outside: dict[str, Tensor] = {}
     for g in groups:
-        z = torch.eye(sizes[g], device="cpu") if exact else rademacher((probes, sizes[g]), torch.float64, generator)
+        z = torch.eye(sizes[g], device="cpu") if exact else _probes(probes, sizes[g], torch.float64, generator)
         rows = []
         for direction in map(operator.drawn, z):
             squares = {h: float(image.double().square().sum()) for h, image in operator.column(g, direction).items()}
@@ -86,6 +86,11 @@ def discarded_coupling(
     low, high = (1 / (1 + math.exp(-max(-30.0, min(30.0, end)))) for end in ends)
     low, high = min(low, value), max(high, value)
     return DiscardedCoupling(value, low, high, used, "", diagonal, off)
+
+
+def _probes(count: int, size: int, dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
+    """Signs, or where there are few components, on the sphere: signs of two are equal or opposite."""
+    return (on_sphere if size <= FEW else rademacher)((count, size), dtype, generator)
 
 
 @torch.inference_mode(False)
@@ -121,7 +126,7 @@ def group_metrics(
     squares: dict[Pair, tuple[Square, Square, Square]] = {}
     for w in dict.fromkeys(w for _, w in wanted):
         rows: dict[str, list[Tensor]] = {v: [] for v, other in wanted if other == w}
-        for z in map(operator.drawn, rademacher((probes, operator.sizes[w]), operator.dtype, generator)):
+        for z in map(operator.drawn, _probes(probes, operator.sizes[w], operator.dtype, generator)):
             whole, flat = operator.column(w, z, list(rows)), smooth.column(w, z, list(rows))
             for v, kept in rows.items():
                 h, gn = whole[v].double(), flat[v].double()

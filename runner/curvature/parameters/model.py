@@ -240,8 +240,10 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
             if name in owner:
                 raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
             owner[name] = group
-    if not any(known[name].numel() for names in found.values() for name in names):
-        raise ValueError("the parameters of the groups are empty: name others")
+    if groups is None and any(known[name].numel() for names in found.values() for name in names):
+        found = {g: names for g, names in found.items() if any(known[name].numel() for name in names)}
+    if empty := [g for g, names in found.items() if not any(known[name].numel() for name in names)]:
+        raise ValueError(f"the parameters of group {empty[0]!r} are empty: name others")
     slices = slices_of({group: sum(known[name].numel() for name in names) for group, names in found.items()})
     parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
     return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})

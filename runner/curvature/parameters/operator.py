@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint
-from runner.curvature.graph.state import devices_of, differentiable_copy, reachable, refuse_autocast
+from runner.curvature.graph.state import ONE_AT_A_TIME, devices_of, differentiable_copy, reachable, refuse_autocast
 from runner.curvature.graph.tensors import tree_leaves, tree_map
 from runner.curvature.graph.tracing.batches import names_of
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
@@ -33,9 +32,6 @@ from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_example
 from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
 from runner.curvature.parameters.processes import Processes, gathered, together
-
-ONE_AT_A_TIME = threading.RLock()
-"""Held during products: graphs, hooks, modules and the levels of forward differentiation belong to all threads."""
 
 
 class ParameterOperator(SymmetricOperator):

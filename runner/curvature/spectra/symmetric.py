@@ -38,7 +38,7 @@ class Symmetric:
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,)."""
         self.products += 1
-        image = self._apply(v.to(self.device, self.dtype)).double()
+        image = self._apply(v.to(self.device, self.dtype)).to(torch.float64, copy=True)  # it may use its memory again
         if self.products == 1 and self.squared:
             size = float(image.abs().max())
             if 0 < size < 1e-152 or (size < math.inf and float(image @ image) == math.inf):
@@ -58,8 +58,9 @@ class Symmetric:
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
-        rows = torch.stack([self._apply(e.to(self.dtype)).double() for e in eye])
+        rows = torch.stack([self._apply(e.to(self.dtype)).to(torch.float64, copy=True) for e in eye])
         self.products += self.size
+        _refuse_skew(rows)
         return (rows + rows.mT) / 2
 
 
@@ -74,6 +75,16 @@ def as_linear_operator(operator: Any) -> LinearOperator:
     return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
 
 
+def _refuse_skew(matrix: Any) -> None:
+    """Of torch, numpy or scipy. Raises ValueError for one that is not symmetric up to SKEW of its largest entry."""
+    if abs(matrix - matrix.T).max() > SKEW * abs(matrix).max():
+        raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
+
+
+SKEW = 1e-3
+"""Largest difference from the transpose, relative to the largest entry."""
+
+
 def _products(
     operator: Any, nodes: Sequence[str] | None
 ) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
@@ -82,10 +93,12 @@ def _products(
     if isinstance(operator, Tensor):
         matrix = operator.detach() if operator.is_floating_point() else operator.double()
         square = matrix.dim() == 2 and matrix.shape == matrix.mT.shape and matrix.numel() > 0
-        if square and matrix.layout == torch.strided and (matrix - matrix.mT).abs().max() > 1e-3 * matrix.abs().max():
-            raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
+        if square and matrix.layout == torch.strided:
+            _refuse_skew(matrix)
         return matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device
     if isinstance(operator, np.ndarray) or issparse(operator):
+        if operator.ndim == 2 and operator.shape[0] == operator.shape[1] and operator.shape[0]:
+            _refuse_skew(operator)
         operator = aslinearoperator(operator)
     if isinstance(operator, LinearOperator):
         numpy_matvec = operator.matvec
@@ -95,7 +108,7 @@ def _products(
     shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
     if nodes is None and product is not None and None not in shape:
         dtype = getattr(operator, "dtype", torch.float64)
-        dtype = dtype if isinstance(dtype, torch.dtype) else torch.float64
+        dtype = dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float64
         return product, shape, dtype, getattr(operator, "device", torch.device("cpu"))
     if hasattr(operator, "apply") and hasattr(operator, "sizes"):
         sizes = {v: operator.sizes[v] for v in (operator.sizes if nodes is None else nodes)}
