@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.curvature import CurvatureOperator, ParameterOperator, trace_module, verify
+from runner.curvature import CurvatureOperator, ParameterOperator, group_metrics, trace_module, verify
 from runner.curvature.graph.tracing.calls import measurable
 from tests.curvature.cases import Own, Swish, seeded
 from tests.curvature.module_cases import (
@@ -794,3 +794,15 @@ def test_groups_without_components_are_left_out_or_refused():
     assert tuple(ParameterOperator(net, "cross_entropy", data).groups) == ("inner",)
     with pytest.raises(ValueError, match="group 'none' are empty"):
         ParameterOperator(net, "cross_entropy", data, ["none", "inner"])
+
+
+def test_probes_of_a_group_of_two_components_are_no_signs():
+    """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give nothing or all."""
+    torch.manual_seed(0)
+    net = ready(nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)))
+    groups = {"rest": ["0", "2.weight"], "bias": "2.bias"}
+    operator = ParameterOperator(net, "cross_entropy", (x(4, 3), classes(4, 2)), groups)
+    exact = float(operator.block("bias", "bias").dense().norm())
+    for seed in range(20):
+        found = group_metrics(operator, [("bias", "bias")], probes=2, ranks=[], generator=seeded(seed))["bias", "bias"]
+        assert found.R.error > 0 or found.R.value == pytest.approx(exact, rel=1e-6)

@@ -258,14 +258,15 @@ def measuring_module(*owners: Any) -> Iterator[None]:
         with torch.inference_mode(False), torch.enable_grad():
             yield
         return
-    found = reachable(*owners)
-    refuse_autocast(devices_of(found))
-    token = _MEASURED.set({**_MEASURED.get(), known: found})
-    try:
-        with ONE_AT_A_TIME, torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
-            yield
-    finally:
-        _MEASURED.reset(token)
+    with ONE_AT_A_TIME:
+        found = reachable(*owners)
+        refuse_autocast(devices_of(found))
+        token = _MEASURED.set({**_MEASURED.get(), known: found})
+        try:
+            with torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
+                yield
+        finally:
+            _MEASURED.reset(token)
 
 
 def devices_of(found: Reachable) -> list[str]:
