@@ -110,7 +110,8 @@ def write(job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command
     }
     made = write_report(folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing])
     analysis = DiagnosisAnalysis(job.experiment, tables)
-    pages = f"  {len(tables)} tables, {len(made['captions'])} figures, page {folder / 'index.html'}"
+    drawn = len(made["captions"])
+    pages = f"  {len(tables)} tables, {drawn} figure{'' if drawn == 1 else 's'}, page {folder / 'index.html'}"
     return [*analysis.console(), pages], Failures(made["report_failures"]).lines()
 
 

@@ -88,7 +88,8 @@ class Verb:
     def usage(self, name: str) -> str:
         """The words of the verb in one line."""
         keys = [f"[{key}=VALUE]" for key in self.keys]
-        settings = ["experiment=NAME", "[key=value ...]"] if self.settings else []
+        named = [] if self.words else ["experiment=NAME"]
+        settings = [*named, "[key=value ...]"] if self.settings else []
         return " ".join([name, *self.words.split(), *settings, *keys])
 
     @property
